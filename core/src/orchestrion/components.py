@@ -1,0 +1,55 @@
+"""How a plugin names what it supplies."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["KINDS", "Component", "Kind"]
+
+
+class Component(NamedTuple):
+    """A component a plugin supplies under a name.
+
+    Args:
+        name: unique within the plugin and kind; what a config's `use` says.
+        path: "package.module:Class" of a frozen attrs class; imported only when used. Its module
+            is light: heavy libraries are imported inside `open`, or in a module it opens.
+        summary: one line, shown by `orchestrion plugins`.
+        version: part of cache and journal keys; raise it when results change.
+    """
+
+    name: str
+    path: str
+    summary: str
+    version: str = "1"
+
+
+class Kind(NamedTuple):
+    """A kind of component.
+
+    Args:
+        name: singular, as in messages.
+        section: the config section that defines components of it.
+        interface: "module:Protocol", the type that annotates fields to be wired.
+        hook: the hook that lists components of it; kinds of plugins' own use
+            `orchestrion_components`, which gives (kind name, component) pairs.
+        many: whether the section maps names to components, or is one component.
+    """
+
+    name: str
+    section: str
+    interface: str
+    hook: str = "orchestrion_components"
+    many: bool = True
+
+
+KINDS = (
+    Kind("agent", "agents", "orchestrion.interfaces:Agent", "orchestrion_agents"),
+    Kind("model", "models", "orchestrion.interfaces:Model", "orchestrion_models"),
+    Kind("task", "task", "orchestrion.interfaces:Task", "orchestrion_tasks", many=False),
+    Kind(
+        "reward", "reward", "orchestrion.interfaces:RewardFunction", "orchestrion_rewards", False
+    ),
+    Kind("policy", "policy", "orchestrion.interfaces:Policy", "orchestrion_policies", many=False),
+    Kind("trainer", "trainer", "orchestrion.interfaces:Trainer", "orchestrion_trainers", False),
+)

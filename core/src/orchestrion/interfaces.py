@@ -1,0 +1,416 @@
+"""What components are: six small protocols and what they are handed.
+
+The loop that uses them, in words:
+
+    state = task.start(problem)
+    until the policy stops, an output is final, the task is done or a limit is reached:
+        decision = policy.decide([situation], [key])[0]
+        outputs  = [await agent.act(view, key, calls) for each activation it starts]
+        state    = task.step(state, turn) for each finished turn
+    scores = await task.verify(problem, trajectory, state)
+    reward = await reward.score(episode)
+
+A component is a frozen attrs class whose public fields are its settings and nothing else. Its
+runtime is the component itself, unless it has `open(ctx)`, an async context manager that yields
+another object with the same methods. A field whose type is one of these protocols is wired by
+core: when `open` or any method runs, it holds the runtime of what the config names there.
+Subclassing a protocol gives the defaults of its optional methods.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import Factory, field, frozen
+
+from orchestrion.keys import Key
+from orchestrion.records import (
+    JSON,
+    NO_USAGE,
+    Activation,
+    Decision,
+    Episode,
+    Observation,
+    Output,
+    Problem,
+    Reward,
+    Saved,
+    Scores,
+    Split,
+    Step,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Branch",
+    "CallLimits",
+    "Calls",
+    "Job",
+    "Member",
+    "Metrics",
+    "Model",
+    "OpenContext",
+    "Policy",
+    "Request",
+    "RewardFunction",
+    "Session",
+    "Situation",
+    "Stateful",
+    "Task",
+    "Trainer",
+    "View",
+    "learnable",
+]
+
+Metrics = Mapping[str, float]
+"""Numbers by name; what an iteration reports."""
+
+
+def learnable(default: Any, **kwargs: Any) -> Any:
+    """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
+    metadata = {**kwargs.pop("metadata", {}), "learnable": True}
+    return field(default=default, metadata=metadata, **kwargs)
+
+
+@frozen
+class Member:
+    """An agent as a policy sees it: its name in the team, its options, its role in words."""
+
+    name: str
+    options: tuple[str, ...] = ()
+    role: str = ""
+
+
+@frozen
+class OpenContext:
+    """What a component's `open` is handed.
+
+    Args:
+        path: the component's place in the config, e.g. "agents.critic".
+        key: randomness of this component, e.g. for initial weights.
+        roster: the team, in config order; what a policy chooses from.
+        names: the config names of components wired into this one, by field name (a list field
+            has one name an element); inline components are named by their path.
+        directory: the run's folder, or None where nothing is stored.
+    """
+
+    path: str
+    key: Key
+    roster: tuple[Member, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = Factory(dict)
+    directory: Path | None = None
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A runtime that learns: what it saves is what it loads."""
+
+    def save(self) -> Saved:
+        """Everything that `load` needs to go on exactly as before."""
+        ...
+
+    def load(self, saved: Saved) -> None:
+        """Take over saved state; raises `CheckpointError` if it does not fit."""
+        ...
+
+
+@frozen
+class View:
+    """What one activation may read. Failed turns are not in it."""
+
+    agent: str
+    option: str | None
+    problem: Problem
+    trajectory: Trajectory
+    observation: Observation | None = None
+    reads: tuple[int, ...] | None = None
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The finished turns this activation may read, in order of activation."""
+        turns = [t for t in self.trajectory.turns if t.status == "completed"]
+        if self.reads is not None:
+            wanted = set(self.reads)
+            turns = [t for t in turns if t.index in wanted]
+        return tuple(turns)
+
+
+@frozen
+class CallLimits:
+    """How fast one service may be asked; None means no limit."""
+
+    concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@frozen
+class Request:
+    """One call to the outside, in canonical form.
+
+    Args:
+        service: whom it asks, e.g. "openai:gpt-5"; limiter, journal and cache go by it.
+        content: all that the answer is drawn from, as JSON (model, messages, settings).
+        version: of the component that makes the call; part of cache and journal keys.
+        sample: tells samples of one content apart; part of the cache key.
+        cache: whether an equal earlier request may answer this one.
+        limits: the service's limits; the first request of a service sets them.
+    """
+
+    service: str
+    content: JSON
+    version: str = ""
+    sample: str = ""
+    cache: bool = False
+    limits: CallLimits = CallLimits()
+
+
+@frozen
+class Answer:
+    """What a call gave: JSON data, and what it took."""
+
+    data: JSON
+    usage: Usage = NO_USAGE
+
+
+class Calls(Protocol):
+    """The one path on which anything that costs is done; each activation has its own."""
+
+    async def run(
+        self,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage = NO_USAGE,
+    ) -> Answer:
+        """Do a call: limited, retried, budgeted, cached, journaled.
+
+        Args:
+            request: names the call.
+            do: one attempt; raises `CallError` with a fault class. It has no retry of its own.
+            reserve: an upper bound of what one attempt can take.
+
+        Raises:
+            CallError: after the last attempt.
+            BudgetError: the run's budget does not cover `reserve`.
+        """
+        ...
+
+    async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of a pure computation, done once for equal `content` in this process.
+
+        `content` is hashed as JSON. Callers that come while it is being computed wait for it. The
+        result must be immutable, or never changed.
+        """
+        ...
+
+    async def team(
+        self,
+        view: View,
+        key: Key,
+        members: Mapping[str, Agent],
+        policy: Policy,
+        turns: int | None = None,
+    ) -> Trajectory:
+        """Run a nested team on what `view` shows; at most `turns` turns.
+
+        The inner trajectory starts empty. An inner `final` ends the inner team only. Return
+        `Output(inner=trajectory, ...)`; the engine books the inner usage on the outer turn, once.
+        """
+        ...
+
+
+class Agent(Protocol):
+    """Does one piece of work.
+
+    `act` may be a coroutine function (it runs on the event loop) or a plain function (it runs in
+    a worker thread). `options` is a finite set; an activation carries one of them. An agent that
+    is `pure` is a function of `memo(view)`, or, without that method, of everything in its view:
+    the engine reuses results of equal content and charges their usage as if it had run.
+    """
+
+    @property
+    def options(self) -> Sequence[str]:
+        """The finite set an activation's option is drawn from; empty means no option."""
+        return ()
+
+    @property
+    def pure(self) -> bool:
+        """Whether the output depends on nothing but settings, option and `memo(view)`."""
+        return False
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
+        ...
+
+
+class Model(Protocol):
+    """Access to a language model. Agents name a model; two that name the same one share it."""
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """One completion: `request` has `messages` ({role, content}) and sampling settings.
+
+        The answer's data has `text`, and `stop` with the reason it ended.
+        """
+        ...
+
+
+class Task(Protocol):
+    """Where the work comes from, and who says how good the result is."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """All problems of a split, in a fixed order; splits never overlap."""
+        ...
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """The environment at the beginning."""
+        return Step()
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """The environment after a turn. Pure: states are immutable and shared by forks."""
+        return Step(state)
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """Judge a result, whatever any agent claims. `final=False` asks for a partial score."""
+        ...
+
+    def problem_from(self, text: str) -> Problem:
+        """A problem from free text, for `orchestrion run --input`."""
+        return Problem(id="input", text=text)
+
+
+@frozen
+class Situation:
+    """What a policy decides on.
+
+    Args:
+        problem: the public part.
+        trajectory: all finished turns.
+        observation: the environment's latest.
+        running: activations still in flight (only with `wait: each`).
+        turns_left: how many more activations the limits allow; None means no limit.
+        training: whether the decision is taken to learn from (explore) or to use.
+    """
+
+    problem: Problem
+    trajectory: Trajectory
+    observation: Observation | None = None
+    running: tuple[Activation, ...] = ()
+    turns_left: int | None = None
+    training: bool = False
+
+
+class Policy(Protocol):
+    """Says which agents to start next. Sync and pure; never calls a model."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """One decision a situation. A batch's make-up must not change any of them."""
+        ...
+
+
+class RewardFunction(Protocol):
+    """Turns a verified episode into numbers."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        """The reward; None means missing: the episode is excluded and counted."""
+        ...
+
+
+@frozen
+class Job:
+    """One episode to run. `policy` overrides the team's."""
+
+    problem: Problem
+    key: Key
+    policy: Policy | None = None
+    training: bool = True
+
+
+@frozen
+class Branch:
+    """An unfinished episode that can be forked: extend it twice and both share its prefix."""
+
+    problem: Problem
+    trajectory: Trajectory
+    step: Step
+
+
+class Session(Protocol):
+    """What a trainer works with: episodes on demand, never the engine."""
+
+    key: Key
+    """Randomness of this stage and iteration."""
+    policy: Any
+    """The runtime of the policy in training."""
+    roster: tuple[Member, ...]
+
+    def problems(self, split: Split = "train") -> Sequence[Problem]:
+        """Problems of a split; `test` raises `UsageError` while training."""
+        ...
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        """Run all jobs at once; episodes come back in the order of the jobs."""
+        ...
+
+    async def evaluate(
+        self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
+    ) -> list[Episode]:
+        """One episode on each problem of a split, for use and not for training.
+
+        The keys depend on the split and the problem alone, so that policies are compared on
+        common random numbers.
+        """
+        ...
+
+    def begin(self, problem: Problem, key: Key) -> Branch:
+        """A fresh branch."""
+        ...
+
+    async def extend(
+        self, branch: Branch, activations: Sequence[Activation], key: Key
+    ) -> Branch:
+        """The branch after these activations, which run in parallel."""
+        ...
+
+    async def score(self, branch: Branch, *, final: bool = False) -> Scores:
+        """The verifier's score of a branch."""
+        ...
+
+    async def finish(self, branch: Branch) -> Episode:
+        """The branch as a completed, verified and rewarded episode."""
+        ...
+
+    def build(self, overlay: Mapping[str, JSON]) -> AbstractAsyncContextManager[Session]:
+        """A session whose components have other learnable settings, by config path."""
+        ...
+
+    def adopt(self, overlay: Mapping[str, JSON]) -> None:
+        """Make an overlay the run's own from the next iteration on."""
+        ...
+
+
+class Trainer(Protocol):
+    """Uses many episodes to improve whatever can learn."""
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations this stage has."""
+        ...
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""
+        ...

@@ -1,0 +1,349 @@
+"""What a run is made of: immutable records, each with one meaning.
+
+problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores, reward)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Literal
+
+from attrs import Factory, evolve, field, frozen
+
+__all__ = [
+    "JSON",
+    "Activation",
+    "Array",
+    "Decision",
+    "Episode",
+    "Observation",
+    "Output",
+    "Problem",
+    "Reward",
+    "Saved",
+    "Scores",
+    "Split",
+    "Status",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "TurnStatus",
+    "Usage",
+]
+
+JSON = Any
+"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON."""
+
+Split = Literal["train", "validation", "test"]
+TurnStatus = Literal["completed", "failed", "cancelled"]
+
+
+class Status(StrEnum):
+    """How an episode ended. Only a `completed` one can be a success."""
+
+    COMPLETED = "completed"
+    BUDGET = "budget"
+    LIMIT = "limit"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@frozen
+class Usage:
+    """What a turn or a call took: counts, US dollars, and the agent's own unit of cost.
+
+    `cost` is what a reward weighs by default; its unit is the agent's to define and name
+    (test executions, US dollars, a table's price).
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.usd + other.usd,
+            self.cost + other.cost,
+        )
+
+
+NO_USAGE = Usage()
+
+
+@frozen
+class Problem:
+    """One piece of work. `text` and `data` are public; only the verifier sees `hidden`."""
+
+    id: str
+    text: str = ""
+    data: JSON = None
+    category: str = ""
+    hidden: JSON = None
+
+    def public(self) -> Problem:
+        """This problem without its hidden part: what agents and policies get."""
+        return self if self.hidden is None else evolve(self, hidden=None)
+
+
+@frozen
+class Output:
+    """What an agent returns.
+
+    Args:
+        content: the text other agents read.
+        data: JSON beside the text, in a form the agent documents.
+        usage: what this turn costs; booked once, whether or not the result was reused.
+        final: end the episode after this turn.
+        metadata: anything for people and reports; never read by the engine.
+        inner: the trajectory of a nested team.
+    """
+
+    content: str = ""
+    data: JSON = None
+    usage: Usage = NO_USAGE
+    final: bool = False
+    metadata: Mapping[str, JSON] = Factory(dict)
+    inner: Trajectory | None = None
+
+
+@frozen
+class Activation:
+    """One agent to start.
+
+    Args:
+        agent: its name in the team.
+        option: one of the agent's declared options, or None if it declares none.
+        reads: indices of the turns it may read; None means all that are finished.
+        timeout: seconds after which this activation fails; None means the run's own.
+        index: its turn's place in the trajectory; None means the next free one. A policy that
+            decides with `wait: each` gives it, so that turn order does not depend on arrival.
+    """
+
+    agent: str
+    option: str | None = None
+    reads: tuple[int, ...] | None = None
+    timeout: float | None = None
+    index: int | None = None
+
+
+@frozen
+class Decision:
+    """A policy's answer: start these activations, or stop.
+
+    Args:
+        start: what to start now; may be empty while others are still running.
+        stop: end the episode; what is still running is cancelled.
+        wait: be asked again when `all` that runs has finished, or after `each`.
+        logp: log-probability of this decision under the policy that took it.
+        record: what the policy needs to compute `logp` again (arrays allowed). It stays in
+            memory for the trainer and is never stored.
+    """
+
+    start: tuple[Activation, ...] = ()
+    stop: bool = False
+    wait: Literal["all", "each"] = "all"
+    logp: float | None = None
+    record: Any = field(default=None, eq=False, repr=False)
+
+
+@frozen
+class Turn:
+    """One finished activation.
+
+    `index` is the order of activation, `decision` the index of the decision behind it. A
+    failed turn has an empty output, its `usage` is still charged, and `error` says why.
+    """
+
+    index: int
+    agent: str
+    option: str | None = None
+    output: Output = Output()
+    status: TurnStatus = "completed"
+    error: str = ""
+    decision: int = 0
+    reads: tuple[int, ...] | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What this turn costs."""
+        return self.output.usage
+
+
+class Trajectory:
+    """An immutable record of turns; appending and forking are O(1) and share the prefix."""
+
+    __slots__ = ("_cache", "_length", "_parent", "_turn")
+
+    _parent: Trajectory | None
+    _turn: Turn | None
+
+    def __init__(self, turns: Sequence[Turn] = ()) -> None:
+        self._cache: tuple[Turn, ...] | None = ()
+        self._length, self._parent, self._turn = 0, None, None
+        if turns:
+            *before, last = turns
+            self._parent, self._turn = Trajectory(before), last
+            self._length, self._cache = len(turns), None
+
+    def append(self, turn: Turn) -> Trajectory:
+        """A trajectory with one more turn; this one stays as it is."""
+        new = Trajectory.__new__(Trajectory)
+        new._parent, new._turn, new._length, new._cache = self, turn, self._length + 1, None
+        return new
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, in the order of activation."""
+        if self._cache is None:
+            out: list[Turn] = list(self.backward())
+            out.reverse()
+            out.sort(key=lambda turn: turn.index)
+            self._cache = tuple(out)
+        return self._cache
+
+    @property
+    def last(self) -> Turn | None:
+        """The turn appended last."""
+        return self._turn
+
+    def backward(self) -> Iterator[Turn]:
+        """Turns from the one appended last to the first, without building a tuple."""
+        node: Trajectory | None = self
+        while node is not None and node._turn is not None:
+            yield node._turn
+            node = node._parent
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Turn]:
+        return iter(self.turns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trajectory) and self.turns == other.turns
+
+    def __hash__(self) -> int:
+        return hash((self._length, self._turn.agent if self._turn else None))
+
+    def __repr__(self) -> str:
+        return f"Trajectory({' > '.join(t.agent for t in self.turns)})"
+
+
+@frozen
+class Observation:
+    """What an environment shows after a step.
+
+    Args:
+        text: for agents and people.
+        data: JSON in a form the task documents; agents read it.
+        features: numbers for learned policies; always the same length within a task.
+        blocked: agents that may not be started next: "name", or "name:option".
+    """
+
+    text: str = ""
+    data: JSON = None
+    features: tuple[float, ...] = ()
+    blocked: frozenset[str] = frozenset()
+
+
+@frozen
+class Step:
+    """The environment after a step: a state nobody else sees, what is shown, and if it is over."""
+
+    state: Any = None
+    observation: Observation | None = None
+    done: bool = False
+
+
+@frozen
+class Scores:
+    """A verifier's judgement.
+
+    Args:
+        value: how good the result is, 0 to 1.
+        success: whether it counts as solved.
+        parts: further numbers, by name.
+    """
+
+    value: float
+    success: bool = False
+    parts: Mapping[str, float] = Factory(dict)
+
+
+@frozen
+class Reward:
+    """What a reward function makes of an episode: team total, and credit where it is given.
+
+    `turns` has one number a turn, in order of activation; `agents` one a name.
+    """
+
+    total: float
+    turns: tuple[float, ...] | None = None
+    agents: Mapping[str, float] | None = None
+    parts: Mapping[str, float] = Factory(dict)
+
+
+@frozen
+class Episode:
+    """A trajectory with its outcome. `problem` is public here; ids are unique in a run."""
+
+    id: str
+    problem: Problem
+    trajectory: Trajectory
+    decisions: tuple[Decision, ...] = ()
+    status: Status = Status.COMPLETED
+    scores: Scores | None = None
+    reward: Reward | None = None
+    error: str = ""
+    observation: Observation | None = None
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns, in order of activation."""
+        return self.trajectory.turns
+
+    @property
+    def success(self) -> bool:
+        """Solved, and not merely stopped."""
+        return (
+            self.status is Status.COMPLETED and self.scores is not None and self.scores.success
+        )
+
+    @property
+    def usage(self) -> Usage:
+        """The cost of the episode: every turn booked once, in order of activation."""
+        total = NO_USAGE
+        for turn in self.turns:
+            total = total + turn.output.usage
+        return total
+
+
+@frozen
+class Array:
+    """An array without an array library: little-endian bytes in C order.
+
+    `dtype` is a safetensors name: F64, F32, I64, I32, U8, BOOL.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes = field(repr=False)
+
+
+@frozen
+class Saved:
+    """Learned state as it goes into a checkpoint: arrays by name, and plain JSON data."""
+
+    arrays: Mapping[str, Array] = Factory(dict)
+    data: JSON = None
