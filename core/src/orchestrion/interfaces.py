@@ -162,6 +162,7 @@ class Request:
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one.
         limits: the service's limits; the first request of a service sets them.
+        timeout: seconds for one attempt.
     """
 
     service: str
@@ -170,6 +171,7 @@ class Request:
     sample: str = ""
     cache: bool = False
     limits: CallLimits = CallLimits()
+    timeout: float = 600.0
 
 
 @frozen
@@ -181,7 +183,11 @@ class Answer:
 
 
 class Calls(Protocol):
-    """The one path on which anything that costs is done; each activation has its own."""
+    """The one path on which anything that costs is done; each activation has its own.
+
+    What goes through `run` and `team` is booked on the activation's turn by the engine;
+    `Output.usage` states only what did not.
+    """
 
     async def run(
         self,
@@ -194,7 +200,8 @@ class Calls(Protocol):
         Args:
             request: names the call.
             do: one attempt; raises `CallError` with a fault class. It has no retry of its own.
-            reserve: an upper bound of what one attempt can take.
+            reserve: an upper bound of what one attempt can take; `usd` is NaN where the price
+                is not known, which a budget in US dollars refuses.
 
         Raises:
             CallError: after the last attempt.
@@ -221,7 +228,7 @@ class Calls(Protocol):
         """Run a nested team on what `view` shows; at most `turns` turns.
 
         The inner trajectory starts empty. An inner `final` ends the inner team only. Return
-        `Output(inner=trajectory, ...)`; the engine books the inner usage on the outer turn, once.
+        `Output(inner=trajectory, ...)`; the inner usage is booked on the outer turn, once.
         """
         ...
 
@@ -245,7 +252,7 @@ class Agent(Protocol):
         """Whether the output depends on nothing but settings, option and `memo(view)`."""
         return False
 
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+    def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:
         """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
         ...
 
@@ -342,11 +349,15 @@ class Job:
 
 @frozen
 class Branch:
-    """An unfinished episode that can be forked: extend it twice and both share its prefix."""
+    """An unfinished episode that can be forked: extend it twice and both share its prefix.
+
+    `key` is that of the last extension; it names the calls that scoring this branch makes.
+    """
 
     problem: Problem
     trajectory: Trajectory
     step: Step
+    key: Key
 
 
 class Session(Protocol):

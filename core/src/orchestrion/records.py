@@ -103,7 +103,8 @@ class Output:
     Args:
         content: the text other agents read.
         data: JSON beside the text, in a form the agent documents.
-        usage: what this turn costs; booked once, whether or not the result was reused.
+        usage: what this turn costs beside what went through `calls`, which the engine adds; a
+            reused result is charged as if it had run.
         final: end the episode after this turn.
         metadata: anything for people and reports; never read by the engine.
         inner: the trajectory of a nested team.
@@ -249,12 +250,14 @@ class Observation:
         data: JSON in a form the task documents; agents read it.
         features: numbers for learned policies; always the same length within a task.
         blocked: agents that may not be started next: "name", or "name:option".
+        progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
     """
 
     text: str = ""
     data: JSON = None
     features: tuple[float, ...] = ()
     blocked: frozenset[str] = frozenset()
+    progress: float | None = None
 
 
 @frozen

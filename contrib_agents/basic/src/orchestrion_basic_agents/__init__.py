@@ -1,0 +1,1 @@
+"""Small agents for every team."""

@@ -1,0 +1,93 @@
+"""A program as an agent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from typing import Annotated
+
+from attrs import Factory, frozen
+
+from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion_basic_agents.reading import last_text
+
+__all__ = ["Command"]
+
+
+@frozen
+class Command(Agent):
+    """Runs a program, gives it the latest text on standard input, and says what it prints.
+
+    A program that exits with another code than 0, prints too much or takes too long fails the
+    turn. It runs with your rights: this is no sandbox.
+
+    Args:
+        argv: program and arguments; no shell reads them.
+        seconds: time limit.
+        max_bytes: of standard output.
+        environment: names of variables handed on, beside PATH, HOME and LANG. No others are,
+            so that keys stay with those who need them.
+        cost: what a turn costs.
+    """
+
+    argv: Annotated[list[str], Meta(min_length=1)]
+    seconds: Annotated[float, Meta(gt=0)] = 60.0
+    max_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
+    environment: list[str] = Factory(list)
+    cost: Annotated[float, Meta(ge=0)] = 1.0
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Run it once."""
+        names = ("PATH", "HOME", "LANG", *self.environment)
+        process = await asyncio.create_subprocess_exec(
+            *self.argv,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={name: os.environ[name] for name in names if name in os.environ},
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(self.seconds):
+                out, err = await self._talk(process, last_text(view).encode())
+                code = await process.wait()
+        except TimeoutError:
+            raise RuntimeError(f"{self.argv[0]}: no end within {self.seconds:g} s") from None
+        finally:
+            # The whole process group, also when the turn is cancelled: no orphan stays.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+        if code != 0:
+            reason = err.decode(errors="replace").strip()[-500:]
+            raise RuntimeError(f"{self.argv[0]}: exit code {code}: {reason}")
+        return Output(out.decode(errors="replace"), usage=Usage(cost=self.cost))
+
+    async def _talk(self, process: asyncio.subprocess.Process, text: bytes) -> tuple[bytes, bytes]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        _, out, err = await asyncio.gather(
+            _feed(process.stdin, text),
+            self._read(process.stdout),
+            self._read(process.stderr),
+        )
+        return out, err
+
+    async def _read(self, stream: asyncio.StreamReader) -> bytes:
+        out = bytearray()
+        while chunk := await stream.read(65536):
+            out += chunk
+            if len(out) > self.max_bytes:
+                raise RuntimeError(f"{self.argv[0]}: more than {self.max_bytes} bytes of output")
+        return bytes(out)
+
+
+async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
+    # A program that does not read its input is no error.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        stream.write(text)
+        await stream.drain()
+        stream.close()

@@ -1,0 +1,21 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_basic_agents"
+
+
+@hookimpl
+def orchestrion_agents() -> Iterator[Component]:
+    yield Component(
+        "echo", f"{HERE}.echo:Echo", "repeats what it reads; a JSON input scripts what it does"
+    )
+    yield Component("terminator", f"{HERE}.terminator:Terminator", "ends the episode")
+    yield Component("scripted", f"{HERE}.scripted:Scripted", "says prepared lines, one a turn")
+    yield Component("function", f"{HERE}.function:Function", "wraps an installed Python function")
+    yield Component("command", f"{HERE}.command:Command", "runs a program on the text it reads")
+    yield Component("human", f"{HERE}.human:Human", "asks a person on the terminal")

@@ -1,0 +1,60 @@
+"""Decisions that are ready together are taken together."""
+
+from __future__ import annotations
+
+import asyncio
+
+from orchestrion.errors import RunError
+from orchestrion.interfaces import Policy, Situation
+from orchestrion.keys import Key
+from orchestrion.records import Decision
+
+__all__ = ["DecisionBatcher"]
+
+
+class DecisionBatcher:
+    """Asks one policy for many episodes at once.
+
+    `alone` says whether only one episode is under way: then nobody else can be ready, and the
+    policy is asked at once.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
+
+    async def decide(self, situation: Situation, key: Key, alone: bool) -> Decision:
+        """One decision."""
+        if alone:
+            return self._ask([situation], [key])[0]
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Decision] = loop.create_future()
+        if not self._waiting:
+            # Runs after everything that is ready in this turn of the loop.
+            loop.call_soon(self._flush)
+        self._waiting.append((situation, key, answer))
+        return await answer
+
+    def _flush(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        # An episode that was cancelled meanwhile needs no decision.
+        waiting = [one for one in waiting if not one[2].done()]
+        if not waiting:
+            return
+        try:
+            decisions = self._ask([one[0] for one in waiting], [one[1] for one in waiting])
+        except Exception as error:
+            for _, _, answer in waiting:
+                answer.set_exception(error)
+            return
+        for (_, _, answer), decision in zip(waiting, decisions, strict=True):
+            answer.set_result(decision)
+
+    def _ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
+        decisions = list(self.policy.decide(situations, keys))
+        if len(decisions) != len(situations):
+            raise RunError(
+                f"policy {type(self.policy).__name__}: {len(decisions)} decisions for "
+                f"{len(situations)} situations; decide() must return one for each"
+            )
+        return decisions

@@ -1,0 +1,91 @@
+"""Components as the engine runs them: opened, wired, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Executor
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion.interfaces import (
+    Agent,
+    Calls,
+    Member,
+    Policy,
+    RewardFunction,
+    Task,
+    View,
+)
+from orchestrion.keys import Key
+from orchestrion.records import Output
+
+__all__ = ["Act", "Seat", "Team", "seats_of"]
+
+Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
+
+
+@frozen
+class Seat:
+    """One agent of a team, with all that the engine needs to know of it.
+
+    `identity` stands for the component and its settings in the keys of reused results.
+    """
+
+    name: str
+    agent: Agent
+    act: Act
+    options: frozenset[str]
+    pure: bool
+    memo: Callable[[View], Any] | None
+    identity: str
+
+
+@frozen
+class Team:
+    """What episodes run with."""
+
+    seats: Mapping[str, Seat]
+    roster: tuple[Member, ...]
+    policy: Policy
+    task: Task
+    reward: RewardFunction | None
+
+
+def seats_of(
+    agents: Mapping[str, Agent], executor: Executor, identities: Mapping[str, str]
+) -> dict[str, Seat]:
+    """Seats for agents by name; plain `act` functions are moved to worker threads."""
+    return {
+        name: Seat(
+            name=name,
+            agent=agent,
+            act=_async_act(agent, executor),
+            options=frozenset(options_of(agent)),
+            pure=bool(getattr(agent, "pure", False)),
+            memo=getattr(agent, "memo", None),
+            identity=identities.get(name, name),
+        )
+        for name, agent in agents.items()
+    }
+
+
+def options_of(agent: Agent) -> Sequence[str]:
+    """An agent's options, in its own order."""
+    return tuple(getattr(agent, "options", ()))
+
+
+def _async_act(agent: Agent, executor: Executor) -> Act:
+    act: Any = agent.act
+    if inspect.iscoroutinefunction(act):
+        return act  # type: ignore[no-any-return]
+
+    async def in_thread(view: View, key: Key, calls: Calls) -> Output:
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(executor, act, view, key, calls)
+        # A plain function may still hand back an awaitable.
+        return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+
+    return in_thread

@@ -1,0 +1,193 @@
+"""What a trainer works with: episodes on demand, evaluation, forks, overlays."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from orchestrion.engine.episode import Engine
+from orchestrion.errors import UsageError
+from orchestrion.interfaces import Branch, Job, Member, Policy
+from orchestrion.interfaces import Session as SessionProtocol
+from orchestrion.keys import Key
+from orchestrion.records import (
+    JSON,
+    Activation,
+    Episode,
+    Problem,
+    Scores,
+    Split,
+    Status,
+    Step,
+    Trajectory,
+)
+from orchestrion.statistics import mean
+
+__all__ = ["EngineSession", "summarize"]
+
+Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
+
+
+class EngineSession:
+    """The `Session` of one iteration, or of an evaluation.
+
+    Args:
+        engine: runs the episodes.
+        name: prefix of episode ids, unique in the run, e.g. "0/12".
+        key: of this stage and iteration.
+        evaluation_key: of all evaluations in the run, so that they can be compared.
+        concurrency: episodes at once.
+        test: whether the test split may be seen.
+        build: opens an engine with an overlay.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        key: Key,
+        evaluation_key: Key,
+        concurrency: int = 64,
+        test: bool = False,
+        build: Build | None = None,
+    ) -> None:
+        self.engine, self.name, self.key = engine, name, key
+        self.policy: Any = engine.team.policy
+        self.roster: tuple[Member, ...] = engine.team.roster
+        self.episodes: list[Episode] = []
+        """Training episodes of this iteration, in the order of their jobs."""
+        self.evaluations: list[Episode] = []
+        self.adopted: dict[str, JSON] = {}
+        self._evaluation_key, self._concurrency = evaluation_key, concurrency
+        self._test, self._build = test, build
+        self._count = 0
+
+    def problems(self, split: Split = "train") -> Sequence[Problem]:
+        """See `Session.problems`."""
+        if split == "test" and not self._test:
+            raise UsageError("the test split is out of reach while training")
+        return self.engine.team.task.problems(split)
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        """See `Session.rollout`."""
+        first, self._count = self._count, self._count + len(jobs)
+        episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
+        self.episodes.extend(episodes)
+        return episodes
+
+    async def evaluate(
+        self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
+    ) -> list[Episode]:
+        """See `Session.evaluate`."""
+        problems = list(self.problems(split))[:limit]
+        base = self._evaluation_key.child(split)
+        jobs = [Job(one, base.child(one.id), policy, training=False) for one in problems]
+        self._count += 1
+        label = f"{self.name}/evaluate-{self._count}"
+        episodes = await self._run_all([f"{label}/{one.id}" for one in problems], jobs)
+        self.evaluations.extend(episodes)
+        return episodes
+
+    async def _run_all(self, names: Sequence[str], jobs: Sequence[Job]) -> list[Episode]:
+        results: list[Episode | None] = [None] * len(jobs)
+        waiting = iter(range(len(jobs)))
+
+        async def work() -> None:
+            for i in waiting:
+                job = jobs[i]
+                self.engine.calls.budget.check_time()
+                results[i] = await self.engine.run(
+                    names[i], job.problem, job.key, job.policy, job.training
+                )
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._concurrency, len(jobs))):
+                    group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise first_cause(errors) from None
+        return [episode for episode in results if episode is not None]
+
+    def begin(self, problem: Problem, key: Key) -> Branch:
+        """See `Session.begin`."""
+        task: Any = self.engine.team.task
+        step = task.start(problem, key.child("start")) if hasattr(task, "start") else Step()
+        return Branch(problem, Trajectory(), step, key)
+
+    async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
+        """See `Session.extend`."""
+        return await self.engine.extend(self.name, branch, tuple(activations), key)
+
+    async def score(self, branch: Branch, *, final: bool = False) -> Scores:
+        """See `Session.score`."""
+        return await self.engine.verify(branch, final=final)
+
+    async def finish(self, branch: Branch) -> Episode:
+        """See `Session.finish`."""
+        self._count += 1
+        name = f"{self.name}/{self._count - 1}"
+        episode = Episode(
+            name,
+            branch.problem.public(),
+            branch.trajectory,
+            status=Status.COMPLETED,
+            observation=branch.step.observation,
+        )
+        episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
+        self.episodes.append(episode)
+        return episode
+
+    @asynccontextmanager
+    async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[SessionProtocol]:
+        """See `Session.build`."""
+        if self._build is None:
+            raise UsageError("this session cannot be rebuilt with other settings")
+        async with self._build({**self.adopted, **overlay}) as engine:
+            inner = EngineSession(
+                engine,
+                self.name,
+                self.key,
+                self._evaluation_key,
+                self._concurrency,
+                self._test,
+                self._build,
+            )
+            # Ids stay unique, and what was run under the overlay belongs to this iteration.
+            inner._count = self._count
+            try:
+                yield inner
+            finally:
+                self._count = inner._count
+                self.episodes.extend(inner.episodes)
+                self.evaluations.extend(inner.evaluations)
+
+    def adopt(self, overlay: Mapping[str, JSON]) -> None:
+        """See `Session.adopt`."""
+        self.adopted.update(overlay)
+
+
+def first_cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group that is not a group itself."""
+    first = errors.exceptions[0]
+    return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What every iteration reports, whatever its trainer: means over its episodes.
+
+    `reward` is over episodes that have one; `missing` counts the others.
+    """
+    rewards = [one.reward.total for one in episodes if one.reward is not None]
+    turns = [turn for one in episodes for turn in one.turns]
+    return {
+        "episodes": float(len(episodes)),
+        "reward": mean(rewards),
+        "success": mean([float(one.success) for one in episodes]),
+        "cost": mean([one.usage.cost for one in episodes]),
+        "turns": mean([float(len(one.trajectory)) for one in episodes]),
+        "missing": float(len(episodes) - len(rewards)),
+        "limit": mean([float(one.status is Status.LIMIT) for one in episodes]),
+        "failed_turns": float(sum(turn.status == "failed" for turn in turns)),
+    }

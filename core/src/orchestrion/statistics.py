@@ -1,0 +1,57 @@
+"""Means with intervals over episodes: what a report may claim.
+
+Intervals are percentile bootstraps over problems (Efron 1979), 95 %, with resamples drawn from a
+key, so that the same episodes give the same interval.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import fsum
+
+from attrs import frozen
+
+from orchestrion.keys import Key
+
+__all__ = ["Estimate", "difference", "estimate"]
+
+RESAMPLES = 1000
+
+
+@frozen
+class Estimate:
+    """A mean over `count` values, with a 95 % interval. Empty: all zero."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero."""
+        return self.low > 0 or self.high < 0
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, summed exactly, so that order cannot change it; 0 of nothing."""
+    return fsum(values) / len(values) if values else 0.0
+
+
+def estimate(values: Sequence[float], key: Key) -> Estimate:
+    """The mean of independent values with its interval."""
+    count = len(values)
+    if count == 0:
+        return Estimate(0.0, 0.0, 0.0, 0)
+    if min(values) == max(values):
+        return Estimate(values[0], values[0], values[0], count)
+    draw = key.child("bootstrap", count).random()
+    means = sorted(sum(draw.choices(values, k=count)) / count for _ in range(RESAMPLES))
+    return Estimate(
+        mean(values), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1], count
+    )
+
+
+def difference(first: Sequence[float], second: Sequence[float], key: Key) -> Estimate:
+    """The mean of the paired difference `first - second` with its interval."""
+    return estimate([a - b for a, b in zip(first, second, strict=True)], key.child("paired"))

@@ -1,0 +1,1 @@
+"""Rewards, plain policies and baselines."""

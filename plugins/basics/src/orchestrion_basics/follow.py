@@ -1,0 +1,75 @@
+"""A policy that goes where a router agent says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion import Activation, Decision, OpenContext, Policy, Situation, Turn, UsageError
+from orchestrion import Key as Key
+from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
+
+__all__ = ["Follow"]
+
+STOP = Decision(stop=True)
+
+
+@frozen
+class Follow(Policy):
+    """Starts the router, goes where its output says, and comes back to the router.
+
+    The router's typed output is its turn's `data`: `{"next": "agent"}`, `{"next": "agent",
+    "option": "name"}` or `{"next": "stop"}`. Anything else, a failed turn and an agent that the
+    task does not allow now are answered with the fallback.
+
+    Args:
+        router: the agent that says who is next.
+        fallback: "stop", or the choice ("agent" or "agent:option") to start instead.
+    """
+
+    router: str
+    fallback: str = "stop"
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Check the names against the team."""
+        fallback = None if self.fallback == "stop" else parse_choice(self.fallback, ctx.roster)
+        router = next((one for one in choices(ctx.roster) if one.agent == self.router), None)
+        if router is None:
+            raise UsageError(f"{ctx.path}.router: no agent {self.router!r} in the team")
+        known = {choice_name(one): one for one in choices(ctx.roster)}
+        yield _Following(router, fallback, known)
+
+
+@frozen
+class _Following(Policy):
+    router: Activation
+    fallback: Activation | None
+    known: dict[str, Activation]
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        last = situation.trajectory.last
+        if last is None or last.agent != self.router.agent:
+            return Decision((self.router,))
+        wanted = self._wanted(last)
+        if wanted == "stop":
+            return STOP
+        choice = self.known.get(wanted)
+        if choice is None or is_blocked(choice, situation.observation):
+            choice = self.fallback
+        return STOP if choice is None else Decision((choice,))
+
+    def _wanted(self, turn: Turn) -> str:
+        data: Any = turn.output.data
+        if turn.status != "completed" or not isinstance(data, dict):
+            return ""
+        name, option = data.get("next"), data.get("option")
+        if not isinstance(name, str) or not isinstance(option, str | None):
+            return ""
+        return name if option is None else f"{name}:{option}"

@@ -1,0 +1,248 @@
+"""The learned order that ignores context: the baseline a learned orchestrator has to beat.
+
+It knows how often each choice helped when it was called for the first, second, third time, and
+what that cost; it reads nothing of the problem. Choices are tried by expected help per cost,
+which is the best order when each helps independently of the others (Smith's rule).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Annotated, Any
+
+from attrs import define, field, frozen
+
+from orchestrion import (
+    Activation,
+    Decision,
+    Episode,
+    Job,
+    Key,
+    Meta,
+    Metrics,
+    OpenContext,
+    Policy,
+    Saved,
+    Session,
+    Situation,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
+
+__all__ = ["LearnedOrder", "Order"]
+
+STOP = Decision(stop=True)
+DONE = 1.0 - 1e-9
+HAZARD = 0.08
+
+
+@frozen
+class Order(Policy):
+    """Calls what helped most per cost so far, given how often it was called; then stops.
+
+    The trainer `learned-order` fills its table. It stops (through the agent `finish`, if given)
+    when the task's public progress is 1, or after as many turns as paid off in training. Where
+    a task shows no progress, "helped" means that the episode was solved in the end.
+
+    Args:
+        finish: the choice that ends an episode, e.g. a terminator; "" stops without a turn.
+    """
+
+    finish: str = ""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team."""
+        finish = parse_choice(self.finish, ctx.roster) if self.finish else None
+        tools = [one for one in choices(ctx.roster) if one != finish]
+        if not tools:
+            raise UsageError(f"{ctx.path}: there is no agent to order")
+        yield OrderTable(tools, finish)
+
+
+@define
+class OrderTable(Policy):
+    """The table at work. `helped` and `cost` are per choice and times called before."""
+
+    tools: Sequence[Activation]
+    finish: Activation | None
+    helped: dict[str, list[float]] = field(factory=dict)
+    cost: dict[str, list[float]] = field(factory=dict)
+    patience: int = 1
+    """Turns after which it gives up."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """The next choice of each."""
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        observation = situation.observation
+        progress = observation.progress if observation is not None else None
+        called: Counter[str] = Counter()
+        for turn in situation.trajectory.backward():
+            called[choice_name(Activation(turn.agent, turn.option))] += 1
+        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        done = progress is not None and progress >= DONE
+        if done or not allowed or len(situation.trajectory) >= self.patience:
+            return STOP if self.finish is None else Decision((self.finish,))
+        # max() takes the first of equals, so ties go by roster order.
+        return Decision((max(allowed, key=lambda one: self.worth(one, called)),))
+
+    def worth(self, choice: Activation, called: Mapping[str, int]) -> float:
+        """Expected help per cost of the next call."""
+        name = choice_name(choice)
+        helped, cost = self.helped.get(name, []), self.cost.get(name, [])
+        if not helped:
+            return 0.0
+        nth = min(called.get(name, 0), len(helped) - 1)
+        return helped[nth] / (cost[nth] + 1e-3)
+
+    def save(self) -> Saved:
+        """The table and the patience."""
+        return Saved(data={"helped": self.helped, "cost": self.cost, "patience": self.patience})
+
+    def load(self, saved: Saved) -> None:
+        """Take over a saved table."""
+        data: Any = saved.data
+        self.helped, self.cost, self.patience = data["helped"], data["cost"], data["patience"]
+
+
+@define
+class _Tally:
+    """Sums for one choice and number of earlier calls."""
+
+    calls: int = 0
+    helped: float = 0.0
+    cost: float = 0.0
+
+
+@frozen
+class LearnedOrder(Trainer):
+    """Explores at random, fills the table of the policy `order`, then learns when to give up.
+
+    Args:
+        episodes: episodes of random exploration; as many again choose the patience.
+        depth: how many calls of one choice are told apart.
+    """
+
+    episodes: Annotated[int, Meta(ge=1)] = 1024
+    depth: Annotated[int, Meta(ge=1)] = 4
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Explore, tabulate, choose the patience."""
+        table: OrderTable = session.policy
+        if not isinstance(table, OrderTable):
+            raise UsageError("the trainer learned-order trains the policy order")
+        explored = await session.rollout(
+            [
+                Job(problem, key, policy=_Exploring(table.tools))
+                for problem, key in draw_problems(session, "explore", self.episodes)
+            ]
+        )
+        table.helped, table.cost = tabulate(explored, self.depth)
+        longest = max(len(episode.trajectory) for episode in explored)
+        best, table.patience = await self._best_patience(table, session, max(1, longest))
+        return {"reward": best, "patience": float(table.patience)}
+
+    async def _best_patience(
+        self, table: OrderTable, session: Session, longest: int
+    ) -> tuple[float, int]:
+        tries = sorted({max(1, round(longest * share / 6)) for share in range(1, 7)})
+        each = max(1, self.episodes // len(tries))
+        best = (float("-inf"), 1)
+        for patience in tries:
+            table.patience = patience
+            jobs = [Job(p, k) for p, k in draw_problems(session, "patience", each)]
+            rewards = [
+                one.reward.total for one in await session.rollout(jobs) if one.reward is not None
+            ]
+            score = sum(rewards) / len(rewards) if rewards else float("-inf")
+            # Equal scores go to the shorter patience.
+            if score > best[0] + 1e-12:
+                best = (score, patience)
+        return best
+
+
+@frozen
+class _Exploring(Policy):
+    """Any tool, uniformly, until progress is complete or by a constant hazard.
+
+    The record of its decisions is the progress they were taken at.
+    """
+
+    tools: Sequence[Activation]
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
+
+    def _one(self, situation: Situation, key: Key) -> Decision:
+        observation = situation.observation
+        progress = observation.progress if observation is not None else None
+        if progress is not None and progress >= DONE:
+            return STOP
+        # A constant hazard, so that the table also learns from short episodes.
+        if len(situation.trajectory) and key.child("stop").uniform() < HAZARD:
+            return STOP
+        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        if not allowed:
+            return STOP
+        return Decision((allowed[int(key.uniform() * len(allowed))],), record=progress)
+
+
+def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Any, Key]]:
+    """`count` training problems with a key each, drawn with replacement after each lap."""
+    problems = list(session.problems("train"))
+    if not problems:
+        raise UsageError("the task has no training problems")
+    order: list[int] = []
+    lap = 0
+    while len(order) < count:
+        shuffled = list(range(len(problems)))
+        session.key.child(purpose, "lap", lap).random().shuffle(shuffled)
+        order.extend(shuffled)
+        lap += 1
+    return [
+        (problems[index], session.key.child(purpose, i)) for i, index in enumerate(order[:count])
+    ]
+
+
+def tabulate(
+    episodes: Sequence[Episode], depth: int
+) -> tuple[dict[str, list[float]], dict[str, list[float]]]:
+    """Help rate and mean cost, per choice and earlier calls of it (0 to `depth` - 1)."""
+    tallies: dict[str, list[_Tally]] = {}
+    for episode in episodes:
+        seen: Counter[str] = Counter()
+        gains = helped_by(episode)
+        for turn, gain in zip(episode.turns, gains, strict=True):
+            name = choice_name(Activation(turn.agent, turn.option))
+            row = tallies.setdefault(name, [_Tally() for _ in range(depth)])
+            tally = row[min(seen[name], depth - 1)]
+            seen[name] += 1
+            tally.calls += 1
+            tally.helped += gain
+            tally.cost += turn.usage.cost
+    # One call that did not help is added everywhere: a choice tried once proves little.
+    helped = {n: [t.helped / (t.calls + 1) for t in row] for n, row in tallies.items()}
+    cost = {n: [t.cost / t.calls if t.calls else 0.0 for t in row] for n, row in tallies.items()}
+    return helped, cost
+
+
+def helped_by(episode: Episode) -> list[float]:
+    """How much each turn helped: the rise of progress, else whether the episode was solved."""
+    before = [episode.decisions[turn.decision].record for turn in episode.turns]
+    last = episode.observation.progress if episode.observation is not None else None
+    levels = [*before, last]
+    if all(level is None for level in levels):
+        return [float(episode.success)] * len(before)
+    known = [0.0 if level is None else float(level) for level in levels]
+    return [max(0.0, after - level) for level, after in pairwise(known)]

@@ -1,0 +1,47 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_basics"
+
+
+@hookimpl
+def orchestrion_rewards() -> Iterator[Component]:
+    yield Component(
+        "outcome-minus-cost",
+        f"{HERE}.rewards:OutcomeMinusCost",
+        "the verified outcome minus a weighted sum of what the turns cost",
+    )
+    yield Component(
+        "exact-outcome", f"{HERE}.rewards:ExactOutcome", "1 if the verifier says solved, else 0"
+    )
+
+
+@hookimpl
+def orchestrion_policies() -> Iterator[Component]:
+    yield Component("random", f"{HERE}.policies:Random", "any agent and option, uniformly")
+    yield Component("round-robin", f"{HERE}.policies:RoundRobin", "every agent in turn")
+    yield Component("sequence", f"{HERE}.policies:Sequence", "a fixed list of steps, then stop")
+    yield Component("follow", f"{HERE}.follow:Follow", "goes where a router agent's output says")
+    yield Component(
+        "order", f"{HERE}.order:Order", "the best order learned without looking at the problem"
+    )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "best-sequence", f"{HERE}.search:BestSequence", "finds the best fixed sequence by search"
+    )
+    yield Component(
+        "learned-order", f"{HERE}.order:LearnedOrder", "fills the table of the policy order"
+    )
+
+
+@hookimpl
+def orchestrion_agents() -> Iterator[Component]:
+    yield Component("team", f"{HERE}.team:NestedTeam", "a nested team with a policy of its own")

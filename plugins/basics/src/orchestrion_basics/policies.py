@@ -1,0 +1,158 @@
+"""Policies that do not learn by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from collections.abc import Sequence as Many
+from contextlib import asynccontextmanager
+
+from attrs import Factory, frozen
+
+from orchestrion import (
+    Activation,
+    Decision,
+    Key,
+    OpenContext,
+    Policy,
+    Saved,
+    Situation,
+    Turn,
+)
+from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
+
+__all__ = ["Random", "RoundRobin", "Sequence"]
+
+STOP = Decision(stop=True)
+
+
+@frozen
+class Random(Policy):
+    """Any agent with any of its options, uniformly among those the task allows."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team."""
+        yield _RandomChoice([Decision((one,)) for one in choices(ctx.roster)])
+
+
+@frozen
+class _RandomChoice(Policy):
+    decisions: list[Decision]
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        return [self._one(situation, key) for situation, key in zip(situations, keys, strict=True)]
+
+    def _one(self, situation: Situation, key: Key) -> Decision:
+        allowed = self.decisions
+        if situation.observation is not None and situation.observation.blocked:
+            seen = situation.observation
+            allowed = [one for one in allowed if not is_blocked(one.start[0], seen)]
+        return allowed[int(key.uniform() * len(allowed))] if allowed else STOP
+
+
+@frozen
+class RoundRobin(Policy):
+    """Every agent in turn, in roster order; an agent goes through its options call by call."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team."""
+        yield _Rotation([[Decision((one,)) for one in choices([member])] for member in ctx.roster])
+
+
+@frozen
+class _Rotation(Policy):
+    decisions: list[list[Decision]]
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        lap, seat = divmod(len(situation.trajectory), len(self.decisions))
+        for shift in range(len(self.decisions)):
+            options = self.decisions[(seat + shift) % len(self.decisions)]
+            decision = options[lap % len(options)]
+            if not is_blocked(decision.start[0], situation.observation):
+                return decision
+        return STOP
+
+
+@frozen
+class Sequence(Policy):
+    """A fixed list of steps, then stop. The trainer `best-sequence` finds the list.
+
+    A step the task does not allow when its turn comes is passed over.
+
+    Args:
+        steps: "agent" or "agent:option", in order.
+        repeat: start over at the end instead of stopping.
+    """
+
+    steps: list[str] = Factory(list)
+    repeat: bool = False
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Check the steps against the team."""
+        yield SequenceRunner(self.steps, self.repeat, ctx)
+
+
+class SequenceRunner(Policy):
+    """Runs a list of steps that can be exchanged: `steps` is its learned state."""
+
+    def __init__(self, steps: Many[str], repeat: bool, ctx: OpenContext) -> None:
+        self._roster, self._repeat = ctx.roster, repeat
+        self.set_steps([parse_choice(step, ctx.roster) for step in steps])
+
+    def set_steps(self, steps: Many[Activation]) -> None:
+        """Run these steps from now on."""
+        self.steps = tuple(steps)
+        self._decisions = [Decision((step,)) for step in self.steps]
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        """The next step of each."""
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        if not self._decisions:
+            return STOP
+        done = len(situation.trajectory)
+        if not (situation.observation is not None and situation.observation.blocked):
+            if self._repeat:
+                return self._decisions[done % len(self._decisions)]
+            return self._decisions[done] if done < len(self._decisions) else STOP
+        return self._after_blocked(situation, done)
+
+    def _after_blocked(self, situation: Situation, done: int) -> Decision:
+        # Steps that were passed over left no turn: find the place by what was done last.
+        place = 0
+        for turn in situation.trajectory.turns:
+            while (at := self._at(place)) is not None and not _is_turn(at, turn):
+                place += 1
+            place += 1
+        for _ in range(len(self._decisions)):
+            decision = self._at(place)
+            if decision is None:
+                return STOP
+            if not is_blocked(decision.start[0], situation.observation):
+                return decision
+            place += 1
+        return STOP
+
+    def _at(self, place: int) -> Decision | None:
+        if self._repeat:
+            return self._decisions[place % len(self._decisions)]
+        return self._decisions[place] if place < len(self._decisions) else None
+
+    def save(self) -> Saved:
+        """The steps."""
+        return Saved(data={"steps": [choice_name(step) for step in self.steps]})
+
+    def load(self, saved: Saved) -> None:
+        """Take over saved steps."""
+        self.set_steps([parse_choice(step, self._roster) for step in saved.data["steps"]])
+
+
+def _is_turn(decision: Decision, turn: Turn) -> bool:
+    step = decision.start[0]
+    return step.agent == turn.agent and step.option == turn.option

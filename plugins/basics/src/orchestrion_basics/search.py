@@ -1,0 +1,148 @@
+"""The best fixed sequence, found by a beam search with common random numbers.
+
+Every candidate meets the same problems with the same keys, so that two sequences differ by what
+they do and not by luck (Kleinman et al. 1999). Forks share their prefix: a step costs one
+activation per problem, however long the sequence is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from attrs import frozen
+
+from orchestrion import (
+    Activation,
+    Branch,
+    Key,
+    Meta,
+    Metrics,
+    Session,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import choices, is_blocked
+from orchestrion_basics.policies import SequenceRunner
+
+__all__ = ["BestSequence"]
+
+
+@frozen
+class BestSequence(Trainer):
+    """Finds the fixed sequence with the highest mean reward on training problems.
+
+    Args:
+        length: longest sequence tried.
+        problems: how many training problems every candidate meets.
+        beam: how many sequences are kept at each length.
+        distinct: use at most so many different agents; 1 gives the single best agent, called
+            again and again. Agents whose turn ends an episode do not count.
+    """
+
+    length: Annotated[int, Meta(ge=1)] = 8
+    problems: Annotated[int, Meta(ge=1)] = 64
+    beam: Annotated[int, Meta(ge=1)] = 3
+    distinct: Annotated[int, Meta(ge=1)] | None = None
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Search, and hand the result to the policy `sequence`."""
+        runner = session.policy
+        if not isinstance(runner, SequenceRunner):
+            raise UsageError("the trainer best-sequence trains the policy sequence")
+        best = await self.search(session)
+        runner.set_steps(best.steps)
+        return {"reward": best.reward, "length": float(len(best.steps))}
+
+    async def search(self, session: Session) -> Candidate:
+        """The best candidate of all lengths."""
+        start = self._start(session)
+        start = await _valued(session, start)
+        best, beam = start, [start]
+        options = choices(session.roster)
+        for depth in range(self.length):
+            grown = await asyncio.gather(
+                *(
+                    self._grow(session, candidate, option, depth)
+                    for candidate in beam
+                    for option in options
+                    if not candidate.over and self._may_use(candidate, option)
+                )
+            )
+            # sorted() is stable: equal rewards keep roster order.
+            ranked = sorted(grown, key=lambda one: -one.promise)
+            beam = ranked[: self.beam]
+            if not beam:
+                break
+            best = max([best, *ranked], key=lambda one: one.reward)
+        return best
+
+    def _start(self, session: Session) -> Candidate:
+        problems = list(session.problems("train"))
+        if not problems:
+            raise UsageError("the task has no training problems")
+        session.key.child("problems").random().shuffle(problems)
+        chosen = problems[: self.problems]
+        keys = [session.key.child("problem", n) for n in range(len(chosen))]
+        branches = [session.begin(p, k) for p, k in zip(chosen, keys, strict=True)]
+        return Candidate((), tuple(branches), tuple(keys))
+
+    def _may_use(self, candidate: Candidate, option: Activation) -> bool:
+        if self.distinct is None:
+            return True
+        agents = {step.agent for step in candidate.steps} | {option.agent}
+        return len(agents) <= self.distinct
+
+    async def _grow(
+        self, session: Session, candidate: Candidate, option: Activation, depth: int
+    ) -> Candidate:
+        async def extend(branch: Branch, key: Key) -> Branch:
+            if _ended(branch) or is_blocked(option, branch.step.observation):
+                return branch
+            return await session.extend(branch, [option], key.child(depth))
+
+        branches = await asyncio.gather(
+            *(extend(b, k) for b, k in zip(candidate.branches, candidate.keys, strict=True))
+        )
+        steps = (*candidate.steps, option)
+        return await _valued(session, Candidate(steps, tuple(branches), candidate.keys))
+
+
+@frozen
+class Candidate:
+    """A sequence, where it stands on every problem, and what stopping now would pay.
+
+    `promise` ranks unfinished sequences: the reward of stopping now plus what the verifier's
+    partial scores say has been reached.
+    """
+
+    steps: tuple[Activation, ...]
+    branches: tuple[Branch, ...]
+    keys: tuple[Key, ...]
+    reward: float = float("-inf")
+    promise: float = float("-inf")
+    over: bool = False
+
+
+async def _valued(session: Session, candidate: Candidate) -> Candidate:
+    episodes = await asyncio.gather(*(session.finish(one) for one in candidate.branches))
+    rewards = [one.reward.total for one in episodes if one.reward is not None]
+    reward = sum(rewards) / len(rewards) if rewards else float("-inf")
+    partial = [one.scores.value for one in episodes if one.scores is not None]
+    over = all(
+        branch.step.done
+        or (branch.trajectory.last is not None and branch.trajectory.last.output.final)
+        for branch in candidate.branches
+    )
+    promise = reward + 1e-3 * (sum(partial) / len(partial) if partial else 0.0)
+    return Candidate(candidate.steps, candidate.branches, candidate.keys, reward, promise, over)
+
+
+def _ended(branch: Branch) -> bool:
+    last = branch.trajectory.last
+    return branch.step.done or (last is not None and last.output.final)

@@ -1,0 +1,56 @@
+"""A team as an agent of another team."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from attrs import frozen
+
+from orchestrion import Agent, Calls, Key, Meta, OpenContext, Output, Policy, View
+
+__all__ = ["NestedTeam"]
+
+
+@frozen
+class NestedTeam(Agent):
+    """Runs a nested team on what this activation may read; its output is the last turn's.
+
+    What the inner turns cost is booked once, on the outer turn; an inner final turn ends the
+    inner team only.
+
+    Args:
+        members: the agents, by name; they leave the outer team.
+        policy: who of them acts next. Its choices are the members.
+        turns: at most so many inner turns.
+        final: end the outer episode after this agent's turn.
+    """
+
+    members: list[Agent]
+    policy: Policy
+    turns: Annotated[int, Meta(ge=1)] = 12
+    final: bool = False
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Learn the members' names."""
+        yield _Opened(self, dict(zip(ctx.names["members"], self.members, strict=True)))
+
+
+@frozen
+class _Opened(Agent):
+    team: NestedTeam
+    members: dict[str, Agent]
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        inner = await calls.team(view, key, self.members, self.team.policy, self.team.turns)
+        last = next((turn for turn in reversed(inner.turns) if turn.status == "completed"), None)
+        if last is None:
+            raise RuntimeError("no member of the nested team completed a turn")
+        return Output(
+            content=last.output.content,
+            data=last.output.data,
+            final=self.team.final,
+            inner=inner,
+        )
