@@ -1,0 +1,351 @@
+#!/usr/bin/env python3
+"""Make .venv match the workspace, then run a command in it.
+
+    python dev.py COMMAND ...      for example: orchestrion --help, pytest, python, ruff check .
+    python dev.py                  only make .venv match
+    python dev.py --fresh ...      build .venv anew first
+
+Every folder that [tool.orchestrion.workspace] in pyproject.toml names and that has a
+pyproject.toml is installed in editable form, with all its dependencies and the tools for
+development. That happens again only when one of those files, the constraints or the interpreter
+changed. ORCHESTRION_VENV names another folder than .venv. pip is the only program that touches
+the network, with whatever index, wheels and proxies your pip configuration says.
+"""
+
+import sys
+
+if sys.version_info < (3, 11):  # must stand before anything an older Python cannot read
+    sys.exit(
+        "dev.py needs Python 3.11 or newer, "
+        f"and this is {sys.version.split()[0]} ({sys.executable}).\n"
+        "Run it with a newer one, for example: python3.11 dev.py ..."
+    )
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+import tomllib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any, NamedTuple, NoReturn
+
+ROOT = Path(__file__).resolve().parent
+WINDOWS = os.name == "nt"
+LOG_TAIL = 30
+
+
+class Member(NamedTuple):
+    """One distribution of the workspace."""
+
+    folder: Path
+    name: str
+    text: bytes  # of its pyproject.toml
+    testing: bool  # has an extra of that name
+
+    @property
+    def requirement(self) -> str:
+        # "./" matters: pip takes a bare `core` for the name of a project on an index.
+        path = "./" + self.folder.relative_to(ROOT).as_posix()
+        return f"{path}[testing]" if self.testing else path
+
+
+class Workspace(NamedTuple):
+    """What the environment should hold."""
+
+    members: tuple[Member, ...]
+    backend: str
+    tools: tuple[str, ...]
+    constraints: Path
+
+    def fingerprint(self) -> dict[str, str]:
+        """Changes in `base` need a new environment, changes in `content` only pip."""
+        content = hashlib.sha256()
+        for member in self.members:
+            content.update(f"{member.folder.relative_to(ROOT).as_posix()}\0".encode())
+            content.update(hashlib.sha256(member.text).digest())
+        content.update("\0".join((self.backend, *self.tools)).encode())
+        content.update(self.constraints.read_bytes())
+        base = f"{sys.version}\n{sys.base_prefix}\n{ROOT}"
+        return {"base": base, "content": content.hexdigest()}
+
+
+def main(arguments: Sequence[str]) -> int:
+    arguments = list(arguments)
+    fresh = False
+    while arguments and arguments[0].startswith("-"):
+        option = arguments.pop(0)
+        if option in ("-h", "--help"):
+            print(__doc__)
+            return 0
+        if option != "--fresh":
+            fail(f"dev.py has no option {option}; options of the command come after its name", 2)
+        fresh = True
+    venv = Path(os.environ.get("ORCHESTRION_VENV") or ROOT / ".venv").absolute()
+    workspace = read_workspace()
+    if fresh or read_stamp(venv) != workspace.fingerprint():
+        with locked(venv) as lock:
+            # Somebody else may have finished the same work while this process waited.
+            if fresh or read_stamp(venv) != workspace.fingerprint():
+                Setup(venv, workspace, lock).run(fresh)
+    if not arguments:
+        print(f"{shown(venv)} is up to date")
+        return 0
+    return run(venv, arguments)
+
+
+def read_workspace() -> Workspace:
+    settings = read_toml(ROOT / "pyproject.toml")[1]["tool"]["orchestrion"]["workspace"]
+    members: dict[str, Member] = {}
+    for pattern in settings["members"]:
+        for file in sorted(ROOT.glob(f"{pattern}/pyproject.toml")):
+            text, data = read_toml(file)
+            project = data.get("project", {})
+            name = project.get("name")
+            if not name:
+                fail(f"{shown(file)} has no [project] name; every member needs one")
+            if name in members:
+                fail(f"{shown(file)} and {shown(members[name].folder)} are both named {name}")
+            extras = project.get("optional-dependencies", {})
+            members[name] = Member(file.parent, name, text, "testing" in extras)
+    if not members:
+        fail(f"no member has a pyproject.toml under {ROOT}; is the checkout complete?")
+    return Workspace(
+        members=tuple(members.values()),
+        backend=settings["backend"],
+        tools=tuple(settings["tools"]),
+        constraints=ROOT / settings["constraints"],
+    )
+
+
+def read_toml(file: Path) -> tuple[bytes, dict[str, Any]]:
+    text = file.read_bytes()
+    try:
+        return text, tomllib.loads(text.decode())
+    except ValueError as error:
+        fail(f"{shown(file)} is not valid TOML: {error}")
+
+
+class Setup:
+    """Brings one environment in line with the workspace, under the lock."""
+
+    def __init__(self, venv: Path, workspace: Workspace, lock: IO[bytes]) -> None:
+        self.venv = venv
+        self.workspace = workspace
+        self.lock = lock
+        self.log = venv / "orchestrion-setup.log"
+        # Present while pip works: an environment that still has it was cut off and is not trusted.
+        self.unfinished = venv / "orchestrion-unfinished"
+
+    def run(self, fresh: bool) -> None:
+        started = time.monotonic()
+        wanted = self.workspace.fingerprint()
+        stamp = read_stamp(self.venv)
+        stale = bool(stamp) and stamp.get("base") != wanted["base"]
+        rebuild = fresh or stale or self.unfinished.exists() or not python_in(self.venv).exists()
+        say(
+            f"setting up {shown(self.venv)}: "
+            + ("one to two minutes the first time" if rebuild else "the workspace changed")
+        )
+        if rebuild:
+            self.clear()
+        self.venv.mkdir(parents=True, exist_ok=True)
+        stamp_of(self.venv).unlink(missing_ok=True)
+        self.unfinished.touch()
+        self.log.write_bytes(b"")
+        if rebuild:
+            self.create()
+        self.uninstall_strays()
+        # Members are built without isolation, so what builds them must be there before; they all
+        # stand in one call, so that pip finds those that need each other here and not on an index.
+        self.pip("install", self.workspace.backend)
+        editable = [part for m in self.workspace.members for part in ("-e", m.requirement)]
+        self.pip("install", "--no-build-isolation", *self.workspace.tools, *editable)
+        temporary = stamp_of(self.venv).with_suffix(".new")
+        temporary.write_text(json.dumps(wanted), encoding="utf-8")
+        os.replace(temporary, stamp_of(self.venv))
+        self.unfinished.unlink()
+        say(f"{shown(self.venv)} is ready after {time.monotonic() - started:.0f} s")
+
+    def clear(self) -> None:
+        """Removes the old environment, and refuses to remove anything else."""
+        if not self.venv.exists():
+            return
+        ours = (self.venv / "pyvenv.cfg").exists() or self.unfinished.exists()
+        if not ours and any(self.venv.iterdir()):
+            fail(f"{self.venv} exists and is not a virtual environment; move it or remove it")
+        shutil.rmtree(self.venv)
+
+    def create(self) -> None:
+        try:
+            import ensurepip  # noqa: F401
+            import venv  # noqa: F401
+        except ImportError as error:
+            fail(
+                f"this Python ({sys.executable}) cannot make virtual environments: {error}.\n"
+                "On Debian and Ubuntu the package python3-venv supplies what is missing."
+            )
+        # Started from inside an environment, the interpreter beneath it is the one to build on.
+        base = getattr(sys, "_base_executable", sys.executable)
+        self.check(self.call([base, "-m", "venv", str(self.venv)]))
+
+    def uninstall_strays(self) -> None:
+        """Uninstalls members of this checkout whose folder or name is gone."""
+        known = {(m.folder, normalised(m.name)) for m in self.workspace.members}
+        strays = [name for folder, name in self.editables() if (folder, name) not in known]
+        if strays:
+            self.pip("uninstall", "--yes", *strays)
+
+    def editables(self) -> Iterator[tuple[Path, str]]:
+        from importlib.metadata import Distribution
+        from urllib.parse import urlsplit
+        from urllib.request import url2pathname
+
+        packages = "Lib/site-packages" if WINDOWS else "lib/python*/site-packages"
+        for record in self.venv.glob(f"{packages}/*.dist-info/direct_url.json"):
+            entry = json.loads(record.read_text(encoding="utf-8"))
+            url = urlsplit(entry.get("url", ""))
+            folder = Path(url2pathname(url.path))
+            if (
+                url.scheme == "file"
+                and entry.get("dir_info", {}).get("editable")
+                and folder.is_relative_to(ROOT)
+            ):
+                yield folder, normalised(Distribution.at(record.parent).metadata["Name"])
+
+    def pip(self, command: str, *arguments: str) -> None:
+        options = ["--disable-pip-version-check", "--no-input"]
+        if command == "install":
+            # Byte code is written by the first import of a module: most are never imported.
+            options += ["--no-compile", "--constraint", str(self.workspace.constraints)]
+        code = self.call([str(python_in(self.venv)), "-m", "pip", command, *options, *arguments])
+        if code > 0:
+            # A pip that reported its failure cleaned up after itself: the next run starts here.
+            self.unfinished.unlink(missing_ok=True)
+        self.check(code)
+
+    def call(self, command: list[str]) -> int:
+        # The child inherits the lock, so that a pip that outlives this process still holds it.
+        with self.log.open("ab") as log:
+            log.write(f"$ {' '.join(command)}\n".encode())
+            log.flush()
+            return subprocess.run(
+                command,
+                cwd=ROOT,
+                env=environment(self.venv),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                check=False,
+                pass_fds=() if WINDOWS else (self.lock.fileno(),),
+            ).returncode
+
+    def check(self, code: int) -> None:
+        if code == 0:
+            return
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
+        say("\n".join(lines[-LOG_TAIL:]))
+        fail(f"setting up failed (exit code {code}); the whole log is {shown(self.log)}")
+
+
+def run(venv: Path, command: list[str]) -> int:
+    variables = environment(venv)
+    program = shutil.which(command[0], path=variables["PATH"])
+    if program is None:
+        say(f"dev.py: no command {command[0]!r} in {shown(venv)} or on PATH")
+        return 127
+    if not WINDOWS:  # where exec would return to the shell before the command ends
+        os.execve(program, [command[0], *command[1:]], variables)
+    return subprocess.run([program, *command[1:]], env=variables, check=False).returncode
+
+
+def environment(venv: Path) -> dict[str, str]:
+    """The environment's variables: its programs first, nothing that bends Python or pip."""
+    variables = dict(os.environ)
+    # Without byte code every start compiles its imports anew: torch takes twice as long.
+    for name in ("PYTHONDONTWRITEBYTECODE", "PYTHONHOME", "__PYVENV_LAUNCHER__", "PIP_TARGET"):
+        variables.pop(name, None)
+    variables["PIP_USER"] = "0"
+    variables["VIRTUAL_ENV"] = str(venv)
+    variables["PATH"] = os.pathsep.join(
+        [str(python_in(venv).parent), *filter(None, [variables.get("PATH")])]
+    )
+    return variables
+
+
+def python_in(venv: Path) -> Path:
+    return venv / "Scripts" / "python.exe" if WINDOWS else venv / "bin" / "python"
+
+
+def stamp_of(venv: Path) -> Path:
+    return venv / "orchestrion-stamp.json"
+
+
+def read_stamp(venv: Path) -> dict[str, str]:
+    if not python_in(venv).exists():
+        return {}
+    try:
+        stamp = json.loads(stamp_of(venv).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) else {}
+
+
+@contextlib.contextmanager
+def locked(venv: Path) -> Iterator[IO[bytes]]:
+    """Holds the lock beside the environment; the system releases it if this process dies."""
+    venv.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{venv}.lock", "ab") as file:
+        if not try_lock(file):
+            say(f"another dev.py is setting up {shown(venv)}; waiting for it")
+            while not try_lock(file):
+                time.sleep(0.2)
+        yield file
+
+
+def try_lock(file: IO[bytes]) -> bool:
+    try:
+        if sys.platform == "win32":
+            import msvcrt
+
+            file.seek(0)
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def normalised(name: str) -> str:
+    return name.lower().replace("_", "-").replace(".", "-")
+
+
+def shown(path: Path) -> str:
+    try:
+        return path.relative_to(Path.cwd()).as_posix()
+    except ValueError:
+        return str(path)
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def fail(text: str, code: int = 1) -> NoReturn:
+    say(f"dev.py: {text}" if "\n" not in text else text)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    try:
+        code = main(sys.argv[1:])
+    except KeyboardInterrupt:
+        say("dev.py: interrupted; the next run puts things right")
+        code = 130
+    sys.exit(code)

@@ -1,0 +1,324 @@
+"""The one call path: limits, retries, budget, cache, journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrion import (
+    Agent,
+    Answer,
+    BudgetError,
+    CallError,
+    CallLimits,
+    Calls,
+    Key,
+    Output,
+    Problem,
+    ReplayError,
+    Request,
+    Usage,
+    View,
+)
+from orchestrion.engine.budget import Budget
+from orchestrion.engine.calls import CallPath, Recorded, RetrySettings
+from orchestrion.engine.limiter import ServiceLimiter
+from orchestrion.testing import Fixed, engine_for
+
+QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
+ASK = Request("service", {"q": 1})
+ONE = Usage(calls=1, input_tokens=10, output_tokens=5, usd=0.25)
+
+
+@frozen
+class Caps:
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    minutes: float | None = None
+
+
+class Memory:
+    """A journal in memory that says in which order things became durable."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Recorded] = {}
+        self.commits = 0
+
+    def get(self, key: str) -> Recorded | None:
+        return self.rows.get(key)
+
+    def put_many(self, rows: list[Recorded]) -> None:
+        self.commits += 1
+        self.rows.update((row.key, row) for row in rows)
+
+
+def answering(*answers: Answer | Exception) -> Callable[[], Awaitable[Answer]]:
+    rest = list(answers)
+
+    async def do() -> Answer:
+        answer = rest.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return do
+
+
+def test_a_fault_that_may_pass_is_tried_again_and_spent_once() -> None:
+    path = CallPath(Budget(Caps(calls=3)), retry=QUICK)
+    do = answering(CallError("busy", "overload"), CallError("reset"), Answer("yes", ONE))
+    assert asyncio.run(path.run("s", ASK, do, ONE)).data == "yes"
+    assert path.budget.spent == ONE
+    assert path.budget.reserved == Usage()
+    assert path.retried == 2
+
+
+def test_a_permanent_fault_is_not_tried_again() -> None:
+    do = answering(CallError("no such model", "permanent"), Answer("never"))
+    with pytest.raises(CallError, match="no such model"):
+        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+
+
+def test_a_malformed_answer_is_tried_at_most_three_times() -> None:
+    do = answering(*[CallError(f"broken {i}", "malformed") for i in range(5)])
+    with pytest.raises(CallError, match="broken 2"):
+        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+
+
+def test_an_empty_account_pauses_the_run_at_once() -> None:
+    do = answering(CallError("quota exceeded", "quota"), Answer("never"))
+    with pytest.raises(BudgetError, match="quota exceeded"):
+        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+
+
+def test_a_day_long_retry_after_is_an_error_not_a_day_of_sleep() -> None:
+    do = answering(CallError("later", "rate_limit", retry_after=86400.0), Answer("never"))
+    with pytest.raises(CallError, match="later"):
+        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+
+
+def test_an_error_in_the_plugin_is_no_fault_and_is_not_retried() -> None:
+    do = answering(ZeroDivisionError("bug"), Answer("never"))
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+
+
+def test_a_call_that_never_answers_books_its_reservation() -> None:
+    async def never() -> Answer:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    path = CallPath(retry=RetrySettings(attempts=1))
+    with pytest.raises(CallError, match=r"no answer within 0\.01 s"):
+        asyncio.run(path.run("s", Request("service", 1, timeout=0.01), never, ONE))
+    assert path.budget.spent == ONE
+
+
+def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
+    path = CallPath(Budget(Caps(usd=1.0)))
+    with pytest.raises(BudgetError, match="price of this call is not known"):
+        asyncio.run(path.run("s", ASK, answering(Answer(1)), Usage(usd=float("nan"))))
+
+
+def test_minutes_run_out() -> None:
+    with pytest.raises(BudgetError, match=r"budget\.minutes"):
+        Budget(Caps(minutes=1), elapsed=61.0).check_time()
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=30),
+    st.integers(0, 40),
+)
+@settings(deadline=None, max_examples=50)
+def test_a_cap_holds_with_any_number_of_calls_in_flight(
+    sizes: list[tuple[int, int]], cap: int
+) -> None:
+    """spent + reserved <= cap at every moment, also when calls take less than they reserved."""
+    budget = Budget(Caps(tokens=cap))
+    path = CallPath(budget, retry=QUICK)
+
+    async def call(i: int, worst: int, took: int) -> None:
+        async def do() -> Answer:
+            for _ in range(i % 4):
+                await asyncio.sleep(0)
+                assert budget.spent.tokens + budget.reserved.tokens <= cap
+            return Answer(i, Usage(1, input_tokens=took))
+
+        await path.run(str(i), Request("s", i), do, Usage(1, input_tokens=worst))
+
+    async def main() -> list[object]:
+        return await asyncio.gather(
+            *(call(i, a + b, a) for i, (a, b) in enumerate(sizes)), return_exceptions=True
+        )
+
+    results = asyncio.run(main())
+    assert all(result is None or isinstance(result, BudgetError) for result in results)
+    assert budget.spent.tokens <= cap
+    assert budget.reserved == Usage()
+
+
+def test_a_call_is_durable_before_its_answer_is_used() -> None:
+    journal = Memory()
+
+    async def main() -> None:
+        path = CallPath(journal=journal)
+        answer = await path.run("k", ASK, answering(Answer("a", ONE)), ONE)
+        assert journal.rows["k"].answer == answer.data
+
+    asyncio.run(main())
+
+
+def test_calls_that_are_ready_together_share_commits() -> None:
+    journal = Memory()
+
+    async def main() -> None:
+        path = CallPath(journal=journal)
+        await asyncio.gather(
+            *(path.run(f"k{i}", ASK, answering(Answer(i, ONE)), ONE) for i in range(50))
+        )
+
+    asyncio.run(main())
+    assert len(journal.rows) == 50
+    assert journal.commits <= 3
+
+
+def test_a_resumed_run_takes_recorded_answers_and_spends_nothing() -> None:
+    journal = Memory()
+    asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
+    again = CallPath(journal=journal)
+    answer = asyncio.run(again.run("k", ASK, answering(), ONE))
+    assert answer == Answer("a", ONE)
+    assert again.budget.spent == Usage()
+
+
+def test_a_recorded_call_that_differs_stops_the_run() -> None:
+    journal = Memory()
+    asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
+    with pytest.raises(ReplayError, match="differs"):
+        asyncio.run(
+            CallPath(journal=journal).run("k", Request("service", {"q": 2}), answering(), ONE)
+        )
+
+
+def test_replay_forbids_what_was_not_recorded() -> None:
+    with pytest.raises(ReplayError, match="no recorded call"):
+        asyncio.run(
+            CallPath(journal=Memory(), replay=True).run("k", ASK, answering(Answer(1)), ONE)
+        )
+
+
+def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
+    path = CallPath()
+    first = Request("s", "q", sample="0", cache=True)
+    other = Request("s", "q", sample="1", cache=True)
+
+    async def main() -> list[object]:
+        return [
+            (await path.run(f"k{i}", one, answering(Answer(i, ONE)), ONE)).data
+            for i, one in enumerate([first, first, other])
+        ]
+
+    assert asyncio.run(main()) == [0, 0, 2]
+    assert path.budget.spent.calls == 2
+
+
+@pytest.mark.parametrize("width", [1, 5, 64])
+def test_concurrency_is_never_above_its_limit_and_reaches_it(width: int) -> None:
+    async def main() -> int:
+        limiter = ServiceLimiter(CallLimits(concurrency=width))
+        most = 0
+
+        async def call() -> None:
+            nonlocal most
+            async with limiter.slot(0):
+                most = max(most, limiter.active)
+                await asyncio.sleep(0)
+
+        await asyncio.gather(*(call() for _ in range(200)))
+        assert limiter.active == 0
+        return most
+
+    assert asyncio.run(main()) == width
+
+
+def test_a_cancelled_waiter_frees_its_place() -> None:
+    async def main() -> None:
+        limiter = ServiceLimiter(CallLimits(concurrency=1))
+
+        async def hold() -> None:
+            async with limiter.slot(0):
+                await asyncio.Event().wait()
+
+        holder, waiter = asyncio.create_task(hold()), asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        waiter.cancel()
+        holder.cancel()
+        await asyncio.gather(holder, waiter, return_exceptions=True)
+        async with limiter.slot(0):
+            assert limiter.active == 1
+
+    asyncio.run(main())
+
+
+def test_requests_per_minute_are_spaced_by_a_clock() -> None:
+    now = 0.0
+    limiter = ServiceLimiter(CallLimits(requests_per_minute=60), clock=lambda: now)
+    bucket = limiter._requests
+    assert bucket is not None
+    for _ in range(10):
+        assert bucket.wait(1) == 0
+        bucket.take(1)
+    assert bucket.wait(1) == pytest.approx(1.0)
+    now = 1.0
+    assert bucket.wait(1) == 0
+
+
+def test_a_rate_limit_shrinks_concurrency_once_per_cool_down_and_success_grows_it_back() -> None:
+    now = 0.0
+    limiter = ServiceLimiter(CallLimits(concurrency=10), clock=lambda: now)
+    limiter._active = 10
+    limiter.rate_limited(0.0)
+    limiter.rate_limited(0.0)
+    assert limiter._limit == 8
+    for _ in range(200):
+        limiter.succeeded()
+    assert limiter._limit == 10
+
+
+class Caller(Agent):
+    """Makes two calls a turn, the second of which may fail."""
+
+    def __init__(self, fails: bool = False) -> None:
+        self.fails = fails
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        await calls.run(ASK, answering(Answer("a", ONE)), ONE)
+        if self.fails:
+            await calls.run(ASK, answering(CallError("gone", "permanent")), ONE)
+        return Output("said", usage=Usage(cost=3))
+
+
+def test_what_went_through_calls_is_booked_on_the_turn_once() -> None:
+    engine = engine_for({"a": Caller()}, Fixed("a"))
+    episode = asyncio.run(engine.run("e", Problem("p"), Key(1)))
+    assert episode.usage == Usage(1, 10, 5, 0.25, 3.0)
+
+
+def test_a_failed_call_makes_a_failed_turn_that_still_costs_what_it_took() -> None:
+    engine = engine_for({"a": Caller(fails=True)}, Fixed("a"))
+    turn = asyncio.run(engine.run("e", Problem("p"), Key(1))).turns[0]
+    assert (turn.status, turn.output.content) == ("failed", "")
+    assert turn.usage == ONE
+
+
+def test_an_exhausted_budget_ends_the_run_not_the_turn() -> None:
+    engine = engine_for({"a": Caller()}, Fixed("aa"), calls=CallPath(Budget(Caps(calls=1))))
+    with pytest.raises(BudgetError, match=r"budget\.calls: 1 of 1 spent"):
+        asyncio.run(engine.run("e", Problem("p"), Key(1)))
+

@@ -1,0 +1,414 @@
+"""One episode: who acts, what is recorded, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from attrs import frozen
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrion import (
+    Activation,
+    Agent,
+    Calls,
+    Decision,
+    Episode,
+    Key,
+    Observation,
+    Output,
+    Policy,
+    Problem,
+    Reward,
+    RewardFunction,
+    RunError,
+    Scores,
+    Situation,
+    Status,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    Usage,
+    View,
+)
+from orchestrion.engine.episode import Engine, EpisodeLimits
+from orchestrion.session import EngineSession
+from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
+
+PROBLEM = Problem("p", "what is to be done", hidden={"answer": 42})
+STOPPER = ScriptedAgent([Output("done", final=True)])
+
+
+def run(engine: Engine, problem: Problem = PROBLEM, seed: int = 1) -> Episode:
+    return asyncio.run(engine.run("e", problem, Key(seed)))
+
+
+def names(episode: Episode) -> list[str]:
+    return [turn.agent for turn in episode.turns]
+
+
+def test_agents_act_in_the_order_the_policy_says_and_see_what_came_before() -> None:
+    second = ScriptedAgent([Output("b")])
+    episode = run(engine_for({"a": ScriptedAgent([Output("a")]), "b": second}, Fixed("ab")))
+    assert names(episode) == ["a", "b"]
+    assert episode.status is Status.COMPLETED
+    assert [turn.output.content for turn in second.views[0].turns] == ["a"]
+
+
+def test_the_terminating_turn_is_the_last_one() -> None:
+    episode = run(engine_for({"a": ScriptedAgent(), "stop": STOPPER}, Fixed(["stop", "a", "a"])))
+    assert names(episode) == ["stop"]
+    assert episode.status is Status.COMPLETED
+
+
+def test_ending_an_episode_is_not_success() -> None:
+    task = ListTask(solved=lambda trajectory: False)
+    episode = run(engine_for({"stop": STOPPER}, Fixed(["stop"]), task))
+    assert episode.status is Status.COMPLETED
+    assert not episode.success
+
+
+def test_an_episode_stopped_by_a_limit_is_never_a_success() -> None:
+    engine = engine_for({"a": ScriptedAgent()}, Fixed("aaaa"), limits=EpisodeLimits(turns=2))
+    episode = run(engine)
+    assert (names(episode), episode.status) == (["a", "a"], Status.LIMIT)
+    assert episode.scores == Scores(1.0, True)
+    assert not episode.success
+
+
+def test_agents_never_see_the_hidden_part() -> None:
+    agent = ScriptedAgent()
+    run(engine_for({"a": agent}, Fixed("a")))
+    assert agent.views[0].problem.hidden is None
+
+
+def test_a_failing_agent_makes_a_failed_turn_that_no_agent_reads() -> None:
+    reader = ScriptedAgent()
+    broken = ScriptedAgent([ValueError("no idea")])
+    episode = run(engine_for({"a": broken, "b": reader}, Fixed("ab")))
+    failed = episode.turns[0]
+    assert (failed.status, failed.error) == ("failed", "ValueError: no idea")
+    assert failed.output == Output()
+    assert reader.views[0].turns == ()
+    assert episode.status is Status.COMPLETED
+
+
+def test_an_output_of_the_wrong_type_is_a_failed_turn() -> None:
+    agent = ScriptedAgent(["not an output"])  # type: ignore[list-item]
+    assert "not an Output" in run(engine_for({"a": agent}, Fixed("a"))).turns[0].error
+
+
+def test_a_plain_function_runs_in_a_thread_and_blocks_nobody() -> None:
+    import threading
+
+    barrier = threading.Barrier(40, timeout=20)
+
+    class Blocking(Agent):
+        def act(self, view: View, key: Key, calls: Calls) -> Output:
+            barrier.wait()  # passes only once all forty wait here
+            return Output(threading.current_thread().name)
+
+    everybody = [Activation("a", reads=()) for _ in range(40)]
+    episode = run(engine_for({"a": Blocking()}, Fixed([everybody])))
+    assert [turn.status for turn in episode.turns] == ["completed"] * 40
+    assert "MainThread" not in {turn.output.content for turn in episode.turns}
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        (Activation("nobody"), "not in the team"),
+        (Activation("a", "red"), "with option 'red'"),
+        (Activation("b"), "without one of its options"),
+    ],
+)
+def test_a_policy_that_starts_what_is_not_there_stops_the_run(
+    start: Activation, message: str
+) -> None:
+    agents = {"a": ScriptedAgent(), "b": ScriptedAgent(options=["red"])}
+    with pytest.raises(RunError, match=message):
+        run(engine_for(agents, Fixed([[start]])))
+
+
+def test_a_policy_that_neither_starts_nor_stops_is_an_error_not_a_hang() -> None:
+    class Idle(Policy):
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            return [Decision() for _ in situations]
+
+    with pytest.raises(RunError, match="neither started an agent nor stopped"):
+        run(engine_for({"a": ScriptedAgent()}, Idle()))
+
+
+def test_an_activation_that_takes_too_long_is_a_failed_turn() -> None:
+    stuck = ScriptedAgent(gate=asyncio.Event())
+    episode = run(engine_for({"a": stuck}, Fixed("a"), timeout=0.01))
+    assert episode.turns[0].error == "no result within 0.01 s"
+
+
+@frozen
+class Counting(Task):
+    """An environment that counts turns, blocks `b` until the first, and is over after three."""
+
+    def problems(self, split: Any) -> list[Problem]:
+        return [PROBLEM]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return Step(0, Observation("0", blocked=frozenset({"b"})))
+
+    def step(self, state: int, turn: Turn, key: Key) -> Step:
+        return Step(state + 1, Observation(str(state + 1)), done=state + 1 == 3)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: int, *, final: bool, calls: Calls
+    ) -> Scores:
+        return Scores(state / 3, state == 3)
+
+
+def test_the_environment_ends_the_episode_and_its_observation_is_shown() -> None:
+    agent = ScriptedAgent()
+    episode = run(engine_for({"a": agent}, Fixed("aaaaa"), Counting()))
+    assert len(episode.turns) == 3
+    assert episode.success
+    assert [view.observation and view.observation.text for view in agent.views] == ["0", "1", "2"]
+    assert episode.observation == Observation("3")
+
+
+def test_what_the_task_blocks_is_a_failed_turn_without_cost() -> None:
+    costly = ScriptedAgent([Output(usage=Usage(cost=5))])
+    episode = run(engine_for({"a": ScriptedAgent(), "b": costly}, Fixed("bab"), Counting()))
+    assert [turn.status for turn in episode.turns] == ["failed", "completed", "completed"]
+    assert episode.usage.cost == 5
+
+
+def test_parallel_activations_join_in_the_order_they_were_started() -> None:
+    gate = asyncio.Event()
+
+    class Opener(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            gate.set()
+            return Output("fast")
+
+    async def main() -> Episode:
+        slow = ScriptedAgent([Output("slow")], gate=gate)
+        engine = engine_for(
+            {"slow": slow, "fast": Opener()}, Fixed([[Activation("slow"), Activation("fast")]])
+        )
+        return await engine.run("e", PROBLEM, Key(1))
+
+    assert names(asyncio.run(main())) == ["slow", "fast"]
+
+
+@frozen
+class Chains(Policy):
+    """Two independent chains a1 > a2 and b1 > b2, decided with `wait: each`."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        done = {turn.agent for turn in situation.trajectory}
+        busy = {activation.agent for activation in situation.running}
+        nodes = {"a1": (), "b1": (), "a2": ("a1",), "b2": ("b1",)}
+        if done == set(nodes):
+            return Decision(stop=True)
+        start = [
+            Activation(name, index=index, reads=tuple(list(nodes).index(one) for one in needs))
+            for index, (name, needs) in enumerate(nodes.items())
+            if name not in done | busy and set(needs) <= done
+        ]
+        return Decision(tuple(start), wait="each")
+
+
+@given(st.permutations(range(4)))
+@settings(deadline=None, max_examples=20)
+def test_turn_order_with_each_does_not_depend_on_arrival(ranks: list[int]) -> None:
+    async def main() -> tuple[Episode, list[str]]:
+        arrived: list[str] = []
+
+        class Ranked(Agent):
+            def __init__(self, rank: int) -> None:
+                self.rank = rank
+
+            async def act(self, view: View, key: Key, calls: Calls) -> Output:
+                for _ in range(self.rank * 3):
+                    await asyncio.sleep(0)
+                arrived.append(view.agent)
+                return Output(view.agent + str([turn.agent for turn in view.turns]))
+
+        agents = {name: Ranked(rank) for name, rank in zip(("a1", "b1", "a2", "b2"), ranks)}
+        return await engine_for(agents, Chains()).run("e", PROBLEM, Key(1)), arrived
+
+    episode, arrived = asyncio.run(main())
+    assert sorted(arrived) == ["a1", "a2", "b1", "b2"]
+    assert names(episode) == ["a1", "b1", "a2", "b2"]
+    assert episode.turns[3].output.content == "b2['b1']"
+
+
+def test_an_independent_chain_does_not_wait_for_its_slow_sibling() -> None:
+    async def main() -> Episode:
+        gate = asyncio.Event()
+
+        class Last(Agent):
+            async def act(self, view: View, key: Key, calls: Calls) -> Output:
+                gate.set()  # only then can the slow sibling of the first level finish
+                return Output()
+
+        agents = {
+            "a1": ScriptedAgent(gate=gate),
+            "a2": ScriptedAgent(),
+            "b1": ScriptedAgent(),
+            "b2": Last(),
+        }
+        return await asyncio.wait_for(engine_for(agents, Chains()).run("e", PROBLEM, Key(1)), 20)
+
+    assert asyncio.run(main()).status is Status.COMPLETED
+
+
+def test_stopping_cancels_what_still_runs_and_leaves_no_orphan() -> None:
+    class FirstWins(Policy):
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            return [
+                Decision(stop=True)
+                if len(one.trajectory)
+                else Decision((Activation("slow"), Activation("fast")), wait="each")
+                for one in situations
+            ]
+
+    async def main() -> tuple[Episode, int]:
+        slow = ScriptedAgent(gate=asyncio.Event())
+        episode = await engine_for({"slow": slow, "fast": ScriptedAgent()}, FirstWins()).run(
+            "e", PROBLEM, Key(1)
+        )
+        return episode, len(asyncio.all_tasks())
+
+    episode, tasks = asyncio.run(main())
+    assert {turn.agent: turn.status for turn in episode.turns} == {
+        "slow": "cancelled",
+        "fast": "completed",
+    }
+    assert tasks == 1
+
+
+def test_pure_agents_run_once_for_equal_content_and_are_charged_every_time() -> None:
+    tool = ScriptedAgent([Output("same", usage=Usage(cost=2))], pure=True)
+
+    async def main() -> list[Episode]:
+        engine = engine_for({"a": tool}, Fixed("a"))
+        return [await engine.run(f"e{i}", PROBLEM, Key(i)) for i in range(3)]
+
+    episodes = asyncio.run(main())
+    assert len(tool.views) == 1
+    assert [episode.usage.cost for episode in episodes] == [2, 2, 2]
+
+
+def test_equal_pure_calls_in_flight_at_once_run_once() -> None:
+    async def main() -> int:
+        tool = ScriptedAgent(pure=True, gate=asyncio.Event())
+        engine = engine_for({"a": tool}, Fixed("a"))
+        runs = [asyncio.create_task(engine.run(f"e{i}", PROBLEM, Key(i))) for i in range(5)]
+        while not tool.views:
+            await asyncio.sleep(0)
+        assert tool.gate is not None
+        tool.gate.set()
+        await asyncio.gather(*runs)
+        return len(tool.views)
+
+    assert asyncio.run(main()) == 1
+
+
+class Nesting(Agent):
+    """Runs its two members in order."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        members = {
+            "x": ScriptedAgent([Output("x", usage=Usage(cost=1))]),
+            "stop": ScriptedAgent([Output("y", usage=Usage(cost=2), final=True)]),
+        }
+        inner = await calls.team(view, key, members, Fixed(["x", "stop", "x"]))
+        return Output("both", usage=Usage(cost=10), inner=inner)
+
+
+def test_a_nested_team_is_booked_once_and_its_final_ends_the_inner_team_only() -> None:
+    episode = run(engine_for({"team": Nesting(), "a": ScriptedAgent()}, Fixed(["team", "a"])))
+    assert names(episode) == ["team", "a"]
+    outer = episode.turns[0].output
+    assert outer.inner is not None
+    assert [turn.agent for turn in outer.inner.turns] == ["x", "stop"]
+    assert episode.usage.cost == 13
+
+
+class Halves(RewardFunction):
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        return Reward(0.5) if episode.scores else None
+
+
+def test_a_verifier_that_breaks_fails_the_episode_and_its_reward_is_missing() -> None:
+    class Broken(ListTask):
+        async def verify(
+            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
+        ) -> Scores:
+            raise RuntimeError("no judge")
+
+    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Broken(), Halves()))
+    assert episode.status is Status.FAILED
+    assert "no judge" in episode.error
+    assert episode.reward is None
+    assert not episode.success
+
+
+class Noisy(Agent):
+    """Waits a while that depends on the call, and says something drawn from its key."""
+
+    def __init__(self, wait: bool) -> None:
+        self.wait, self.calls = wait, 0
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        self.calls += 1
+        if self.wait:
+            for _ in range(self.calls * 7 % 5):
+                await asyncio.sleep(0)
+        return Output(f"{key.uniform():.6f}", usage=Usage(cost=key.uniforms(1)[0]))
+
+
+@pytest.mark.parametrize("concurrency", [1, 7, 64])
+@pytest.mark.parametrize("wait", [False, True])
+def test_episodes_are_equal_whatever_the_concurrency_and_the_latencies(
+    concurrency: int, wait: bool
+) -> None:
+    from orchestrion import Job
+
+    class Coin(Policy):
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            return [
+                Decision(stop=True) if key.uniform() < 0.2 else Decision((Activation("a"),))
+                for key in keys
+            ]
+
+    async def main(agent: Agent, concurrency: int) -> list[Episode]:
+        engine = engine_for({"a": agent}, Coin(), limits=EpisodeLimits(turns=30))
+        session = EngineSession(engine, "0/0", Key(3), Key(4), concurrency)
+        jobs = [Job(p, Key(5).child(p.id)) for p in ListTask(20).problems("train")]
+        return await session.rollout(jobs)
+
+    want = asyncio.run(main(Noisy(False), 1))
+    assert asyncio.run(main(Noisy(wait), concurrency)) == want
+
+
+def test_branches_share_their_prefix_and_end_like_an_episode() -> None:
+    async def main() -> tuple[Episode, Episode]:
+        engine = engine_for({"a": ScriptedAgent(), "b": ScriptedAgent()}, Fixed(), Counting())
+        session = EngineSession(engine, "s", Key(1), Key(2))
+        start = await session.extend(session.begin(PROBLEM, Key(9)), [Activation("a")], Key(9))
+        left = await session.extend(start, [Activation("a")], Key(10))
+        right = await session.extend(start, [Activation("b"), Activation("a")], Key(11))
+        assert left.trajectory.turns[0] is right.trajectory.turns[0]
+        assert (await session.score(left)).value == pytest.approx(2 / 3)
+        return await session.finish(left), await session.finish(right)
+
+    left, right = asyncio.run(main())
+    assert (names(left), left.success) == (["a", "a"], False)
+    assert (names(right), right.success) == (["a", "b", "a"], True)
