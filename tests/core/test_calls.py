@@ -321,4 +321,3 @@ def test_an_exhausted_budget_ends_the_run_not_the_turn() -> None:
     engine = engine_for({"a": Caller()}, Fixed("aa"), calls=CallPath(Budget(Caps(calls=1))))
     with pytest.raises(BudgetError, match=r"budget\.calls: 1 of 1 spent"):
         asyncio.run(engine.run("e", Problem("p"), Key(1)))
-

@@ -202,6 +202,9 @@ def test_parallel_activations_join_in_the_order_they_were_started() -> None:
     assert names(asyncio.run(main())) == ["slow", "fast"]
 
 
+NODES: dict[str, tuple[str, ...]] = {"a1": (), "b1": (), "a2": ("a1",), "b2": ("b1",)}
+
+
 @frozen
 class Chains(Policy):
     """Two independent chains a1 > a2 and b1 > b2, decided with `wait: each`."""
@@ -212,12 +215,11 @@ class Chains(Policy):
     def _one(self, situation: Situation) -> Decision:
         done = {turn.agent for turn in situation.trajectory}
         busy = {activation.agent for activation in situation.running}
-        nodes = {"a1": (), "b1": (), "a2": ("a1",), "b2": ("b1",)}
-        if done == set(nodes):
+        if done == set(NODES):
             return Decision(stop=True)
         start = [
-            Activation(name, index=index, reads=tuple(list(nodes).index(one) for one in needs))
-            for index, (name, needs) in enumerate(nodes.items())
+            Activation(name, index=index, reads=tuple(list(NODES).index(one) for one in needs))
+            for index, (name, needs) in enumerate(NODES.items())
             if name not in done | busy and set(needs) <= done
         ]
         return Decision(tuple(start), wait="each")
@@ -239,7 +241,7 @@ def test_turn_order_with_each_does_not_depend_on_arrival(ranks: list[int]) -> No
                 arrived.append(view.agent)
                 return Output(view.agent + str([turn.agent for turn in view.turns]))
 
-        agents = {name: Ranked(rank) for name, rank in zip(("a1", "b1", "a2", "b2"), ranks)}
+        agents = {name: Ranked(rank) for name, rank in zip(NODES, ranks, strict=True)}
         return await engine_for(agents, Chains()).run("e", PROBLEM, Key(1)), arrived
 
     episode, arrived = asyncio.run(main())
@@ -310,7 +312,7 @@ def test_equal_pure_calls_in_flight_at_once_run_once() -> None:
         tool = ScriptedAgent(pure=True, gate=asyncio.Event())
         engine = engine_for({"a": tool}, Fixed("a"))
         runs = [asyncio.create_task(engine.run(f"e{i}", PROBLEM, Key(i))) for i in range(5)]
-        while not tool.views:
+        for _ in range(5):
             await asyncio.sleep(0)
         assert tool.gate is not None
         tool.gate.set()

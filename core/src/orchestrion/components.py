@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 __all__ = ["KINDS", "Component", "Kind"]
 
@@ -16,12 +18,16 @@ class Component(NamedTuple):
             is light: heavy libraries are imported inside `open`, or in a module it opens.
         summary: one line, shown by `orchestrion plugins`.
         version: part of cache and journal keys; raise it when results change.
+        example: settings that work, for the conformance checks; needed where some are required.
+        around: config sections that the checks put around it, e.g. the task an agent needs.
     """
 
     name: str
     path: str
     summary: str
     version: str = "1"
+    example: Mapping[str, Any] = MappingProxyType({})
+    around: Mapping[str, Any] = MappingProxyType({})
 
 
 class Kind(NamedTuple):

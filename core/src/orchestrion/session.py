@@ -41,6 +41,7 @@ class EngineSession:
         concurrency: episodes at once.
         test: whether the test split may be seen.
         build: opens an engine with an overlay.
+        collect: whether to keep training episodes; they are counted in any case.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class EngineSession:
         concurrency: int = 64,
         test: bool = False,
         build: Build | None = None,
+        collect: bool = True,
     ) -> None:
         self.engine, self.name, self.key = engine, name, key
         self.policy: Any = engine.team.policy
@@ -61,8 +63,10 @@ class EngineSession:
         self.evaluations: list[Episode] = []
         self.adopted: dict[str, JSON] = {}
         self._evaluation_key, self._concurrency = evaluation_key, concurrency
-        self._test, self._build = test, build
+        self._test, self._build, self._collect = test, build, collect
         self._count = 0
+        self.trained_on = 0
+        """How many training episodes were run."""
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
         """See `Session.problems`."""
@@ -74,19 +78,35 @@ class EngineSession:
         """See `Session.rollout`."""
         first, self._count = self._count, self._count + len(jobs)
         episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
-        self.episodes.extend(episodes)
+        self._keep(episodes)
         return episodes
+
+    def _keep(self, episodes: Sequence[Episode]) -> None:
+        self.trained_on += len(episodes)
+        if self._collect:
+            self.episodes.extend(episodes)
 
     async def evaluate(
         self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
     ) -> list[Episode]:
         """See `Session.evaluate`."""
-        problems = list(self.problems(split))[:limit]
-        base = self._evaluation_key.child(split)
-        jobs = [Job(one, base.child(one.id), policy, training=False) for one in problems]
         self._count += 1
         label = f"{self.name}/evaluate-{self._count}"
-        episodes = await self._run_all([f"{label}/{one.id}" for one in problems], jobs)
+        return await self.evaluate_as(label, split, policy, limit)
+
+    async def evaluate_as(
+        self,
+        label: str,
+        split: Split,
+        policy: Policy | None = None,
+        limit: int | None = None,
+        seeds: int = 1,
+    ) -> list[Episode]:
+        """Each problem of a split `seeds` times; episode ids start with `label`."""
+        base = self._evaluation_key.child(split)
+        cases = [(one, n) for one in list(self.problems(split))[:limit] for n in range(seeds)]
+        jobs = [Job(one, base.child(one.id, n), policy, training=False) for one, n in cases]
+        episodes = await self._run_all([f"{label}/{one.id}/{n}" for one, n in cases], jobs)
         self.evaluations.extend(episodes)
         return episodes
 
@@ -136,7 +156,7 @@ class EngineSession:
             observation=branch.step.observation,
         )
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
-        self.episodes.append(episode)
+        self._keep([episode])
         return episode
 
     @asynccontextmanager
@@ -153,6 +173,7 @@ class EngineSession:
                 self._concurrency,
                 self._test,
                 self._build,
+                self._collect,
             )
             # Ids stay unique, and what was run under the overlay belongs to this iteration.
             inner._count = self._count
@@ -161,6 +182,7 @@ class EngineSession:
             finally:
                 self._count = inner._count
                 self.episodes.extend(inner.episodes)
+                self.trained_on += inner.trained_on
                 self.evaluations.extend(inner.evaluations)
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:

@@ -16,6 +16,16 @@ def orchestrion_agents() -> Iterator[Component]:
     )
     yield Component("terminator", f"{HERE}.terminator:Terminator", "ends the episode")
     yield Component("scripted", f"{HERE}.scripted:Scripted", "says prepared lines, one a turn")
-    yield Component("function", f"{HERE}.function:Function", "wraps an installed Python function")
-    yield Component("command", f"{HERE}.command:Command", "runs a program on the text it reads")
+    yield Component(
+        "function",
+        f"{HERE}.function:Function",
+        "wraps an installed Python function",
+        example={"function": "textwrap:dedent"},
+    )
+    yield Component(
+        "command",
+        f"{HERE}.command:Command",
+        "runs a program on the text it reads",
+        example={"argv": ["cat"]},
+    )
     yield Component("human", f"{HERE}.human:Human", "asks a person on the terminal")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from orchestrion.engine.batch import DecisionBatcher
 from orchestrion.engine.calls import ActivationCalls, CallPath
-from orchestrion.engine.deadline import within
+from orchestrion.engine.deadline import Deadline
 from orchestrion.engine.reuse import digest
 from orchestrion.engine.team import Seat, Team, seats_of
 from orchestrion.errors import BudgetError, ReplayError, RunError, StoreError
@@ -99,6 +99,7 @@ class Engine:
         """How often each (agent, error) came up."""
         self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._batchers: dict[int, DecisionBatcher] = {}
+        self._deadlines: dict[float, Deadline] = {}
 
     def close(self) -> None:
         """Let go of the worker threads."""
@@ -109,6 +110,13 @@ class Engine:
         found = self._batchers.get(id(policy))
         if found is None:
             found = self._batchers[id(policy)] = DecisionBatcher(policy)
+        return found
+
+    def deadline(self, seconds: float) -> Deadline:
+        """The shared time limit of this length."""
+        found = self._deadlines.get(seconds)
+        if found is None:
+            found = self._deadlines[seconds] = Deadline(seconds)
         return found
 
     async def run(
@@ -154,11 +162,11 @@ class Engine:
             scores = await self.team.task.verify(
                 problem, episode.trajectory, state, final=True, calls=handle
             )
-            episode = _scored(episode, scores)
+            episode = _judged(episode, scores)
             if self.team.reward is not None:
                 handle = ActivationCalls(self, key.child("reward"))
                 reward = await self.team.reward.score(episode, handle)
-                episode = _rewarded(episode, reward)
+                episode = _judged(episode, scores, reward)
         except _FATAL:
             raise
         except Exception as error:
@@ -411,7 +419,9 @@ class _Loop:
                 output = await self._pure(seat, view, timeout)
             else:
                 handle = ActivationCalls(engine, key)
-                output = _booked(await within(timeout, seat.act(view, key, handle)), handle.used)
+                output = _booked(
+                    await self._limited(timeout, seat.act(view, key, handle)), handle.used
+                )
         except _FATAL:
             raise
         except Exception as error:
@@ -424,6 +434,9 @@ class _Loop:
                 index, agent, option, charged, "failed", message, decision, activation.reads
             )
         return Turn(index, agent, option, output, "completed", "", decision, activation.reads)
+
+    async def _limited(self, seconds: float | None, work: Coroutine[Any, Any, Output]) -> Output:
+        return await (work if seconds is None else self.engine.deadline(seconds).within(work))
 
     def _refusal(self, seat: Seat | None, activation: Activation) -> str:
         """Why an activation cannot start; empty if it can."""
@@ -455,7 +468,7 @@ class _Loop:
 
         async def compute() -> Output:
             handle = ActivationCalls(self.engine, key, scope=name)
-            return _booked(await within(seconds, seat.act(view, key, handle)), handle.used)
+            return _booked(await self._limited(seconds, seat.act(view, key, handle)), handle.used)
 
         output: Output = await self.engine.calls.reuse.get(name, compute)
         return output
@@ -479,16 +492,23 @@ def _content(view: View) -> Any:
     ]
 
 
-def _scored(episode: Episode, scores: Scores) -> Episode:
+def _judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> Episode:
+    """The episode with its judgement; spelled out, since `evolve` costs as much as a turn."""
     if not isinstance(scores, Scores):
         raise TypeError(f"verify() returned {type(scores).__name__}, not Scores")
-    return evolve(episode, scores=scores)
-
-
-def _rewarded(episode: Episode, reward: Reward | None) -> Episode:
     if reward is not None and not isinstance(reward, Reward):
         raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
-    return evolve(episode, reward=reward)
+    return Episode(
+        episode.id,
+        episode.problem,
+        episode.trajectory,
+        episode.decisions,
+        episode.status,
+        scores,
+        reward,
+        episode.error,
+        episode.observation,
+    )
 
 
 def _describe(error: BaseException) -> str:

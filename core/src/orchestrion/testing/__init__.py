@@ -2,9 +2,14 @@
 
     from orchestrion.testing import parametrize_with_checks   # pytest
     orchestrion check my-plugin                                # the same checks, without pytest
+
+The kit and the strategies need the extra `orchestrion[testing]`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from orchestrion.testing.fakes import (
     Fixed,
@@ -14,4 +19,20 @@ from orchestrion.testing.fakes import (
     engine_for,
 )
 
-__all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for"]
+__all__ = [
+    "Fixed",
+    "ListTask",
+    "ScriptedAgent",
+    "ScriptedModel",
+    "engine_for",
+    "parametrize_with_checks",
+]
+
+
+def parametrize_with_checks(
+    plugin: str, expected_failures: Mapping[str, str] | None = None
+) -> Callable[[Any], Any]:
+    """A pytest decorator: one test for each conformance check of a plugin, see `kit`."""
+    from orchestrion.testing import kit
+
+    return kit.parametrize_with_checks(plugin, expected_failures)

@@ -26,7 +26,12 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component("random", f"{HERE}.policies:Random", "any agent and option, uniformly")
     yield Component("round-robin", f"{HERE}.policies:RoundRobin", "every agent in turn")
     yield Component("sequence", f"{HERE}.policies:Sequence", "a fixed list of steps, then stop")
-    yield Component("follow", f"{HERE}.follow:Follow", "goes where a router agent's output says")
+    yield Component(
+        "follow",
+        f"{HERE}.follow:Follow",
+        "goes where a router agent's output says",
+        example={"router": "a"},
+    )
     yield Component(
         "order", f"{HERE}.order:Order", "the best order learned without looking at the problem"
     )
@@ -44,4 +49,9 @@ def orchestrion_trainers() -> Iterator[Component]:
 
 @hookimpl
 def orchestrion_agents() -> Iterator[Component]:
-    yield Component("team", f"{HERE}.team:NestedTeam", "a nested team with a policy of its own")
+    yield Component(
+        "team",
+        f"{HERE}.team:NestedTeam",
+        "a nested team with a policy of its own",
+        example={"members": ["a"], "policy": {"use": "round-robin"}},
+    )

@@ -40,9 +40,9 @@ class BestSequence(Trainer):
             again and again. Agents whose turn ends an episode do not count.
     """
 
-    length: Annotated[int, Meta(ge=1)] = 8
+    length: Annotated[int, Meta(ge=1)] = 10
     problems: Annotated[int, Meta(ge=1)] = 64
-    beam: Annotated[int, Meta(ge=1)] = 3
+    beam: Annotated[int, Meta(ge=1)] = 8
     distinct: Annotated[int, Meta(ge=1)] | None = None
 
     @property

@@ -1,0 +1,1 @@
+"""Benchmarks for orchestrators whose best possible value is computed exactly."""

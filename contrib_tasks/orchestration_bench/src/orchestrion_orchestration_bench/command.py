@@ -1,0 +1,134 @@
+"""`orchestrion bench`: how far a trained policy is from the best one there is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion import UsageError
+from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+
+if TYPE_CHECKING:
+    from orchestrion.run import Trained
+    from orchestrion_orchestration_bench.regret import RegretReport
+
+__all__ = ["bench", "regret_of"]
+
+
+@click.command("bench")
+@click.argument("target", metavar="RUN|CONFIG")
+@override_option
+@block_option
+@click.option(
+    "--cost-weight",
+    type=click.FloatRange(min=0),
+    help="Of cost in the value; by default the reward's `cost_weight`.",
+)
+@click.option(
+    "--episodes",
+    type=click.IntRange(min=2),
+    default=10_000,
+    show_default=True,
+    help="Played where a policy cannot be evaluated exactly.",
+)
+@json_option
+@click.pass_context
+def bench(
+    ctx: click.Context,
+    target: str,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    cost_weight: float | None,
+    episodes: int,
+    as_json: bool,
+) -> int:
+    """Compute the regret of the policy of RUN (a folder or its name), or of CONFIG as it is.
+
+    For the tasks relay, stop and committee: the value of the best policy, of this one sampled and
+    greedy, of the best fixed sequence and of random choices; exact for a policy that goes by the
+    observation alone.
+    """
+    blocked = [*options(ctx).block, *block]
+    report = asyncio.run(_judge(target, overrides, blocked, cost_weight, episodes))
+    if as_json:
+        emit({"target": target, "regret": report.as_json()})
+    else:
+        click.echo(report.as_text())
+    return 0
+
+
+async def _judge(
+    target: str,
+    overrides: Sequence[str],
+    block: Sequence[str],
+    cost_weight: float | None,
+    episodes: int,
+) -> RegretReport:
+    from orchestrion.run import open_run
+
+    async with open_run(target, overrides, block) as trained:
+        return regret_of(trained, cost_weight, episodes)
+
+
+def regret_of(
+    trained: Trained, cost_weight: float | None = None, episodes: int = 10_000
+) -> RegretReport:
+    """The regret of an opened run's or config's policy.
+
+    Args:
+        trained: from `orchestrion.run.open_run`.
+        cost_weight: of cost; by default the reward's.
+        episodes: played where the policy cannot be evaluated exactly.
+
+    Raises:
+        UsageError: the config is not one of a benchmark.
+    """
+    from orchestrion_orchestration_bench.regret import regret
+
+    runtimes = trained.opened.runtimes
+    if cost_weight is None:
+        cost_weight = weight_of(runtimes.get("reward"))
+    return regret(
+        runtimes["task"],
+        runtimes["policy"],
+        trained.opened.roster(),
+        cost_weight,
+        plays=_plays(trained),
+        turns=trained.config.limits.turns,
+        episodes=episodes,
+    )
+
+
+def weight_of(reward: Any) -> float:
+    """The weight of cost in a reward that is quality minus weighted cost.
+
+    Raises:
+        UsageError: the reward is another one.
+    """
+    plain = (
+        getattr(reward, "measure", "cost") == "cost"
+        and getattr(reward, "step_weight", "constant") == "constant"
+        and not getattr(reward, "success_bonus", 0.0)
+        and not getattr(reward, "failure_penalty", 0.0)
+    )
+    weight = getattr(reward, "cost_weight", None)
+    if weight is None or not plain:
+        raise UsageError(
+            "the reward is not `outcome-minus-cost` with its plain settings, so there is no cost "
+            "weight to go by; give one with --cost-weight"
+        )
+    return float(weight)
+
+
+def _plays(trained: Trained) -> dict[str, str]:
+    """The row each agent plays, where its settings say it."""
+    rows = {}
+    for path in trained.config.roster:
+        name, entry = path.partition(".")[2], trained.config.components[path]
+        row = getattr(entry.component, "plays", "")
+        if row or entry.use.rpartition(":")[2] == "terminator":
+            rows[name] = row or "terminator"
+    return rows

@@ -1,0 +1,313 @@
+"""Committee as a decision process, all its committees at once, and their Pareto front."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from importlib.resources import files
+from itertools import product
+
+import numpy as np
+from attrs import frozen
+
+from orchestrion import JSON, Step, UsageError
+from orchestrion_orchestration_bench.agents import FIRST
+from orchestrion_orchestration_bench.committee import Committee
+from orchestrion_orchestration_bench.committee_rules import (
+    STOP,
+    CommitteeState,
+    Genotype,
+    Slot,
+    readers,
+)
+from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
+
+__all__ = [
+    "FrontPoint",
+    "accuracies",
+    "count_genotypes",
+    "genotypes",
+    "hypervolume",
+    "pareto_front",
+    "process_of",
+    "stored_front",
+]
+
+LARGEST = 5
+"""Slots up to which every committee is looked at; five make a million."""
+
+CHUNK = 8192
+
+
+@frozen
+class FrontPoint:
+    """A committee that no other one beats in both cost and accuracy."""
+
+    cost: float
+    accuracy: float
+    genotype: Genotype
+
+
+# ---------------------------------------------------------------------- many committees at once
+
+
+def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
+    """Every committee of exactly `slots` members, each once, in chunks.
+
+    Yields types [g, slots] as places in the table and readers [g, slots] as bits; all members
+    of one chunk's rows share their types.
+    """
+    edges = product(*(range(1, 1 << place) if place else (0,) for place in range(slots)))
+    readings = np.array(list(edges), dtype=np.int64).reshape(-1, slots)
+    for types in product(range(len(task.members)), repeat=slots):
+        yield np.broadcast_to(np.array(types), readings.shape), readings
+
+
+def count_genotypes(task: Committee, slots: int) -> int:
+    """How many genotypes there are when slots may be empty or unread, the output excepted.
+
+    It is the size of the space that a search over ordered slots and free edges has to cover.
+    """
+    types = len(task.members)
+    edges = slots * (slots - 1) // 2
+    return int((types + 1) ** (slots - 1) * types << edges)
+
+
+def accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
+    """Exact accuracy of many committees without empty slots, as [g].
+
+    Args:
+        task: the tables.
+        types: places in the table of members [g, slots].
+        reading: earlier slots that read each slot, as bits [g, slots].
+    """
+    result = np.empty(len(types))
+    for start in range(0, len(types), CHUNK):
+        part = slice(start, start + CHUNK)
+        result[part] = _accuracies(task, types[part], reading[part])
+    return result
+
+
+def _accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
+    count, slots = types.shape
+    patterns = np.array(list(product((1, -1), repeat=slots)))  # [p, slots]
+    unique, which = np.unique(types, axis=0, return_inverse=True)
+    chances = np.stack([_chances(task, row, patterns) for row in unique])  # [u, p]
+    voters = list(task.members.values())
+    own = np.array([voter.own if voter.right else 0.0 for voter in voters])
+    message = np.array([voter.message for voter in voters])
+    signal = np.array([float(bool(voter.right)) for voter in voters])
+    said = np.zeros((slots, count, len(patterns)))
+    for place in reversed(range(slots)):
+        heard = np.zeros((count, len(patterns)))
+        for later in range(place + 1, slots):
+            heard += said[later] * (reading[:, later, None] >> place & 1)
+        kind = types[:, place]
+        total = own[kind, None] * patterns[:, place] + message[kind, None] * heard
+        tie = signal[kind, None] * patterns[:, place]
+        said[place] = np.where(np.abs(total) < 1e-9, tie, np.sign(total))
+    worth = (said[0] + 1) / 2  # right 1, silent a half, wrong 0
+    result: Floats = (worth * chances[which.reshape(-1)]).sum(axis=1)
+    return result
+
+
+def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
+    """How likely each pattern of signals is, given the members' types; kinds equally likely."""
+    voters = list(task.members.values())
+    kinds = task.rules.kinds
+    total = np.zeros(len(patterns))
+    for kind in range(kinds):
+        joint = np.ones(len(patterns))
+        for one in np.unique(types):
+            right = voters[one].right[kind] if voters[one].right else 0.5
+            rho = voters[one].rho
+            signals = patterns[:, types == one]
+            law = np.where(signals > 0, right, 1 - right)
+            joint *= sum(
+                (right if common > 0 else 1 - right)
+                * (rho * (signals == common) + (1 - rho) * law).prod(axis=1)
+                for common in (1, -1)
+            )
+        total += joint
+    return total / kinds
+
+
+# ---------------------------------------------------------------------- the front
+
+
+def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint, ...]:
+    """Every non-dominated (cost, accuracy), cheapest first, each with one committee.
+
+    Raises:
+        UsageError: there are too many committees to look at.
+    """
+    most = slots or task.slots
+    if most > LARGEST:
+        raise UsageError(
+            f"committee: every committee of up to {LARGEST} slots can be looked at, not {most}"
+        )
+    names, rules = task.rules.names, task.rules
+    front: list[FrontPoint] = []
+    for size in range(1, most + 1):
+        for types, reading in genotypes(task, size):
+            costs = _costs(task, types, reading)
+            scores = accuracies(task, types, reading)
+            for i in _frontier(costs, scores):
+                slots_ = tuple(
+                    Slot(names[kind], int(bits))
+                    for kind, bits in zip(types[i], reading[i], strict=True)
+                )
+                front.append(FrontPoint(rules.cost(slots_), float(scores[i]), slots_))
+        front = _best(front)
+    return tuple(front)
+
+
+def stored_front() -> tuple[FrontPoint, ...]:
+    """The front of the default tables with five slots, as `make_front` computed it."""
+    text = (files("orchestrion_orchestration_bench") / "data" / "front_5.json").read_text("utf-8")
+    return tuple(
+        FrontPoint(
+            point["cost"],
+            point["accuracy"],
+            tuple(
+                Slot(slot["type"], sum(1 << i - 1 for i in slot["read_by"]))
+                for slot in point["members"]
+            ),
+        )
+        for point in json.loads(text)["front"]
+    )
+
+
+def front_json(points: Sequence[FrontPoint]) -> JSON:
+    """A front as plain data."""
+    return [
+        {
+            "cost": round(point.cost, 10),
+            "accuracy": point.accuracy,
+            "members": [
+                {
+                    "type": slot.type,
+                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
+                }
+                for slot in point.genotype
+            ],
+        }
+        for point in points
+    ]
+
+
+def hypervolume(
+    points: Sequence[tuple[float, float]], accuracy: float = 0.5, cost: float = 12.0
+) -> float:
+    """The area that (cost, accuracy) points dominate, up to a reference point."""
+    area, height = 0.0, accuracy
+    inside = [point for point in points if point[0] <= cost and point[1] > accuracy]
+    for spent, right in sorted(inside, key=lambda point: (point[0], -point[1])):
+        if right > height:
+            area += (cost - spent) * (right - height)
+            height = right
+    return area
+
+
+def _costs(task: Committee, types: Ints, reading: Ints) -> Floats:
+    price = np.array([voter.cost for voter in task.members.values()])
+    edges = np.bitwise_count(reading) if hasattr(np, "bitwise_count") else _bits(reading)
+    costs: Floats = price[types].sum(axis=1) + task.edge_cost * edges.sum(axis=1)
+    return costs
+
+
+def _bits(values: Ints) -> Ints:
+    return sum((values >> i & 1 for i in range(8)), np.zeros_like(values))
+
+
+def _frontier(costs: Floats, scores: Floats) -> list[int]:
+    """Places of the non-dominated points, cheapest first; the first of equal ones."""
+    order = np.lexsort((-np.round(scores, 12), np.round(costs, 9)))
+    best, kept = -np.inf, []
+    for i in order:
+        if scores[i] > best + 1e-12:
+            best = scores[i]
+            kept.append(int(i))
+    return kept
+
+
+def _best(points: list[FrontPoint]) -> list[FrontPoint]:
+    costs = np.array([point.cost for point in points])
+    scores = np.array([point.accuracy for point in points])
+    return [points[i] for i in _frontier(costs, scores)]
+
+
+# ---------------------------------------------------------------------- the process
+
+
+def process_of(task: Committee) -> Process:
+    """The process of building a committee; it is deterministic and fully observed.
+
+    Raises:
+        UsageError: there are too many committees to look at.
+    """
+    if task.slots > LARGEST:
+        raise UsageError(
+            f"committee: every committee of up to {LARGEST} slots can be looked at, "
+            f"not {task.slots}"
+        )
+    rules = task.rules
+    columns = [(name, option) for name in rules.names for option in rules.options]
+    actions = (*(Action(name, option) for name, option in columns), Action(STOP, final=True))
+    kinds, reading = np.zeros((1, 0), np.int64), np.zeros((1, 0), np.int64)
+    worth = np.zeros(1)
+    layers = []
+    for step in range(task.slots):
+        fits = [i for i, (_, option) in enumerate(columns) if _fits(option, step)]
+        added = np.array([[rules.names.index(columns[i][0]), readers(columns[i][1])] for i in fits])
+        n, m = len(kinds), len(fits)
+        layer = _layer(task, worth, columns, fits, _steps(task, kinds, reading))
+        layers.append(layer)
+        kinds = np.column_stack([np.repeat(kinds, m, axis=0), np.tile(added[:, 0], n)])
+        reading = np.column_stack([np.repeat(reading, m, axis=0), np.tile(added[:, 1], n)])
+        worth = accuracies(task, kinds, reading)
+        if step + 1 == task.slots:
+            layer.pay[:, fits] = worth.reshape(n, m)
+        else:
+            layer.to[:, fits, 0] = np.arange(n * m).reshape(n, m)
+            layer.chance[:, fits, 0] = 1.0
+    return Process(actions, len(columns), ("committee",), np.ones(1), tuple(layers))
+
+
+def _fits(option: str, placed: int) -> bool:
+    """Whether an option makes sense when so many members are there."""
+    if not placed:
+        return option == FIRST
+    return option != FIRST and readers(option) < 1 << placed
+
+
+def _layer(
+    task: Committee,
+    worth: Floats,
+    columns: Sequence[tuple[str, str]],
+    fits: Sequence[int],
+    steps: Callable[[], Sequence[Step]],
+) -> Layer:
+    """A layer whose placements lead nowhere yet; stopping pays what is there."""
+    n, a = len(worth), len(columns) + 1
+    pay, cost = np.zeros((n, a)), np.zeros((n, a))
+    pay[:, -1] = worth
+    for i in fits:
+        cost[:, i] = task.rules.cost((Slot(columns[i][0], readers(columns[i][1])),))
+    allowed = np.zeros((n, a), dtype=bool)
+    allowed[:, [*fits, a - 1]] = True
+    shape = (n, a, 1)
+    group: Ints = np.zeros(n, np.int64)
+    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, steps)
+
+
+def _steps(task: Committee, kinds: Ints, reading: Ints) -> Callable[[], Sequence[Step]]:
+    def steps() -> Sequence[Step]:
+        rules = task.rules
+        result = []
+        for types, bits in zip(kinds.tolist(), reading.tolist(), strict=True):
+            slots = tuple(Slot(rules.names[t], b) for t, b in zip(types, bits, strict=True))
+            result.append(Step(CommitteeState(slots, 0.0), rules.observe(slots)))
+        return result
+
+    return steps

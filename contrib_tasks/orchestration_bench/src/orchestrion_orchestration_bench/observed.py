@@ -1,0 +1,248 @@
+"""Exact evaluation of a policy that goes by the observation alone.
+
+Every state the policy can reach is shown to it once, with a trajectory that leads there; its
+answer is a distribution over the team's choices. Whether the policy goes by the observation is
+tried out: where two ways lead to one state, both are shown, and the answers must agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+
+from orchestrion import Activation, Observation, Situation, Trajectory, Turn, UsageError
+from orchestrion.choices import choice_name
+from orchestrion_orchestration_bench.agents import play
+from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
+from orchestrion_orchestration_bench.solved import Solved
+from orchestrion_orchestration_bench.team import Team
+
+__all__ = ["Ask", "NotExactError", "Observed", "asker", "observe"]
+
+Ask = Callable[[Sequence[Situation]], Floats]
+"""Situations to a distribution over the team's choices, and stopping as the last [n, c + 1]."""
+
+BATCH = 8192
+PROBES = 256
+AGREE = 1e-5  # policies may compute in single precision
+
+
+class NotExactError(Exception):
+    """The policy cannot be evaluated exactly; says why."""
+
+
+@frozen(eq=False)
+class Observed:
+    """A policy as tables: one distribution a state, layer by layer [n, a].
+
+    `sampled` is the policy itself, `greedy` takes its likeliest choice, the first of equal ones.
+    """
+
+    sampled: tuple[Floats, ...]
+    greedy: tuple[Floats, ...]
+
+
+def asker(policy: Any, team: Team) -> Ask | None:
+    """How to ask a policy for its distribution; None if it does not say.
+
+    A policy says it with `probabilities(situations)` [n, m] over its `choices`, m pairs of agent
+    and option (or activations) with None for stopping; or it is a function of an observation
+    that gives a mapping from choices ("agent", "agent:option", "stop") to probabilities.
+    """
+    if callable(getattr(policy, "probabilities", None)):
+        return _from_runtime(policy, team)
+    if callable(policy) and not hasattr(policy, "decide"):
+        return _from_function(policy, team)
+    return None
+
+
+def _from_runtime(policy: Any, team: Team) -> Ask:
+    places: dict[tuple[str | None, str | None], int] = {
+        (one.agent, one.option): i for i, one in enumerate(team.choices)
+    }
+    columns = [places.get(_pair(choice)) for choice in policy.choices]
+    for choice, column in zip(policy.choices, columns, strict=True):
+        if column is None and _pair(choice)[0] is not None:
+            raise UsageError(f"the policy chooses {choice!r}, which is not a choice of the team")
+
+    def ask(situations: Sequence[Situation]) -> Floats:
+        given = np.asarray(policy.probabilities(situations), dtype=float)
+        if given.shape != (len(situations), len(columns)):
+            raise UsageError(
+                f"the policy's probabilities have shape {given.shape}, expected "
+                f"{(len(situations), len(columns))}"
+            )
+        result = np.zeros((len(situations), len(team.choices) + 1))
+        for i, column in enumerate(columns):
+            result[:, -1 if column is None else column] += given[:, i]
+        return _distribution(result)
+
+    return ask
+
+
+def _pair(choice: Any) -> tuple[str | None, str | None]:
+    """A choice of a policy as (agent, option); (None, None) for stopping."""
+    if choice is None:
+        return None, None
+    if hasattr(choice, "agent"):
+        return choice.agent, choice.option
+    agent, option = choice
+    return (agent or None), option
+
+
+def _from_function(policy: Callable[[Observation], Mapping[str, float]], team: Team) -> Ask:
+    places = {choice_name(one): i for i, one in enumerate(team.choices)}
+    places.setdefault("stop", len(team.choices))
+
+    def ask(situations: Sequence[Situation]) -> Floats:
+        result = np.zeros((len(situations), len(team.choices) + 1))
+        for i, situation in enumerate(situations):
+            assert situation.observation is not None
+            for name, probability in policy(situation.observation).items():
+                if name not in places:
+                    known = ", ".join(places)
+                    raise UsageError(f"{name!r} is not a choice of the team ({known})")
+                result[i, places[name]] += probability
+        return _distribution(result)
+
+    return ask
+
+
+def _distribution(rows: Floats) -> Floats:
+    sums = rows.sum(axis=1)
+    if (rows < -AGREE).any() or not np.allclose(sums, 1.0, atol=1e-3):
+        raise UsageError("the policy's probabilities are negative, or do not sum to 1")
+    result: Floats = rows.clip(0) / rows.clip(0).sum(axis=1, keepdims=True)
+    return result
+
+
+def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> Observed:
+    """Ask a policy about every state that it can reach.
+
+    Args:
+        solved: the benchmark.
+        team: who plays.
+        ask: the policy.
+        turns: the run's limit of turns, which policies may look at.
+
+    Raises:
+        NotExactError: the states are too many, the policy goes by more than the observation, or
+            it takes what the task blocks.
+    """
+    process = solved.shown
+    if process is None:
+        raise NotExactError(solved.note)
+    walk = _Walk(solved, process, team, turns)
+    sampled, greedy = [], []
+    for t, layer in enumerate(process.layers):
+        places = np.flatnonzero(walk.reached)
+        given = _in_batches(ask, walk.situations(places))
+        walk.compare(ask, given, places)
+        best = np.zeros_like(given)
+        best[np.arange(len(given)), given.argmax(axis=1)] = 1.0
+        sampled.append(walk.columns(given, places, layer))
+        greedy.append(walk.columns(best, places, layer))
+        taken = sampled[-1] > AGREE
+        if (taken & ~layer.allowed).any():
+            raise NotExactError("the policy takes choices that the task blocks")
+        if t + 1 < len(process.layers):
+            walk.go_on(sampled[-1], len(process.layers[t + 1]))
+    return Observed(tuple(sampled), tuple(greedy))
+
+
+def _in_batches(ask: Ask, situations: Sequence[Situation]) -> Floats:
+    return np.concatenate(
+        [ask(situations[i : i + BATCH]) for i in range(0, len(situations), BATCH)]
+    )
+
+
+class _Walk:
+    """Goes through a process layer by layer, with a way that leads to each state."""
+
+    def __init__(self, solved: Solved, process: Process, team: Team, turns: int | None) -> None:
+        self.solved, self.process, self.team, self.turns = solved, process, team, turns
+        self.t = 0
+        self.layer = process.layers[0]
+        self.steps = self.layer.steps()
+        self.reached: Bools = process.start > 0
+        self.ways: list[Trajectory | None] = [Trajectory()] * len(self.layer)
+        self.others: dict[int, Trajectory] = {}
+        """A second way, for states that have one."""
+        # The first choice that is an action stands for all of them.
+        self.choice: dict[int, Activation] = {}
+        for choice, column in zip(team.choices, team.columns, strict=True):
+            self.choice.setdefault(column, choice)
+
+    def situations(
+        self, places: Ints, ways: Mapping[int, Trajectory] | None = None
+    ) -> list[Situation]:
+        left = None if self.turns is None else self.turns - self.t
+        result = []
+        for i in places.tolist():
+            way = self.ways[i] if ways is None else ways[i]
+            assert way is not None
+            problem = self.solved.problems[self.layer.group[i]]
+            result.append(Situation(problem, way, self.steps[i].observation, (), left, False))
+        return result
+
+    def compare(self, ask: Ask, given: Floats, places: Ints) -> None:
+        """Show some states by their second way as well."""
+        twice = [i for i in places.tolist() if i in self.others]
+        probes = np.array(twice[:: max(1, len(twice) // PROBES)][:PROBES], dtype=np.int64)
+        if not len(probes):
+            return
+        again = ask(self.situations(probes, self.others))
+        row = {place: i for i, place in enumerate(places.tolist())}
+        first = given[[row[i] for i in probes.tolist()]]
+        if np.abs(first - again).max() > AGREE:
+            raise NotExactError("the policy goes by more than the observation")
+
+    def columns(self, given: Floats, places: Ints, layer: Layer) -> Floats:
+        """Distributions over choices as distributions over actions; nobody asks elsewhere."""
+        acts = np.zeros((len(layer), len(self.process.actions)))
+        chosen = np.zeros((len(places), acts.shape[1]))
+        for i, column in enumerate((*self.team.columns, self.team.stop)):
+            chosen[:, column] += given[:, i]
+        acts[places] = chosen
+        return acts
+
+    def go_on(self, acts: Floats, width: int) -> None:
+        """On to the next layer, by everything the policy may do."""
+        layer = self.layer
+        first = np.full((width, 2), -1)
+        last = np.full((width, 2), -1)
+        for column in sorted(self.choice):
+            taken = (acts[:, column] > 0) & layer.allowed[:, column]
+            for k in range(layer.to.shape[2]):
+                here = np.flatnonzero(taken & (layer.chance[:, column, k] > 0))
+                there = layer.to[here, column, k]
+                pairs = np.column_stack([here, np.full(len(here), column)])
+                new = first[there, 0] < 0
+                first[there[new]] = pairs[new]
+                last[there] = pairs
+        self.ways, self.others = self._extend(first, last)
+        self.reached = first[:, 0] >= 0
+        self.t += 1
+        self.layer = self.process.layers[self.t]
+        self.steps = self.layer.steps()
+
+    def _extend(
+        self, first: Ints, last: Ints
+    ) -> tuple[list[Trajectory | None], dict[int, Trajectory]]:
+        ways: list[Trajectory | None] = []
+        others: dict[int, Trajectory] = {}
+        for i, (one, two) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            ways.append(None if one[0] < 0 else self._way(*one))
+            if one[0] >= 0 and one != two:
+                others[i] = self._way(*two)
+        return ways, others
+
+    def _way(self, place: int, column: int) -> Trajectory:
+        way = self.ways[place]
+        assert way is not None
+        choice, action = self.choice[column], self.process.actions[column]
+        output = play(action.row, action.option, self.steps[place].observation)
+        return way.append(Turn(self.t, choice.agent, choice.option, output, decision=self.t))

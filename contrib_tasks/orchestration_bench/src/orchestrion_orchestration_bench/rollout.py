@@ -1,0 +1,115 @@
+"""Monte Carlo: play a benchmark with a policy, without the engine.
+
+For policies that cannot be evaluated exactly. It is the engine's loop for tasks whose agents do
+nothing but pay: ask, play, step; decisions of all episodes are taken together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from orchestrion import (
+    Activation,
+    Decision,
+    Key,
+    Observation,
+    Output,
+    Problem,
+    Situation,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+)
+from orchestrion.choices import is_blocked
+from orchestrion_orchestration_bench.agents import play
+from orchestrion_orchestration_bench.process import Floats
+from orchestrion_orchestration_bench.team import Team
+
+__all__ = ["Decide", "roll_out"]
+
+Decide = Callable[[Sequence[Situation], Sequence[Key]], Sequence[Decision]]
+
+LONGEST = 1000  # decisions in one episode; more means that a policy never ends
+
+
+class _Playing:
+    """One episode under way."""
+
+    def __init__(self, task: Any, problem: Problem, key: Key) -> None:
+        self.task, self.problem, self.key = task, problem, key
+        self.trajectory = Trajectory()
+        self.now: Step = task.start(problem, key.child("start"))
+        self.over, self.cost, self.calls = False, 0.0, 0
+
+    def situation(self, turns: int | None, training: bool) -> Situation:
+        left = None if turns is None else turns - len(self.trajectory)
+        return Situation(self.problem, self.trajectory, self.now.observation, (), left, training)
+
+    def follow(self, decision: Decision, team: Team) -> None:
+        seen = self.now.observation
+        outputs = [(one, self._play(one, team, seen)) for one in decision.start]
+        for activation, output in outputs:
+            self._append(activation, output)
+        self.over = self.over or decision.stop or self.now.done
+
+    def _play(self, one: Activation, team: Team, seen: Observation | None) -> Output | None:
+        """What an agent says; None if the task refuses it."""
+        if is_blocked(one, seen):
+            return None
+        if one.agent in team.enders:
+            return Output(final=True)
+        return play(team.rows[one.agent], one.option, seen)
+
+    def _append(self, one: Activation, output: Output | None) -> None:
+        index = len(self.trajectory)
+        turn = (
+            Turn(index, one.agent, one.option, status="failed", error="refused", decision=index)
+            if output is None
+            else Turn(index, one.agent, one.option, output, decision=index)
+        )
+        self.trajectory = self.trajectory.append(turn)
+        self.cost += turn.usage.cost
+        self.calls += not turn.output.final
+        self.over = self.over or turn.output.final
+        self.now = self.task.step(self.now.state, turn, self.key.child("step", index))
+
+
+def roll_out(
+    task: Task,
+    decide: Decide,
+    team: Team,
+    problems: Sequence[Problem],
+    key: Key,
+    *,
+    training: bool,
+    turns: int | None = None,
+) -> Floats:
+    """Quality, cost and calls of one episode on each problem [n, 3].
+
+    Raises:
+        UsageError: an episode does not end.
+    """
+    bench: Any = task
+    episodes = [_Playing(task, one, key.child(i)) for i, one in enumerate(problems)]
+    for step in range(LONGEST):
+        active = [one for one in episodes if not one.over]
+        if not active:
+            break
+        if turns is not None:
+            active = [one for one in active if len(one.trajectory) < turns]
+            if not active:
+                break
+        situations = [one.situation(turns, training) for one in active]
+        keys = [one.key.child("decide", step) for one in active]
+        for one, decision in zip(active, decide(situations, keys), strict=True):
+            one.follow(decision, team)
+    else:
+        raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
+    return np.array(
+        [[bench.rules.scores(one.now.state).value, one.cost, one.calls] for one in episodes]
+    )

@@ -1,0 +1,227 @@
+"""Stop as a decision process, in three ways.
+
+* `process_of`: over histories, which is what a policy observes; evaluates any policy.
+* `beliefs_of`: over (difficulty, answer) beliefs, equal ones merged; enough for the best value.
+* `blind_of`: over the hidden state; enough for sequences fixed in advance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from orchestrion import Step, UsageError
+from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
+from orchestrion_orchestration_bench.stop import Stop
+from orchestrion_orchestration_bench.stop_rules import (
+    ABSTAIN,
+    NONE,
+    RIGHT,
+    SUBMIT,
+    WRONG,
+    StopRules,
+    StopState,
+)
+
+__all__ = ["LARGEST", "beliefs_of", "blind_of", "process_of"]
+
+LARGEST = 100_000
+"""Histories or beliefs of equal length that are still enumerated."""
+
+DIGITS = 10  # beliefs that agree so far are one
+
+Histories = list[tuple[int, ...]]
+
+
+def process_of(task: Stop) -> Process:
+    """The process of a stop task over everything that can have been heard.
+
+    Raises:
+        UsageError: there are too many histories.
+    """
+    return _forward(task, merge=False)
+
+
+def beliefs_of(task: Stop) -> Process:
+    """The process of a stop task over beliefs; it has no steps to ask a policy about.
+
+    Raises:
+        UsageError: there are too many beliefs.
+    """
+    return _forward(task, merge=True)
+
+
+def _actions(task: Stop) -> tuple[Action, ...]:
+    return (
+        *(Action(name) for name in task.solvers),
+        *(Action(name) for name in task.checkers),
+        Action(SUBMIT, final=True),
+        Action(ABSTAIN, final=True),
+    )
+
+
+def _forward(task: Stop, *, merge: bool) -> Process:
+    """All states from the first on; beliefs are [n, difficulty, answer] and sum to 1."""
+    actions = _actions(task)
+    kinds = len(task.types)
+    group: Ints = np.arange(kinds)
+    belief = np.zeros((kinds, 2, 3))
+    belief[:, 1, NONE] = list(task.types.values())
+    belief[:, 0, NONE] = 1 - belief[:, 1, NONE]
+    histories: Histories | None = None if merge else [()] * kinds
+    layers = []
+    if not merge:
+        _check_size(_histories(task), "histories")
+    for step in range(task.horizon + 1):
+        last = step == task.horizon
+        layer = _layer(task, group, belief, last, _steps(task.rules, group, histories))
+        if not last:
+            parents, heard, beliefs = _children(task, layer, belief)
+            places = np.arange(len(parents))
+            if merge:
+                content = np.column_stack(
+                    [group[parents], np.round(beliefs, DIGITS).reshape(len(parents), 6)]
+                )
+                _, first, places = np.unique(
+                    content, axis=0, return_index=True, return_inverse=True
+                )
+                places = places.reshape(-1)
+            else:
+                first = places
+            _check_size(len(first), "beliefs" if merge else "histories")
+            _link(task, layer, parents, heard, places)
+            group, belief = group[parents][first], beliefs[first]
+            if histories is not None:
+                histories = [
+                    (*histories[i], said) for i, said in zip(parents, heard.tolist(), strict=True)
+                ]
+        layers.append(layer)
+    start = np.full(kinds, 1 / kinds)
+    return Process(
+        actions, actions.index(Action(SUBMIT, final=True)), tuple(task.types), start, tuple(layers)
+    )
+
+
+def _histories(task: Stop) -> int:
+    """At most how many histories have all the calls."""
+    answered, sayings = 0, len(task.solvers) + 2 * len(task.checkers)
+    for call in range(task.horizon):
+        answered = answered * sayings + (len(task.solvers) if call == 0 else 0)
+    return answered * len(task.types)
+
+
+def _check_size(count: int, noun: str) -> None:
+    if count > LARGEST:
+        raise UsageError(
+            f"stop: {count} {noun} of equal length are too many to enumerate (at most "
+            f"{LARGEST}); lower `horizon`, or use fewer solvers and checkers"
+        )
+
+
+def _layer(
+    task: Stop, group: Ints, belief: Floats, last: bool, steps: Callable[[], Sequence[Step]]
+) -> Layer:
+    """A layer whose calls lead nowhere yet."""
+    n, calls = len(group), len(task.solvers) + len(task.checkers)
+    answered = belief[:, :, NONE].sum(axis=1) < 0.5
+    pay, cost = np.zeros((n, calls + 2)), np.zeros((n, calls + 2))
+    pay[:, calls] = belief[:, :, RIGHT].sum(axis=1)
+    pay[:, calls + 1] = task.abstain
+    cost[:, :calls] = [
+        *(solver.cost for solver in task.solvers.values()),
+        *(checker.cost for checker in task.checkers.values()),
+    ]
+    allowed = np.ones((n, calls + 2), dtype=bool)
+    allowed[:, len(task.solvers) : calls + 1] = answered[:, None]
+    if last:
+        allowed[:, :calls] = False
+    shape = (n, calls + 2, 2)
+    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, steps)
+
+
+def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Floats]:
+    """What can be heard next: the parent's place, what is heard, and the belief then."""
+    answered = np.flatnonzero(layer.allowed[:, len(task.solvers)]) if task.checkers else None
+    everyone = np.arange(len(layer))
+    parents: list[Ints] = []
+    heard: list[Ints] = []
+    beliefs: list[Floats] = []
+
+    def add(who: Ints, said: int, then: Floats) -> None:
+        parents.append(who)
+        heard.append(np.full(len(who), said))
+        beliefs.append(then)
+
+    for name, solver in task.solvers.items():
+        right = np.array([solver.easy, solver.hard])
+        then = np.zeros_like(belief)
+        then[:, :, RIGHT] = belief.sum(axis=2) * right
+        then[:, :, WRONG] = belief.sum(axis=2) * (1 - right)
+        add(everyone, task.rules.first[name], then)
+    for name in task.checkers:
+        assert answered is not None
+        ok = np.array([task.rules.chance_of_ok(name, answer) for answer in range(3)])
+        for said, likely in enumerate((ok, 1 - ok)):
+            joint = belief[answered] * likely
+            chance = joint.sum(axis=(1, 2))
+            possible = chance > 0
+            who, then = answered[possible], joint[possible] / chance[possible, None, None]
+            column = len(task.solvers) + list(task.checkers).index(name)
+            layer.chance[who, column, said] = chance[possible]
+            add(who, task.rules.first[name] + said, then)
+    return np.concatenate(parents), np.concatenate(heard), np.concatenate(beliefs)
+
+
+def _link(task: Stop, layer: Layer, parents: Ints, heard: Ints, places: Ints) -> None:
+    """Fill in where the calls of a layer lead."""
+    rows = [action.row for action in _actions(task)]
+    for said in np.unique(heard):
+        saying = task.rules.sayings[said]
+        column, outcome = rows.index(saying.row), int(said) - task.rules.first[saying.row]
+        mask = heard == said
+        layer.to[parents[mask], column, outcome] = places[mask]
+        if saying.row in task.solvers:
+            layer.chance[parents[mask], column, outcome] = 1.0
+
+
+def _steps(
+    rules: StopRules, group: Ints, histories: Histories | None
+) -> Callable[[], Sequence[Step]]:
+    def steps() -> Sequence[Step]:
+        if histories is None:
+            raise UsageError("a process over beliefs has no observations to show a policy")
+        # What is hidden is not known here, and no policy sees it.
+        return [
+            Step(StopState(kind, False, NONE, heard), rules.observe(kind, heard))
+            for kind, heard in zip(group.tolist(), histories, strict=True)
+        ]
+
+    return steps
+
+
+def blind_of(task: Stop) -> Process:
+    """The process of a stop task over (type, difficulty, answer), as nobody sees it."""
+    actions, kinds = _actions(task), len(task.types)
+    states = [
+        (kind, hard, answer) for kind in range(kinds) for hard in (0, 1) for answer in range(3)
+    ]
+    group = np.array([kind for kind, _, _ in states])
+    belief = np.zeros((len(states), 2, 3))
+    start = np.zeros(len(states))
+    for i, (kind, hard, answer) in enumerate(states):
+        belief[i, hard, answer] = 1.0
+        likely = list(task.types.values())[kind]
+        start[i] = (answer == NONE) * (likely if hard else 1 - likely) / kinds
+    layers = []
+    for step in range(task.horizon + 1):
+        layer = _layer(task, group, belief, step == task.horizon, _steps(task.rules, group, None))
+        for i, (_, hard, answer) in enumerate(states):
+            for column, solver in enumerate(task.solvers.values()):
+                right = solver.hard if hard else solver.easy
+                layer.to[i, column] = (i - answer + WRONG, i - answer + RIGHT)
+                layer.chance[i, column] = (1 - right, right)
+            for column in range(len(task.solvers), len(actions) - 2):
+                layer.to[i, column, 0], layer.chance[i, column, 0] = i, 1.0
+        layers.append(layer)
+    return Process(actions, len(actions) - 2, tuple(task.types), start, tuple(layers))

@@ -1,0 +1,128 @@
+"""What the benchmarks' tables have in common: number types, checks, problems, turns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from math import isfinite
+from typing import Annotated, Any
+
+from attrs import Attribute
+
+from orchestrion import Meta, Problem, Split, Turn, UsageError
+
+__all__ = [
+    "Check",
+    "Count",
+    "Price",
+    "Probability",
+    "played",
+    "price",
+    "probability",
+    "spread",
+    "typed",
+    "whole",
+]
+
+Probability = Annotated[float, Meta(ge=0, le=1)]
+Price = Annotated[float, Meta(ge=0)]
+Count = Annotated[int, Meta(ge=1)]
+
+
+class Check:
+    """Collects what is wrong with a setting, so that it is reported at once."""
+
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def that(self, fine: bool, message: str) -> None:
+        """Note `message` unless `fine`."""
+        if not fine:
+            self.problems.append(message)
+
+    def known(self, where: str, names: Iterable[str], known: Sequence[str], noun: str) -> None:
+        """Note names that are not among the known ones."""
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, 1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(known)}"
+                self.problems.append(f"{where}: unknown {noun} {name!r} ({hint})")
+
+    def names(self, where: str, names: Sequence[str], reserved: Sequence[str] = ()) -> None:
+        """Note empty lists, empty names, repetitions and names that mean something else."""
+        self.that(bool(names), f"{where}: expected at least one name")
+        self.that(all(names), f"{where}: a name is empty")
+        twice = sorted({name for name in names if names.count(name) > 1})
+        self.that(not twice, f"{where}: named more than once: {', '.join(twice)}")
+        taken = [name for name in names if name in reserved]
+        self.that(not taken, f"{where}: {', '.join(taken)} cannot be a name here; choose another")
+
+    def raise_any(self) -> None:
+        """Raise what was noted, as attrs validators do."""
+        if self.problems:
+            raise ValueError("; ".join(self.problems))
+
+
+def probability(instance: Any, attribute: Attribute[Any], value: Any) -> None:
+    """An attrs validator: a number from 0 to 1, or a list or table of them."""
+    for place, number in _numbers(attribute.name, value):
+        if not 0 <= number <= 1:
+            raise ValueError(f"{place}: got {number!r}, expected a probability from 0 to 1")
+
+
+def price(instance: Any, attribute: Attribute[Any], value: Any) -> None:
+    """An attrs validator: a finite number of 0 or more, or a list or table of them."""
+    for place, number in _numbers(attribute.name, value):
+        if not (isfinite(number) and number >= 0):
+            raise ValueError(f"{place}: got {number!r}, expected a number of 0 or more")
+
+
+def whole(least: int, most: int | None = None) -> Any:
+    """An attrs validator: a whole number in a range."""
+    span = f"from {least}" + ("" if most is None else f" to {most}")
+
+    def check(instance: Any, attribute: Attribute[Any], value: Any) -> None:
+        if value < least or (most is not None and value > most):
+            raise ValueError(f"{attribute.name}: got {value!r}, expected a whole number {span}")
+
+    return check
+
+
+def _numbers(name: str, value: Any) -> list[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        return [(f"{name}.{key}", number) for key, number in value.items()]
+    if isinstance(value, (tuple, list)):
+        return [(f"{name}[{i}]", number) for i, number in enumerate(value)]
+    return [(name, value)]
+
+
+def spread(kinds: Sequence[Problem], task: str, split: Split, number: int) -> tuple[Problem, ...]:
+    """`number` problems that go round the kinds, so that every kind is equally frequent."""
+    chosen = (kinds[i % len(kinds)] for i in range(number))
+    return tuple(
+        Problem(f"{task}-{split}-{i}", kind.text, kind.data, kind.category)
+        for i, kind in enumerate(chosen)
+    )
+
+
+def typed(text: str, types: Sequence[str], task: str) -> int:
+    """The type a free text names.
+
+    Raises:
+        UsageError: it names none.
+    """
+    name = text.strip()
+    if name not in types:
+        raise UsageError(
+            f"{task}: an input is the name of a type ({', '.join(types)}), got {name!r}"
+        )
+    return list(types).index(name)
+
+
+def played(turn: Turn) -> str:
+    """The row of the table that a turn played; empty if it played none."""
+    data = turn.output.data
+    if turn.status != "completed" or not isinstance(data, dict):
+        return ""
+    row = data.get("plays", "")
+    return row if isinstance(row, str) else ""

@@ -1,0 +1,3 @@
+"""Program repair as a task for Orchestrion."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,371 @@
+"""The process that runs one candidate, and the small server that forks such processes.
+
+Three processes, from trusted to not: the *worker* (`worker.py`) knows the wanted values and
+compares; the *server* here is forked from it before any job is known, so that its memory holds
+none; each *child* is forked from the server, gets a program and one input at a time over a socket
+of its own, and answers with encoded values. Wanted values enter neither.
+
+Only the standard library is imported here; modules that candidates often need are imported
+before forking, so that a child starts in about a millisecond.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import gc
+import itertools
+import json
+import os
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, BinaryIO, NoReturn
+
+from orchestrion_repair.instrument import FUEL, LINE, instrument
+
+__all__ = ["FILENAME", "NUMBER", "Refused", "decode", "encode", "serve"]
+
+FILENAME = "<candidate>"
+MOST_ITEMS = 100_000
+MOST_DEPTH = 60
+RECURSION = 1000
+PRELOAD = (
+    "bisect collections copy dataclasses datetime decimal fractions functools heapq itertools "
+    "math operator re statistics string typing"
+)
+NUMBER = struct.Struct("=q")
+_TAG = "$"
+
+
+class Refused(Exception):
+    """A value that has no encoding, or is too large for one."""
+
+
+# ---------------------------------------------------------------- values over the wire
+
+
+def encode(value: Any, depth: int = 0) -> Any:
+    """A value as JSON that keeps its type: what JSON lacks is tagged.
+
+    Raises:
+        Refused: for anything but plain data, endless iterators, and deep or cyclic values.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if depth > MOST_DEPTH:
+        raise Refused("nested too deeply")
+    if isinstance(value, bytes):
+        return {_TAG: "bytes", "v": value.hex()}
+    if isinstance(value, complex):
+        return {_TAG: "complex", "v": [value.real, value.imag]}
+    if isinstance(value, Mapping):
+        items = itertools.islice(value.items(), MOST_ITEMS + 1)
+        pairs = [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in items]
+        return {_TAG: "dict", "v": _few(pairs)}
+    if isinstance(value, type) or not hasattr(value, "__iter__"):
+        raise Refused(f"a {type(value).__name__} is not plain data")
+    plain = [encode(item, depth + 1) for item in itertools.islice(value, MOST_ITEMS + 1)]
+    if isinstance(value, list):
+        return _few(plain)
+    for kind in (tuple, set, frozenset):
+        if isinstance(value, kind):
+            return {_TAG: kind.__name__, "v": _few(plain)}
+    return {_TAG: "iter", "v": _few(plain)}
+
+
+def _few(items: list[Any]) -> list[Any]:
+    if len(items) > MOST_ITEMS:
+        raise Refused(f"more than {MOST_ITEMS} items")
+    return items
+
+
+def decode(data: Any) -> Any:
+    """The inverse of `encode`; an iterator comes back as a list. Raises on malformed data."""
+    if isinstance(data, list):
+        return [decode(item) for item in data]
+    if not isinstance(data, dict):
+        return data
+    kind, value = data[_TAG], data["v"]
+    if kind == "dict":
+        return {decode(k): decode(v) for k, v in value}
+    if kind == "bytes":
+        return bytes.fromhex(value)
+    if kind == "complex":
+        return complex(*value)
+    makers: dict[str, Callable[[Any], Any]] = {
+        "tuple": tuple, "set": set, "frozenset": frozenset, "iter": list,
+    }  # fmt: skip
+    return makers[kind](decode(item) for item in value)
+
+
+# ---------------------------------------------------------------- the server that forks
+
+
+def serve(control: socket.socket) -> NoReturn:
+    """Fork a child for every socket received over `control`, and wait for those asked about.
+
+    A request is a pid and perhaps a socket. With a socket: fork, and answer the pid. Without:
+    wait for that child, and answer its exit code.
+    """
+    _close_standard_files()
+    for name in PRELOAD.split():
+        __import__(name)
+    time.sleep = lambda seconds: None  # type: ignore[assignment]  # nothing is won by waiting
+    random.seed(0)  # a candidate that draws without a seed draws the same everywhere
+    gc.collect()
+    gc.freeze()
+    while True:
+        data, fds, _, _ = socket.recv_fds(control, NUMBER.size, 1)
+        if not data:
+            os._exit(0)
+        if not fds:
+            _, status = os.waitpid(NUMBER.unpack(data)[0], 0)
+            control.sendall(NUMBER.pack(os.waitstatus_to_exitcode(status)))
+            continue
+        pid = os.fork()
+        if pid == 0:
+            control.close()
+            with socket.socket(fileno=fds[0]) as channel:
+                run_child(channel.makefile("rb"), channel.makefile("wb"))
+        os.close(fds[0])
+        control.sendall(NUMBER.pack(pid))
+
+
+def _close_standard_files() -> None:
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+
+
+# ---------------------------------------------------------------- the child
+
+
+def run_child(reader: BinaryIO, writer: BinaryIO) -> NoReturn:
+    """Answer requests until the other side closes; never returns into the server."""
+    try:
+        _Child(reader, writer).run()
+    except BaseException:
+        os._exit(70)
+    os._exit(0)
+
+
+class _Child:
+    """Programs and their answers. Requests and replies are one JSON line each.
+
+    A request with `program` brings `code`, `entry`, `prelude`, `limits`, `lines` and has no reply.
+    Each other one has `id` and one of `call` (positional arguments) or `statement`; `fresh` asks
+    for a new namespace. A `tester` has no code; calls of the entry point are relayed to the other
+    side. The limits of the first program hold for the process.
+    """
+
+    def __init__(self, reader: BinaryIO, writer: BinaryIO) -> None:
+        self.reader, self.writer = reader, writer
+        self.covered: set[int] = set()
+        self.namespace: dict[str, Any] = {}
+        self.id: Any = None
+        self.limited = False
+
+    def run(self) -> None:
+        error: dict[str, Any] | None = None
+        for line in iter(self.reader.readline, b""):
+            request = json.loads(line)
+            if "program" in request:
+                error = self._load(request["program"])
+                continue
+            self.id = request["id"]
+            self.covered.clear()
+            self._send(error or self._answer(request))
+
+    def _load(self, program: dict[str, Any]) -> dict[str, Any] | None:
+        self.entry, self.steps = program["entry"], program["limits"]["steps"]
+        self.lines, self.tester = program["lines"], program["tester"]
+        self.namespace = {}
+        if not self.limited:
+            limit_resources(program["limits"], alone=program["alone"])
+            forbid_side_effects()
+            self.limited = True
+        if not program["alone"]:
+            restart_clock(program["limits"])
+        return self._compile(program["code"], program["prelude"])
+
+    def _compile(self, code: str, prelude: str) -> dict[str, Any] | None:
+        try:
+            tree = instrument(ast.parse(code, FILENAME), self.lines)
+            self.programs = [compile(tree, FILENAME, "exec")]
+            if prelude:
+                self.programs.append(compile(prelude, "<prelude>", "exec"))
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return {"error": type(error).__name__, "line": getattr(error, "lineno", None)}
+        return None
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            if request["fresh"]:
+                self._start()
+            # Fuel is per case, so that the order of cases changes nothing.
+            self.namespace[FUEL] = _fuel(self.steps, self._abandon)
+            if "statement" in request:
+                exec(compile(request["statement"], "<test>", "exec"), self.namespace)
+                return {"value": None}
+            function = self.namespace[self.entry]
+            result = function(*decode(request["call"]), **decode(request.get("named", _NO_NAMES)))
+            return {"value": encode(result)}
+        except Refused as error:
+            return {"error": "Refused", "text": str(error)}
+        except _Relayed as error:
+            return {"error": error.name, "relayed": True}
+        except BaseException as error:
+            # SystemExit and KeyboardInterrupt too: leaving early is a failed test.
+            name = "OutOfSteps" if isinstance(error, _OutOfSteps) else type(error).__name__
+            return {"error": name, "line": _line_of(error), "text": _text(error)}
+
+    def _start(self) -> None:
+        self.namespace = {"__name__": "candidate", "__builtins__": __builtins__}
+        self.namespace[FUEL] = _fuel(self.steps, self._abandon)
+        self.namespace[LINE] = self.covered.add
+        if self.tester:
+            self.namespace[self.entry] = self._relay
+        sys.setrecursionlimit(RECURSION)
+        for program in self.programs:
+            exec(program, self.namespace)
+
+    def _relay(self, *args: Any, **named: Any) -> Any:
+        self._send({"relay": encode(list(args)), "named": encode(named)})
+        reply = json.loads(self.reader.readline())
+        if "value" in reply:
+            return decode(reply["value"])
+        kind = getattr(__import__("builtins"), reply["error"], None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            with contextlib.suppress(TypeError):
+                raise kind("raised by the program")
+        raise _Relayed(reply["error"])
+
+    def _send(self, reply: dict[str, Any]) -> None:
+        if self.lines:
+            reply["lines"] = sorted(self.covered)
+        try:
+            text = json.dumps({"id": self.id, **reply})
+        except (ValueError, TypeError, RecursionError):  # e.g. an int of 5,000 digits
+            text = json.dumps({"id": self.id, "error": "Refused", "text": "no JSON form"})
+        self.writer.write(text.encode() + b"\n")
+        self.writer.flush()
+
+    def _abandon(self) -> NoReturn:
+        self._send({"error": "OutOfSteps", "gone": True})
+        os._exit(71)
+
+
+class _OutOfSteps(BaseException):
+    """The program did not end."""
+
+
+class _Relayed(Exception):
+    """The program raised an exception that has no built-in name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+_NO_NAMES: Any = {_TAG: "dict", "v": []}
+
+
+def _fuel(steps: int, abandon: Callable[[], NoReturn]) -> Callable[[], bool]:
+    """A function that is true `steps` times, then raises; it costs about 30 ns.
+
+    A program that catches even that and goes on is abandoned with its process.
+    """
+    last = iter([True] * 50)
+
+    def end() -> bool:
+        if next(last, False):
+            raise _OutOfSteps("no end in sight")
+        abandon()
+
+    return itertools.chain(itertools.repeat(True, steps), iter(end, None)).__next__
+
+
+def _line_of(error: BaseException) -> int | None:
+    """The innermost line of the candidate that was running when `error` was raised."""
+    found = None
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if frame.f_code.co_filename == FILENAME:
+            found = line
+    return found
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)[:200]
+    except BaseException:
+        return ""
+
+
+# ---------------------------------------------------------------- limits
+
+
+def limit_resources(limits: Mapping[str, Any], alone: bool) -> None:
+    """Address space, no files written, no processes; CPU seconds if the process has one program.
+
+    Where the system has no such limits (Windows), nothing: the worker's wall clock is left.
+    """
+    try:
+        import resource
+    except ImportError:
+        return
+    wanted = {
+        "RLIMIT_AS": int(limits["memory_mb"]) << 20,
+        "RLIMIT_FSIZE": 0,
+        "RLIMIT_CORE": 0,
+        "RLIMIT_NPROC": 0,
+    }
+    if alone:
+        wanted["RLIMIT_CPU"] = max(1, int(limits["cpu_seconds"]))
+    for name, value in wanted.items():
+        # macOS refuses some, for instance an address space below what is mapped already.
+        with contextlib.suppress(ValueError, OSError, AttributeError):
+            resource.setrlimit(getattr(resource, name), (value, value))
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # writing fails with an error instead
+
+
+def restart_clock(limits: Mapping[str, Any]) -> None:
+    """CPU seconds of the next program in a process that runs several; its end is a signal."""
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_PROF, float(limits["cpu_seconds"]))
+
+
+_HARMLESS = (
+    "import", "compile", "exec", "object.__getattr__", "object.__setattr__", "object.__delattr__",
+    "builtins.id", "marshal.loads", "code.__new__", "function.__new__", "sys._getframe",
+    "array.__new__", "sys.excepthook", "sys.unraisablehook", "marshal.load", "marshal.dumps",
+)  # fmt: skip
+
+
+def forbid_side_effects() -> None:
+    """Refuse files outside the libraries, processes, signals, sockets, sleeping.
+
+    An audit hook is a guard against accidents and simple tricks, not a sandbox; the verdict does
+    not rest on it, because wanted values are never in this process.
+    """
+    harmless = frozenset(_HARMLESS)
+    libraries = tuple({os.path.join(p, "") for p in (sys.prefix, sys.base_prefix)})
+    write = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def hook(event: str, args: tuple[Any, ...]) -> None:
+        if event in harmless:
+            return
+        if event == "open" and isinstance(args[0], str) and args[0].startswith(libraries):
+            reading = args[1] in (None, "r", "rb") and not (args[2] or 0) & write
+            if reading and ".." not in args[0]:
+                return
+        if event in ("os.listdir", "os.scandir") and str(args[0]).startswith(libraries):
+            return
+        raise PermissionError(f"a candidate may not do this: {event}")
+
+    sys.addaudithook(hook)

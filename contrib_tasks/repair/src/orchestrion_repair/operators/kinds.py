@@ -1,0 +1,278 @@
+"""A guess at the kind of value a name or an expression holds, from how it is made and used.
+
+Kinds are "number", "bool", "str", "none", "list", "dict", "set", "tuple", "function" or "" for
+unknown; a collection may carry the kind of its elements: "list:number", "dict:str".
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+__all__ = ["Kinds", "element", "fits", "kind_of_value", "kinds_of_arguments", "outer"]
+
+_NUMBER = frozenset("len sum int float abs round ord pow divmod hash".split())
+_BOOL = frozenset("bool any all isinstance hasattr callable".split())
+_STR = frozenset("str chr repr format bin hex oct input".split())
+_STR_METHODS = frozenset(
+    "lower upper strip lstrip rstrip replace join title capitalize swapcase zfill ljust rjust "
+    "center format casefold removeprefix removesuffix".split()
+)
+_BOOL_METHODS = frozenset(
+    "startswith endswith isdigit isalpha isalnum isupper islower isspace issubset issuperset "
+    "isdisjoint isnumeric istitle isidentifier".split()
+)
+_NUMBER_METHODS = frozenset("count index find rfind rindex bit_length".split())
+_ONLY_STR = _STR_METHODS | _BOOL_METHODS | {"split", "splitlines", "find", "rfind", "partition"}
+
+
+def outer(kind: str) -> str:
+    """The kind without that of its elements."""
+    return kind.partition(":")[0]
+
+
+def element(kind: str) -> str:
+    """What iterating over such a value gives."""
+    return "str" if kind == "str" else kind.partition(":")[2]
+
+
+def fits(one: str, other: str) -> bool:
+    """Whether a value of one kind may stand where the other stood; unknown fits anything."""
+    if not one or not other:
+        return True
+    return outer(one) == outer(other) or {outer(one), outer(other)} == {"number", "bool"}
+
+
+def kind_of_value(value: Any) -> str:
+    """The kind of a test's argument, or of a constant."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    if isinstance(value, str):
+        return "str"
+    if isinstance(value, list | tuple):
+        first = kind_of_value(value[0]) if value else ""
+        return "list:" + first if first else "list"
+    if isinstance(value, dict):
+        first = kind_of_value(next(iter(value.values()))) if value else ""
+        return "dict:" + first if first else "dict"
+    return ""
+
+
+def kinds_of_arguments(calls: Iterable[Sequence[Any]]) -> tuple[str, ...]:
+    """The kind of each positional argument, by what test calls pass there."""
+    found: list[str] = []
+    for arguments in calls:
+        found += [""] * (len(arguments) - len(found))
+        for index, value in enumerate(arguments):
+            kind = kind_of_value(value)
+            if kind != "none" and len(kind) > len(found[index]):
+                found[index] = kind
+    return tuple(found)
+
+
+class Kinds:
+    """The kinds of one function's names."""
+
+    def __init__(
+        self, function: ast.FunctionDef | ast.AsyncFunctionDef | None, arguments: tuple[str, ...]
+    ) -> None:
+        self._names: dict[str, str] = {}
+        if function is None:
+            return
+        positional = (*function.args.posonlyargs, *function.args.args)
+        for parameter, kind in zip(positional, arguments, strict=False):
+            self._learn(parameter.arg, kind)
+        nodes = list(ast.walk(function))
+        # Three rounds: a name may be made from one that is made further down.
+        for _ in range(3):
+            for node in nodes:
+                self._visit(node)
+        for node in nodes:
+            self._hint(node)
+
+    def name(self, name: str) -> str:
+        """The kind a name holds."""
+        return self._names.get(name, "")
+
+    def of(self, node: ast.expr) -> str:
+        """The kind of an expression."""
+        match node:
+            case ast.Constant(value):
+                return kind_of_value(value)
+            case ast.Name(name):
+                return self.name(name)
+            case ast.Compare() | ast.UnaryOp(ast.Not()):
+                return "bool"
+            case ast.BoolOp(_, values):
+                return self.of(values[-1])
+            case ast.UnaryOp():
+                return "number"
+            case ast.BinOp(left, operation, right):
+                return self._of_operation(left, operation, right)
+            case ast.IfExp(_, body, orelse):
+                return self.of(body) or self.of(orelse)
+            case ast.List(items) | ast.Tuple(items) | ast.Set(items):
+                kind = type(node).__name__.lower()
+                first = self.of(items[0]) if items else ""
+                return f"{kind}:{first}" if first else kind
+            case ast.ListComp(item) | ast.GeneratorExp(item):
+                first = self.of(item)
+                return f"list:{first}" if first else "list"
+            case ast.SetComp():
+                return "set"
+            case ast.Dict() | ast.DictComp():
+                return "dict"
+            case ast.JoinedStr():
+                return "str"
+            case ast.Lambda():
+                return "function"
+            case ast.Subscript(value, ast.Slice()):
+                return self.of(value)
+            case ast.Subscript(value):
+                return element(self.of(value))
+            case ast.Call():
+                return self._of_call(node)
+        return ""
+
+    def _of_operation(self, left: ast.expr, operation: ast.operator, right: ast.expr) -> str:
+        one, other = self.of(left), self.of(right)
+        if isinstance(operation, ast.Mod) and one == "str":
+            return "str"
+        if isinstance(operation, ast.Add | ast.Mult):
+            for kind in (one, other):
+                if outer(kind) in ("str", "list", "tuple"):
+                    return kind
+            return "number" if "number" in (one, other) else ""
+        if isinstance(operation, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor):
+            return one or ("number" if other == "number" else "")
+        return "number"
+
+    def _of_call(self, node: ast.Call) -> str:
+        first = self.of(node.args[0]) if node.args else ""
+        match node.func:
+            case ast.Name(name):
+                return self._of_function(name, first)
+            case ast.Attribute(value, name):
+                return self._of_method(value, name)
+        return ""
+
+    def _of_function(self, name: str, first: str) -> str:
+        if name in _NUMBER:
+            return "number"
+        if name in _BOOL:
+            return "bool"
+        if name in _STR:
+            return "str"
+        if name == "range":
+            return "list:number"
+        if name in ("enumerate", "zip"):
+            return "list:tuple"
+        if name in ("sorted", "list", "reversed", "tuple", "set", "frozenset", "filter"):
+            inside = element(first)
+            return "list" + (":" + inside if inside else "") if name != "set" else "set"
+        if name in ("dict", "Counter", "defaultdict", "OrderedDict"):
+            return "dict"
+        if name in ("min", "max"):
+            return element(first) or ("" if outer(first) == "list" else first)
+        return ""
+
+    def _of_method(self, value: ast.expr, name: str) -> str:
+        if name in _STR_METHODS:
+            return "str"
+        if name in _BOOL_METHODS:
+            return "bool"
+        if name in _NUMBER_METHODS:
+            return "number"
+        if name in ("split", "splitlines", "partition"):
+            return "list:str"
+        if name == "items":
+            return "list:tuple"
+        if name in ("keys", "values", "copy"):
+            return self.of(value) if name == "copy" else "list"
+        if name in ("pop", "popleft", "get", "setdefault"):
+            return element(self.of(value))
+        if name in ("floor", "ceil", "sqrt", "gcd", "log"):
+            return "number"
+        return ""
+
+    def _learn(self, name: str, kind: str) -> None:
+        known = self._names.get(name, "")
+        if kind and kind != "none" and len(kind) > len(known) and fits(kind, known):
+            self._names[name] = kind
+
+    def _visit(self, node: ast.AST) -> None:
+        match node:
+            case ast.Assign(targets, value):
+                for target in targets:
+                    self._assign(target, value)
+            case ast.AnnAssign(target, _, value) if value is not None:
+                self._assign(target, value)
+            case ast.For(target, iterable) | ast.comprehension(target, iterable):
+                self._iterate(target, iterable)
+            case ast.Call(ast.Attribute(ast.Name(name), "append"), [item]):
+                inside = self.of(item)
+                self._learn(name, "list:" + inside if inside else "list")
+
+    def _assign(self, target: ast.expr, value: ast.expr) -> None:
+        if isinstance(target, ast.Name):
+            self._learn(target.id, self.of(value))
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            for one, other in zip(target.elts, value.elts, strict=False):
+                self._assign(one, other)
+        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
+            name, inside = target.value.id, self.of(value)
+            kind = outer(self.name(name))
+            if kind in ("dict", "list") and inside:
+                self._learn(name, f"{kind}:{inside}")
+
+    def _iterate(self, target: ast.expr, iterable: ast.expr) -> None:
+        inside = element(self.of(iterable))
+        if isinstance(target, ast.Name):
+            self._learn(target.id, inside)
+        elif isinstance(target, ast.Tuple) and isinstance(iterable, ast.Call):
+            match iterable:
+                case ast.Call(ast.Name("enumerate"), [items, *_]) if len(target.elts) == 2:
+                    self._name_is(target.elts[0], "number")
+                    self._name_is(target.elts[1], element(self.of(items)))
+                case ast.Call(ast.Name("zip"), items):
+                    for one, other in zip(target.elts, items, strict=False):
+                        self._name_is(one, element(self.of(other)))
+                case ast.Call(ast.Attribute(owner, "items")) if len(target.elts) == 2:
+                    self._name_is(target.elts[1], element(self.of(owner)))
+
+    def _name_is(self, node: ast.expr, kind: str) -> None:
+        if isinstance(node, ast.Name):
+            self._learn(node.id, kind)
+
+    def _hint(self, node: ast.AST) -> None:
+        """How an unknown name is used tells its kind."""
+        match node:
+            case ast.BinOp(left, ast.Sub() | ast.Div() | ast.FloorDiv() | ast.Pow(), right):
+                for side in (left, right):
+                    self._unknown_is(side, "number")
+            case ast.Compare(left, [ast.Lt() | ast.LtE() | ast.Gt() | ast.GtE()], [right]):
+                for one, other in ((left, right), (right, left)):
+                    if self.of(other) == "number":
+                        self._unknown_is(one, "number")
+            case ast.Call(ast.Attribute(value, name)) if name in _ONLY_STR:
+                self._unknown_is(value, "str")
+            case ast.Call(ast.Attribute(value, "append" | "extend" | "sort" | "insert")):
+                self._unknown_is(value, "list")
+            case ast.Call(ast.Attribute(value, "get" | "items" | "keys" | "values")):
+                self._unknown_is(value, "dict")
+            case ast.Call(ast.Attribute(value, "add")):
+                self._unknown_is(value, "set")
+            case ast.Call(ast.Name("range"), arguments):
+                for argument in arguments:
+                    self._unknown_is(argument, "number")
+            case ast.Subscript(value, ast.Slice()):
+                self._unknown_is(value, "list")
+
+    def _unknown_is(self, node: ast.expr, kind: str) -> None:
+        if isinstance(node, ast.Name) and not self.name(node.id):
+            self._names[node.id] = kind

@@ -1,0 +1,17 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrion import Component, hookimpl
+
+
+@hookimpl
+def orchestrion_tasks() -> Iterable[Component]:
+    """The repair task."""
+    yield Component(
+        "repair",
+        "orchestrion_repair.task:Repair",
+        "buggy Python functions with tests: find the edit that makes them pass",
+    )

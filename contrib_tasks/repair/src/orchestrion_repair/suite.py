@@ -1,0 +1,85 @@
+"""The built-in suite: small functions, each with several mistakes people make.
+
+The functions were written for this suite; none is taken from a public collection of bugs. They
+stand in `suite_data/*.toml`, from which `python -m orchestrion_repair.build_suite` computes
+`suite_data/suite.json`: the wanted values, and where each patch goes. Only that file is read here.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+from orchestrion import JSON, Split
+from orchestrion_repair.bug import Bug, Case
+
+__all__ = ["KINDS", "SPLITS", "UNMENDABLE", "bugs"]
+
+KINDS = (
+    "missing logic",  # a condition, guard, operand or statement is not there
+    "excess logic",  # one is there that should not be
+    "wrong operator",  # comparison, arithmetic or boolean
+    "wrong variable",
+    "wrong value",  # a constant, mostly off by one
+    "wrong function",  # another function or method is called
+    "argument order",
+    "wrong return",
+    "initial value",
+    "misplaced statement",
+    "two places",  # two mistakes, each of which must be mended
+    "wrong algorithm",  # nothing short of rewriting a part will do
+)
+UNMENDABLE = frozenset({"two places", "wrong algorithm"})
+"""Kinds that no single small edit of the syntax tree undoes."""
+
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@lru_cache(maxsize=1)
+def _functions() -> list[dict[str, Any]]:
+    text = files("orchestrion_repair").joinpath("suite_data", "suite.json").read_text("utf-8")
+    return json.loads(text)["functions"]  # type: ignore[no-any-return]
+
+
+def bugs(split: Split | None = None) -> tuple[Bug, ...]:
+    """The suite's bugs in a fixed order: all, or those of one split."""
+    return tuple(bug for bug in _bugs() if split is None or bug.split == split)
+
+
+@lru_cache(maxsize=1)
+def _bugs() -> tuple[Bug, ...]:
+    return tuple(bug for function in _functions() for bug in _expand(function))
+
+
+def _expand(function: dict[str, Any]) -> list[Bug]:
+    name, source = function["name"], function["source"]
+    visible, hidden = _cases(function["visible"]), _cases(function["hidden"])
+    return [
+        Bug(
+            id=f"{name}/{number}",
+            name=f"{name}, mistake {number}",
+            entry_point=name,
+            code=patched(source, bug["edits"]),
+            visible=visible,
+            hidden=hidden,
+            kind=bug["kind"],
+            group=name,
+            split=function["split"],
+            category=function["category"],
+            solution=source,
+        )
+        for number, bug in enumerate(function["bugs"], start=1)
+    ]
+
+
+def _cases(rows: list[list[JSON]]) -> tuple[Case, ...]:
+    return tuple(Case(tuple(args), want) for args, want in rows)
+
+
+def patched(source: str, edits: list[tuple[int, int, str]]) -> str:
+    """The source with each slice `start:end` replaced; edits are in order and do not overlap."""
+    for start, end, text in reversed(edits):
+        source = source[:start] + text + source[end:]
+    return source

@@ -1,0 +1,232 @@
+"""The command line. Commands are listed here with their help, and imported when invoked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from orchestrion import __version__
+from orchestrion.errors import OrchestrionError, PluginError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from orchestrion.discovery import Plugin
+
+__all__ = ["Main", "Options", "main"]
+
+
+class _Static(NamedTuple):
+    target: str
+    help: str
+
+
+COMMANDS = {
+    "train": _Static("orchestrion.cli.train:command", "Train what a config describes."),
+    "run": _Static("orchestrion.cli.run:command", "Use a config or a trained run on one input."),
+    "eval": _Static("orchestrion.cli.evaluate:command", "Evaluate a run or a config on a split."),
+    "resume": _Static("orchestrion.cli.resume:command", "Go on with a run that was interrupted."),
+    "runs": _Static("orchestrion.cli.runs:command", "List, show, export and prune runs."),
+    "validate": _Static("orchestrion.cli.validate:command", "Check a config without running it."),
+    "plugins": _Static("orchestrion.cli.plugins:command", "Show what is installed."),
+    "schema": _Static("orchestrion.cli.schema:command", "Print a JSON Schema of configs."),
+    "init": _Static("orchestrion.cli.init:command", "Write a config to start from."),
+    "new": _Static("orchestrion.cli.new:command", "Write a plugin package to start from."),
+    "check": _Static("orchestrion.cli.check:command", "Run the conformance checks on plugins."),
+    "doctor": _Static("orchestrion.cli.doctor:command", "Look for problems of the installation."),
+    "completion": _Static("orchestrion.cli.completion:command", "Print a shell completion script."),
+}
+
+
+class Options(NamedTuple):
+    """The global options, as `ctx.obj`."""
+
+    block: tuple[str, ...] = ()
+    debug: bool = False
+    verbose: int = 0
+
+
+class Main(click.Group):
+    """Commands of core by name, and those of plugins from metadata, all imported on use."""
+
+    debug = False
+
+    # ------------------------------------------------------------------ which commands there are
+
+    def _plugin_commands(self, ctx: click.Context) -> dict[str, list[Plugin]]:
+        from orchestrion.discovery import COMMANDS as GROUP
+        from orchestrion.discovery import Selection, installed
+
+        selection = Selection.of(ctx.params.get("block") or (), os.environ)
+        commands: dict[str, list[Plugin]] = {}
+        for plugin in installed(GROUP):
+            if plugin.name not in COMMANDS and not selection.refusal(plugin):
+                commands.setdefault(plugin.name, []).append(plugin)
+        return commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Core's commands in the order of their use, then those of plugins."""
+        return [*COMMANDS, *self._plugin_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        from importlib import import_module
+
+        if static := COMMANDS.get(cmd_name):
+            module, _, name = static.target.partition(":")
+            command = getattr(import_module(module), name)
+            return command if isinstance(command, click.Command) else None
+        suppliers = self._plugin_commands(ctx).get(cmd_name, [])
+        if len(suppliers) > 1:
+            names = " and ".join(plugin.origin for plugin in suppliers)
+            raise PluginError(
+                f"both {names} supply a command {cmd_name!r}; block one with --block DISTRIBUTION"
+            )
+        return _load(suppliers[0]) if suppliers else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest name when there is no such command."""
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from orchestrion.suggest import did_you_mean
+
+            close = did_you_mean(name, self.list_commands(ctx))
+            ctx.fail(f"no such command: {name}{close or '; see --help'}")
+        return name if command is not None else None, command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, static.help) for name, static in COMMANDS.items()])
+        plugins = self._plugin_commands(ctx)
+        if plugins:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(
+                    [
+                        (name, " and ".join(f"from {p.origin}" for p in suppliers))
+                        for name, suppliers in plugins.items()
+                    ]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands without importing any."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [
+            CompletionItem(name, help=COMMANDS[name].help if name in COMMANDS else None)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+
+    # ------------------------------------------------------------------ how they end
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "orchestrion",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and turn every outcome into an exit code; a command may return its own."""
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        # Wherever it stands: people append it to the command that failed.
+        self.debug = "--debug" in words[:end] or bool(os.environ.get("ORCHESTRION_DEBUG"))
+        words = [word for word in words[:end] if word != "--debug"] + words[end:]
+
+        def run() -> Any:
+            return click.Group.main(
+                self, words, prog_name, complete_var, standalone_mode=False, **extra
+            )
+
+        if not standalone_mode:
+            return run()
+        sys.exit(self._exit_code(run))
+
+    def _exit_code(self, run: Any) -> int:
+        try:
+            result = run()
+            sys.stdout.flush()
+            return result if type(result) is int else 0
+        except SystemExit as exc:
+            _discard_output()
+            return exc.code if isinstance(exc.code, int) else 1
+        except BrokenPipeError:
+            _discard_output()
+            return 1
+        except (click.exceptions.Abort, KeyboardInterrupt) as exc:
+            click.echo("interrupted", err=True)
+            return 1 if isinstance(exc.__cause__, EOFError) else 130
+        except click.ClickException as exc:
+            exc.show()
+            return exc.exit_code
+        except OrchestrionError as exc:
+            self._traceback(exc)
+            click.echo(f"error: {exc}", err=True)
+            return exc.exit_code
+        except Exception as exc:
+            self._traceback(exc)
+            text = " ".join(f"{type(exc).__name__}: {exc}".split())
+            hint = "" if self.debug else " (re-run with --debug for the traceback)"
+            click.echo(f"internal error: {text[:500]}{hint}", err=True)
+            return 1
+
+    def _traceback(self, exc: BaseException) -> None:
+        if self.debug:
+            import traceback
+
+            traceback.print_exception(exc, file=sys.stderr)
+
+
+def _load(plugin: Plugin) -> click.Command:
+    from orchestrion.plugins import resolve
+
+    try:
+        command = resolve(plugin.value)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
+        raise PluginError(
+            f"command {plugin.name!r} of {plugin.origin} cannot be loaded: "
+            f"{type(exc).__name__}: {exc}"
+        ) from exc
+    if not isinstance(command, click.Command):
+        raise PluginError(
+            f"command {plugin.name!r} of {plugin.origin} is a {type(command).__name__}, "
+            "not a click command"
+        )
+    return command
+
+
+def _discard_output() -> None:
+    """Whoever read standard output is gone: nothing more may be written, nor flushed at exit."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+
+
+@click.command(
+    cls=Main,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
+@click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.option("-v", "--verbose", count=True, help="Say more; twice for even more.")
+@click.version_option(__version__, message="orchestrion %(version)s")
+@click.pass_context
+def main(ctx: click.Context, block: tuple[str, ...], debug: bool, verbose: int) -> None:
+    """Learn which agent acts next."""
+    ctx.obj = Options(block, debug, verbose)

@@ -1,0 +1,150 @@
+"""What commands share: arguments, options, JSON on standard output, everything else beside it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrion.cli import Options
+from orchestrion.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion.config import Config
+    from orchestrion.plugins import Plugins
+
+__all__ = [
+    "SCHEMA",
+    "block_option",
+    "config_argument",
+    "emit",
+    "find_config",
+    "json_option",
+    "load_config",
+    "note",
+    "options",
+    "override_option",
+    "plugins_of",
+    "table",
+]
+
+SCHEMA = 1
+"""Version of every JSON document that commands print."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
+
+
+def config_argument(function: F) -> F:
+    """The argument `config`: a file, or a folder with an orchestrion.yaml; may be left out."""
+    return click.argument("config", required=False, type=click.Path(path_type=Path))(function)
+
+
+def override_option(function: F) -> F:
+    """The option `-o PATH=VALUE`, any number of times, as `overrides`."""
+    return click.option(
+        "-o",
+        "--override",
+        "overrides",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Change a value of the config, e.g. -o policy.hidden=[64].",
+    )(function)
+
+
+def block_option(function: F) -> F:
+    """The option `--block NAME` at a command, besides the global one."""
+    return click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")(
+        function
+    )
+
+
+def json_option(function: F) -> F:
+    """The flag `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
+        function
+    )
+
+
+def options(ctx: click.Context) -> Options:
+    """The global options."""
+    return ctx.obj if isinstance(ctx.obj, Options) else Options()
+
+
+def emit(data: Mapping[str, Any]) -> None:
+    """Print a JSON document with the version of its schema; NaN and infinities become null."""
+    click.echo(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2, ensure_ascii=False))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)
+
+
+def note(text: str) -> None:
+    """Say something on standard error."""
+    click.echo(text, err=True)
+
+
+def find_config(path: Path | None) -> Path:
+    """The config a command is given, or the one in the current folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if path is not None and not path.is_dir():
+        return path
+    folder = path or Path()
+    for name in _NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    where = f"in {path}" if path is not None else "here"
+    raise UsageError(f"there is no {_NAMES[0]} {where}; name a config, or write one with 'init'")
+
+
+def load_config(
+    ctx: click.Context,
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+) -> Config:
+    """Find and read a config with the global options.
+
+    Raises:
+        UsageError: there is none, or something in it is wrong.
+    """
+    from orchestrion.config import load
+
+    return load(find_config(path), overrides, block=[*options(ctx).block, *block])
+
+
+def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
+    """The plugins of the environment, with the global options."""
+    from orchestrion.plugins import Plugins
+
+    return Plugins([*options(ctx).block, *block])
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns; the last one is as long as it is."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join(
+            [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]
+        ).rstrip()
+        for row in rows
+    )

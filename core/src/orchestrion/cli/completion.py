@@ -1,0 +1,26 @@
+"""`orchestrion completion`: completion for shells."""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["command"]
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print the completion script of SHELL.
+
+    For bash: eval "$(orchestrion completion bash)"
+    """
+    from click.shell_completion import get_completion_class
+
+    cls = get_completion_class(shell)
+    if cls is None:
+        raise click.UsageError(f"this version of click has no completion for {shell}")
+    root = ctx.find_root()
+    # Not through `source()`: for bash it runs the shell to look at its version.
+    completion = cls(root.command, {}, "orchestrion", "_ORCHESTRION_COMPLETE")
+    click.echo(completion.source_template % completion.source_vars())

@@ -1,0 +1,60 @@
+"""`orchestrion eval`: judge a run's policy, or a config's, on a split."""
+
+from __future__ import annotations
+
+import asyncio
+
+import click
+
+from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+
+__all__ = ["command"]
+
+
+@click.command("eval")
+@click.argument("target", metavar="RUN|CONFIG")
+@override_option
+@block_option
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation", "test"]),
+    default="test",
+    show_default=True,
+    help="The problems to judge on.",
+)
+@click.option("--episodes", type=click.IntRange(1), help="How many problems; default: all.")
+@click.option("--seeds", type=click.IntRange(1), default=1, help="Tries a problem.")
+@click.option("--no-baselines", is_flag=True, help="Leave the run's baselines out.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    split: str,
+    episodes: int | None,
+    seeds: int,
+    no_baselines: bool,
+    as_json: bool,
+) -> int:
+    """Evaluate RUN (a folder or its name), or CONFIG as it is, without training.
+
+    With -o the same policy is tried elsewhere, e.g. -o task.suite=my-bugs. The run's baselines
+    are judged as they were trained.
+    """
+    from orchestrion.cli.display import report_lines
+    from orchestrion.report import Report
+    from orchestrion.run import open_run
+
+    async def judge() -> Report:
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+            return await trained.evaluate(split, seeds, episodes, not no_baselines)  # type: ignore[arg-type]
+
+    report = asyncio.run(judge())
+    if as_json:
+        emit({"target": target, "report": report.as_json()})
+    else:
+        for line in report_lines(report):
+            click.echo(line)
+    return 0

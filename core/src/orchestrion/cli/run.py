@@ -1,0 +1,124 @@
+"""`orchestrion run`: use a team on one input."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+from orchestrion.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion.records import Episode, Turn
+    from orchestrion.run import Trained
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("target", metavar="CONFIG|RUN")
+@click.option("--input", "text", help="The problem as text; '-' reads standard input.")
+@click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
+@override_option
+@block_option
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    text: str | None,
+    problem_id: str | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Run one episode of CONFIG as it is, or of RUN with what it learned.
+
+    Prints every turn as it ends, and the last content as the answer. Exit code 0 if the episode
+    was completed, 4 if a limit ended it, 1 if it failed.
+    """
+    if (text is None) == (problem_id is None):
+        raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
+    if text == "-":
+        text = sys.stdin.read()
+    episode = asyncio.run(
+        _episode(target, text, problem_id, overrides, [*options(ctx).block, *block], as_json)
+    )
+    if as_json:
+        emit({"episode": _data(episode)})
+    else:
+        _conclude(episode)
+    return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
+
+
+async def _episode(
+    target: str,
+    text: str | None,
+    problem_id: str | None,
+    overrides: tuple[str, ...],
+    block: list[str],
+    quiet: bool,
+) -> Episode:
+    from orchestrion.keys import Key
+    from orchestrion.run import open_run
+
+    async with open_run(target, overrides, block) as trained:
+        problem = _problem(trained, text, problem_id)
+        if not quiet:
+            trained.engine.observers = _Printer()
+        key = Key(trained.config.seed).child("run", problem.id, problem.text)
+        return await trained.engine.run("run", problem, key)
+
+
+def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
+    task: Any = trained.engine.team.task
+    if text is not None:
+        if not hasattr(task, "problem_from"):
+            raise UsageError("this task takes no free text; use --problem ID")
+        return task.problem_from(text)
+    for split in ("train", "validation", "test"):
+        for problem in task.problems(split):
+            if problem.id == problem_id:
+                return problem
+    raise UsageError(f"the task has no problem {problem_id!r}")
+
+
+class _Printer:
+    """Shows turns on standard error as they end."""
+
+    episode_finished = None
+
+    def turn_finished(self, episode: str, turn: Turn) -> None:
+        option = f":{turn.option}" if turn.option is not None else ""
+        head = f"[{turn.index + 1}] {turn.agent}{option}"
+        if turn.status != "completed":
+            click.echo(f"{head} {turn.status}: {turn.error}", err=True)
+        else:
+            click.echo(f"{head} (cost {turn.usage.cost:g})", err=True)
+            if turn.output.content:
+                click.echo("    " + turn.output.content.rstrip().replace("\n", "\n    "), err=True)
+
+
+def _conclude(episode: Episode) -> None:
+    answer = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
+    if episode.observation is not None and episode.observation.text:
+        answer = episode.observation.text
+    click.echo(answer)
+    parts = [episode.status.value, f"cost {episode.usage.cost:g}"]
+    if episode.scores is not None:
+        parts.append(f"score {episode.scores.value:g}")
+        parts.append("solved" if episode.success else "not solved")
+    if episode.error:
+        parts.append(episode.error)
+    click.echo(", ".join(parts), err=True)
+
+
+def _data(episode: Episode) -> Any:
+    import msgspec
+
+    from orchestrion.store.serial import encode
+
+    return msgspec.json.decode(encode(episode))

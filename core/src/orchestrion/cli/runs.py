@@ -1,0 +1,331 @@
+"""`orchestrion runs`: list, show, export and prune what runs have stored."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion.cli.common import emit, json_option, note, table
+from orchestrion.errors import StoreError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrion.store import Retention, RunReader
+
+__all__ = ["command"]
+
+root_option = click.option(
+    "--root",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder of all runs.",
+)
+
+
+@click.group("runs", no_args_is_help=True)
+def command() -> None:
+    """List, show, export and prune runs.
+
+    RUN is a folder, a name such as repair-3, or repair for the newest of that name.
+    """
+
+
+# ------------------------------------------------------------------------------------- list
+
+
+@command.command("list")
+@root_option
+@json_option
+def list_command(root: Path, as_json: bool) -> None:
+    """List all runs, with how they stand and what they reached."""
+    from orchestrion.store import run_directories
+
+    runs = [_facts(directory) for directory in run_directories(root)]
+    if as_json:
+        emit({"runs": runs})
+    elif not runs:
+        click.echo(f"no runs in {root}")
+    else:
+        head = ["RUN", "STATUS", "ITERATIONS", "EPISODES", "REWARD", "CREATED"]
+        click.echo(table([head, *map(_row, runs)]))
+
+
+def _facts(directory: Path) -> dict[str, Any]:
+    """One line of the list; a run that cannot be read is no reason to hide the others."""
+    from orchestrion.store import RunReader
+
+    facts: dict[str, Any] = {"name": directory.name, "directory": str(directory)}
+    try:
+        with RunReader(directory) as store:
+            return facts | _numbers(store)
+    except StoreError as error:
+        return facts | {"status": "unreadable", "problem": str(error)}
+
+
+def _numbers(store: RunReader) -> dict[str, Any]:
+    iterations = store.iterations()
+    return {
+        "status": store.status,
+        "detail": store.detail,
+        "iterations": len(iterations),
+        "episodes": sum(one.episodes for one in iterations),
+        "reward": iterations[-1].reward if iterations else None,
+        "created": _time(store.created),
+        "seconds": store.seconds,
+    }
+
+
+def _row(run: dict[str, Any]) -> list[str]:
+    if "problem" in run:
+        return [run["name"], run["status"], "", "", "", run["problem"]]
+    reward = "" if run["reward"] is None else f"{run['reward']:.3f}"
+    return [
+        *(run["name"], run["status"], str(run["iterations"]), str(run["episodes"])),
+        *(reward, run["created"]),
+    ]
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(" ", "seconds")
+
+
+# ------------------------------------------------------------------------------------- show
+
+
+@command.command("show")
+@click.argument("run")
+@click.option("--episode", metavar="ID", help="Show one episode, turn by turn.")
+@root_option
+@json_option
+def show_command(run: str, episode: str | None, root: Path, as_json: bool) -> None:
+    """Show a run: what was learned, evaluated and spent; or one of its episodes."""
+    from orchestrion.store import RunReader, find_run
+
+    with RunReader(find_run(run, root)) as store:
+        if episode is not None:
+            _show_episode(store, episode, as_json)
+        elif as_json:
+            emit({"run": _detail(store)})
+        else:
+            _print_detail(store, _detail(store))
+
+
+def _detail(store: RunReader) -> dict[str, Any]:
+    from attrs import asdict
+
+    from orchestrion.store.exports import summarize
+
+    summary = summarize(store)
+    summary["execution"]["spend"] = asdict(summary["execution"]["spend"])
+    return {
+        "directory": str(store.directory),
+        **summary,
+        "metrics": [
+            {"stage": one.stage, "iteration": one.iteration, "reward": one.reward, **one.metrics}
+            for one in store.iterations()
+        ],
+        "events": [
+            {"at": _time(event.at), "kind": event.kind, "data": event.data}
+            for event in store.events()
+        ],
+    }
+
+
+def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
+    episodes, execution = detail["episodes"], detail["execution"]
+    facts = [
+        ("status", " ".join([detail["status"], execution["detail"]]).strip()),
+        ("folder", detail["directory"]),
+        ("created", f"{_time(execution['created'])}, worked {execution['seconds']:.0f} s"),
+        ("iterations", str(detail["iterations"])),
+        ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
+        ("spent", _spent(execution["spend"])),
+        ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
+    ]
+    click.echo(store.directory.name)
+    click.echo(table([[f"  {name}", text] for name, text in facts]))
+    if detail["metrics"]:
+        click.echo("\nlast iterations")
+        click.echo(_metrics_table(detail["metrics"][-5:]))
+    for name in detail["evaluations"]:
+        click.echo(f"\nevaluated: {name}")
+    for event in detail["events"]:
+        note(f"{event['at']} {event['kind']}: {event['data']}")
+
+
+def _spent(usage: dict[str, Any]) -> str:
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return f"{usage['calls']} calls, {tokens} tokens, {usage['usd']:.2f} US dollars"
+
+
+def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
+    names = list(dict.fromkeys(name for row in metrics for name in row))
+    cells = [[f"  {_cell(row.get(name))}" for name in names] for row in metrics]
+    return table([[f"  {name}" for name in names], *cells])
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
+    from orchestrion.store.serial import encode, parse
+
+    found = next(store.episodes(id=name), None)
+    if found is None:
+        raise UsageError(
+            f"{store.directory.name} has no episode {name!r}; "
+            "`orchestrion runs export` writes all of them"
+        )
+    if as_json:
+        emit({"source": found.source, "episode": parse(encode(found.episode))})
+        return
+    episode = found.episode
+    reward = "missing" if episode.reward is None else f"{episode.reward.total:.4g}"
+    click.echo(f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip())
+    click.echo(f"  problem {episode.problem.id}: {_start(episode.problem.text)}")
+    rows = [
+        [
+            *(f"  {turn.index}", turn.agent, turn.option or "", turn.status),
+            _start(turn.error or turn.output.content),
+        ]
+        for turn in episode.turns
+    ]
+    click.echo(table(rows))
+
+
+def _start(text: str, length: int = 80) -> str:
+    """The start of a text, on one line, in characters that every terminal takes."""
+    line = " ".join(text.split()).encode(errors="replace").decode()
+    return line if len(line) <= length else line[: length - 1] + "…"
+
+
+# ----------------------------------------------------------------------------------- export
+
+
+@command.command("export")
+@click.argument("run")
+@click.option(
+    "--to",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Where to; the run's own exports folder if left out.",
+)
+@root_option
+@json_option
+def export_command(run: str, folder: Path | None, root: Path, as_json: bool) -> None:
+    """Write episodes.json, rewards.csv, learned_behaviors.json and summary.json."""
+    from orchestrion.store import RunReader, find_run
+    from orchestrion.store.exports import export_run
+
+    with RunReader(find_run(run, root)) as store:
+        paths = [str(path) for path in export_run(store, folder)]
+    if as_json:
+        emit({"files": paths})
+    else:
+        click.echo("\n".join(paths))
+
+
+# ------------------------------------------------------------------------------------ prune
+
+
+@command.command("prune")
+@click.argument("runs", metavar="[RUN]...", nargs=-1)
+@click.option(
+    "--retention",
+    type=click.Choice(["all", "turns", "episodes", "none"]),
+    help="Keep no more than this of the episodes and calls of each RUN.",
+)
+@click.option(
+    "--checkpoints", type=click.IntRange(min=1), help="Keep only so many checkpoints of each RUN."
+)
+@click.option("--delete", is_flag=True, help="Delete each RUN as a whole.")
+@click.option(
+    "--keep-newest",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Delete all runs but the N created last; names no RUN.",
+)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+@root_option
+@json_option
+def prune_command(
+    runs: tuple[str, ...],
+    retention: Retention | None,
+    checkpoints: int | None,
+    delete: bool,
+    keep_newest: int | None,
+    dry_run: bool,
+    root: Path,
+    as_json: bool,
+) -> None:
+    """Free disk space: drop parts of runs, or whole runs. A run in use is left alone."""
+    from orchestrion.store import find_run
+
+    shrinking = retention is not None or checkpoints is not None
+    if [bool(runs) and shrinking, bool(runs) and delete, keep_newest is not None].count(True) != 1:
+        raise UsageError(
+            "say what to prune: RUN... with --retention or --checkpoints, "
+            "or RUN... --delete, or --keep-newest N"
+        )
+    if keep_newest is not None and runs:
+        raise UsageError("--keep-newest N goes over all runs; name no RUN beside it")
+    chosen = (
+        [find_run(run, root) for run in runs] if keep_newest is None else _older(root, keep_newest)
+    )
+    results = [_prune(path, retention, checkpoints, shrinking, dry_run) for path in chosen]
+    if as_json:
+        emit({"dry_run": dry_run, "runs": results})
+    for result in () if as_json else results:
+        click.echo(f"{result['name']}: {result['action']}, {result['freed'] / 1e6:.1f} MB")
+    if not results and not as_json:
+        click.echo("nothing to prune")
+
+
+def _older(root: Path, keep: int) -> list[Path]:
+    """All runs but the newest; those in use, or that cannot be read, are not counted."""
+    from orchestrion.store import RunReader, run_directories
+    from orchestrion.store.lock import lock_holder
+
+    dated = []
+    for directory in run_directories(root):
+        try:
+            with RunReader(directory) as store:
+                dated.append((store.created, directory))
+        except StoreError as error:
+            note(f"left alone: {error}")
+    dated.sort(key=lambda pair: pair[0], reverse=True)
+    return [path for _, path in dated[keep:] if lock_holder(path) is None]
+
+
+def _prune(
+    directory: Path,
+    retention: Retention | None,
+    checkpoints: int | None,
+    shrinking: bool,
+    dry_run: bool,
+) -> dict[str, Any]:
+    from orchestrion.store import RunStore
+
+    before = _size(directory)
+    action = "shrunk" if shrinking else "deleted"
+    if dry_run:
+        action = f"would be {action}"
+    else:
+        # The lock makes sure that nobody writes there.
+        with RunStore.open(directory) as store:
+            if shrinking:
+                store.shrink(retention, checkpoints)
+            else:
+                shutil.rmtree(directory)
+    freed = before if not shrinking else 0 if dry_run else before - _size(directory)
+    return {"name": directory.name, "directory": str(directory), "action": action, "freed": freed}
+
+
+def _size(directory: Path) -> int:
+    return sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())

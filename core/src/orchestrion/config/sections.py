@@ -1,0 +1,118 @@
+"""The plain sections of a config: settings of core, not of components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from attrs import Factory, field, frozen
+from msgspec import Meta
+
+from orchestrion.records import Split
+
+__all__ = ["Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
+
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+
+
+@frozen
+class Limits:
+    """How far one episode may go; reaching a limit ends it, and is never a success.
+
+    Args:
+        turns: how many activations.
+        calls: how many calls to the outside.
+        tokens: how many input and output tokens together.
+    """
+
+    turns: Count | None = 100
+    calls: Amount | None = None
+    tokens: Amount | None = None
+
+
+@frozen
+class Budget:
+    """What a run may spend; when it is used up, the run ends and can be resumed.
+
+    Args:
+        calls: how many calls to the outside.
+        tokens: how many input and output tokens together.
+        usd: US dollars.
+        minutes: of wall-clock time.
+    """
+
+    calls: Amount | None = None
+    tokens: Amount | None = None
+    usd: Annotated[float, Meta(ge=0)] | None = None
+    minutes: Annotated[float, Meta(gt=0)] | None = None
+
+
+@frozen
+class RunSettings:
+    """How a run is carried out; nothing here changes what is learned, except `timeout`.
+
+    Args:
+        name: of the run's folder; by default the config's name and a number.
+        directory: the folder for run folders, taken from where the command is run.
+        concurrency: how many activations may be in flight at once.
+        timeout: seconds after which an activation fails; null means never.
+        retention: what of each episode is stored.
+        checkpoint_every: iterations between two checkpoints.
+        keep: how many checkpoints are kept.
+        throughput: batch local models for speed, and give up that runs repeat exactly.
+        block: plugins that are never imported.
+        observers: plugins whose lifecycle hooks are called, besides those that are used.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)] | None = (
+        None
+    )
+    directory: Annotated[str, Meta(min_length=1)] = "runs"
+    concurrency: Count = 64
+    timeout: Annotated[float, Meta(gt=0)] | None = 600.0
+    retention: Literal["all", "turns", "episodes", "none"] = "all"
+    checkpoint_every: Count = 1
+    keep: Count = 3
+    throughput: bool = False
+    block: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
+
+
+@frozen
+class Baseline:
+    """A policy to compare with: paths of its components, and of its agents if it has its own."""
+
+    policy: str
+    trainer: str | None = None
+    agents: tuple[str, ...] | None = None
+
+
+@frozen
+class Evaluation:
+    """How the result of a run is judged.
+
+    Args:
+        split: the problems it is judged on.
+        episodes: how many of them; null means all.
+        seeds: how often each problem is tried, with different randomness.
+        baselines: policies to compare with, by name.
+    """
+
+    split: Split = "test"
+    episodes: Count | None = None
+    seeds: Count = 1
+    baselines: Mapping[str, Baseline] = field(default=Factory(dict))
+
+
+COSMETIC = (
+    "name",
+    "directory",
+    "concurrency",
+    "retention",
+    "checkpoint_every",
+    "keep",
+    "block",
+    "observers",
+)
+"""Settings of `run` that are no part of a config's digest."""

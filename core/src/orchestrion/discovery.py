@@ -1,0 +1,139 @@
+"""What is installed, read from metadata alone: no plugin module is imported here.
+
+Distributions are read one by one, so that the damaged metadata of one cannot hide another.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from importlib.metadata import Distribution
+
+__all__ = ["COMMANDS", "GROUP", "Plugin", "Selection", "installed", "normal"]
+
+GROUP = "orchestrion"
+COMMANDS = "orchestrion.commands"
+
+
+class Plugin(NamedTuple):
+    """One entry point, a plugin or a plugin's command, and the distribution it came with."""
+
+    name: str
+    distribution: str
+    version: str
+    value: str
+    summary: str = ""
+    location: str = ""
+    problem: str = ""
+
+    @property
+    def origin(self) -> str:
+        """Distribution and version, as messages name it."""
+        return f"{self.distribution} {self.version}".strip()
+
+    def __str__(self) -> str:
+        return f"{self.name!r} ({self.origin})"
+
+
+@lru_cache(maxsize=4096)
+def normal(name: str) -> str:
+    """The name of a distribution or plugin in the form that comparisons use."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def installed(group: str = GROUP, path: Sequence[str] | None = None) -> list[Plugin]:
+    """All entry points of a group, sorted; `path` stands in for `sys.path`."""
+    from importlib.metadata import distributions
+
+    found: dict[str, list[Plugin]] = {}
+    for dist in distributions() if path is None else distributions(path=list(path)):
+        plugins = _read(dist, group)
+        if plugins:
+            # The same distribution twice on sys.path: Python imports the first, and so do we.
+            found.setdefault(normal(plugins[0].distribution), plugins)
+    return sorted(plugin for plugins in found.values() for plugin in plugins)
+
+
+def _read(dist: Distribution, group: str) -> list[Plugin]:
+    location = str(dist.locate_file(""))
+    try:
+        points = list(_entry_points(dist.read_text("entry_points.txt") or "", group))
+        if not points:
+            return []
+        name, version, summary = _headers(dist)
+    except Exception as exc:
+        # Without readable metadata nobody knows the group: go by the folder's name.
+        folder = getattr(getattr(dist, "_path", None), "name", "")
+        name, _, rest = folder.partition("-")
+        if not name.startswith("orchestrion"):
+            return []
+        problem = f"its metadata cannot be read: {type(exc).__name__}: {exc}"
+        version = rest.removesuffix(".dist-info").removesuffix(".egg-info")
+        return [Plugin(normal(name), normal(name), version, "", "", location, problem)]
+    return [Plugin(n, name, version, value, summary, location) for n, value in points]
+
+
+def _entry_points(text: str, group: str) -> Iterator[tuple[str, str]]:
+    """Names and values of one group of an entry_points.txt."""
+    section = ""
+    for line in (raw.strip() for raw in text.splitlines()):
+        if line.startswith("["):
+            section = line.strip("[]").strip()
+        elif section == group and line and not line.startswith(("#", ";")):
+            name, _, value = line.partition("=")
+            # Extras after the value ("module [extra]") are no longer used by anybody.
+            yield name.strip(), value.partition("[")[0].strip()
+
+
+def _headers(dist: Distribution) -> tuple[str, str, str]:
+    """Name, version and summary; a fifth of the time that parsing METADATA as mail takes."""
+    text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    fields = {"name": "", "version": "", "summary": ""}
+    for line in text.splitlines():
+        if not line:
+            break
+        key, _, value = line.partition(":")
+        if key.lower() in fields:
+            fields[key.lower()] = value.strip()
+    if not fields["name"]:
+        raise ValueError("no Name in METADATA")
+    return fields["name"], fields["version"], fields["summary"]
+
+
+class Selection(NamedTuple):
+    """Which plugins may be imported, by plugin name or distribution name.
+
+    Args:
+        block: never imported.
+        allow: if given, nothing else is imported.
+    """
+
+    block: frozenset[str] = frozenset()
+    allow: frozenset[str] | None = None
+
+    @classmethod
+    def of(cls, block: Iterable[str], env: Mapping[str, str]) -> Selection:
+        """`block` and ORCHESTRION_BLOCK together, and ORCHESTRION_PLUGINS as the allow-list."""
+        blocked = [*block, *_names(env.get("ORCHESTRION_BLOCK", ""))]
+        allow = env.get("ORCHESTRION_PLUGINS")
+        return cls(
+            frozenset(map(normal, blocked)),
+            None if allow is None else frozenset(map(normal, _names(allow))),
+        )
+
+    def refusal(self, plugin: Plugin) -> str:
+        """Why a plugin may not be imported, or nothing."""
+        names = {normal(plugin.name), normal(plugin.distribution)}
+        if names & self.block:
+            return "blocked"
+        if self.allow is not None and not names & self.allow:
+            return "not in ORCHESTRION_PLUGINS"
+        return ""
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

@@ -1,0 +1,209 @@
+"""From a config's components to runtimes: opened once, wired, closed in reverse."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from orchestrion.engine.calls import CallPath
+from orchestrion.engine.episode import Engine, EpisodeLimits, Observers
+from orchestrion.engine.team import Team, options_of
+from orchestrion.errors import OrchestrionError, RunError
+from orchestrion.interfaces import Member, OpenContext, Stateful
+from orchestrion.keys import Key
+from orchestrion.records import Saved
+
+if TYPE_CHECKING:
+    from orchestrion.config import Config, Entry
+
+__all__ = ["Opened", "open_components"]
+
+
+class Opened:
+    """The runtimes of a config's components, by config path."""
+
+    def __init__(self, config: Config, runtimes: Mapping[str, Any]) -> None:
+        self.config = config
+        self.runtimes = dict(runtimes)
+
+    def roster(self, agents: Sequence[str] | None = None) -> tuple[Member, ...]:
+        """Members by agent path; by default the config's team."""
+        return tuple(self.member(path) for path in agents or self.config.roster)
+
+    def member(self, path: str) -> Member:
+        """An agent as policies see it."""
+        agent = self.runtimes[path]
+        role = getattr(agent, "role", "")
+        return Member(_name(path), tuple(options_of(agent)), role if isinstance(role, str) else "")
+
+    def engine(
+        self,
+        calls: CallPath,
+        policy: str = "policy",
+        agents: Sequence[str] | None = None,
+        observers: Observers | None = None,
+    ) -> Engine:
+        """An engine for the team with this policy."""
+        config = self.config
+        paths = list(agents or config.roster)
+        limits = config.limits
+        team = Team(
+            {},
+            self.roster(paths),
+            self.runtimes[policy],
+            self.runtimes["task"],
+            self.runtimes.get("reward"),
+        )
+        engine = Engine(
+            team,
+            calls,
+            EpisodeLimits(limits.turns, limits.calls, limits.tokens),
+            config.run.timeout,
+            observers,
+        )
+        seats = engine.seats(
+            {_name(path): self.runtimes[path] for path in paths},
+            {_name(path): _identity(config.components[path]) for path in paths},
+        )
+        engine.team = attrs.evolve(team, seats=seats)
+        return engine
+
+    def save(self) -> dict[str, Saved]:
+        """The learned state of everything that has one."""
+        return {
+            path: runtime.save()
+            for path, runtime in self.runtimes.items()
+            if isinstance(runtime, Stateful)
+        }
+
+    def load(self, saved: Mapping[str, Saved]) -> None:
+        """Hand saved state to the components it came from."""
+        for path, state in saved.items():
+            runtime = self.runtimes.get(path)
+            if isinstance(runtime, Stateful):
+                runtime.load(state)
+
+
+async def open_components(
+    config: Config,
+    stack: AsyncExitStack,
+    key: Key,
+    directory: Path | None = None,
+    previous: Opened | None = None,
+) -> Opened:
+    """Open every component of a config once, dependencies first.
+
+    Args:
+        config: structured and checked.
+        stack: closes them, in reverse.
+        key: randomness; each component has its own below it.
+        directory: the run's folder.
+        previous: an opening of the same config with other learnable settings: what did not
+            change is taken over as it is, and what did takes over the learned state.
+
+    Raises:
+        OrchestrionError: as raised by a component's `open`; any other error of it as a
+            `RunError` that names the component's place.
+    """
+    opener = _Opener(config, stack, key, directory, previous)
+    # Agents first: policies choose from them.
+    for path in config.roster:
+        await opener.ensure(path, ())
+    roster = tuple(Opened(config, opener.runtimes).roster())
+    for path in config.components:
+        if not opener.is_nested(path):
+            await opener.ensure(path, roster)
+    return Opened(config, opener.runtimes)
+
+
+class _Opener:
+    def __init__(
+        self,
+        config: Config,
+        stack: AsyncExitStack,
+        key: Key,
+        directory: Path | None,
+        previous: Opened | None,
+    ) -> None:
+        self.config, self.stack, self.key, self.directory = config, stack, key, directory
+        self.previous = previous
+        self.runtimes: dict[str, Any] = {}
+        self.changed: set[str] = set()
+        self._nested = {
+            path
+            for entry in config.components.values()
+            for refs in entry.refs.values()
+            for path in refs
+        }
+
+    def is_nested(self, path: str) -> bool:
+        """Whether another component refers to this one, and so opens it."""
+        return path in self._nested
+
+    async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
+        """The runtime at a path; opens it and what it refers to if need be."""
+        if path in self.runtimes:
+            return self.runtimes[path]
+        entry = self.config.components[path]
+        await self._ensure_refs(entry, roster)
+        before = self.previous.config.components.get(path) if self.previous is not None else None
+        refs = [ref for refs in entry.refs.values() for ref in refs]
+        same = before is not None and before.component == entry.component
+        if self.previous is not None and same and not self.changed.intersection(refs):
+            self.runtimes[path] = self.previous.runtimes[path]
+            return self.runtimes[path]
+        self.changed.add(path)
+        runtime = self.runtimes[path] = await self._open(path, entry, roster)
+        if self.previous is not None and isinstance(runtime, Stateful):
+            old = self.previous.runtimes.get(path)
+            if isinstance(old, Stateful):
+                runtime.load(old.save())
+        return runtime
+
+    async def _ensure_refs(self, entry: Entry, roster: tuple[Member, ...]) -> None:
+        paths = [path for refs in entry.refs.values() for path in refs]
+        kinds = {path: self.config.components[path].kind for path in paths}
+        for path in paths:
+            if kinds[path] != "policy":
+                await self.ensure(path, roster)
+        # A policy inside a component chooses from the agents beside it there.
+        agents = [path for path in paths if kinds[path] == "agent"]
+        members = tuple(Opened(self.config, self.runtimes).member(path) for path in agents)
+        for path in paths:
+            if kinds[path] == "policy":
+                await self.ensure(path, members or roster)
+
+    async def _open(self, path: str, entry: Entry, roster: tuple[Member, ...]) -> Any:
+        component = entry.wired(self.runtimes)
+        opener = getattr(component, "open", None)
+        if opener is None:
+            return component
+        context = OpenContext(
+            path=path,
+            key=self.key.child("open", path),
+            roster=roster,
+            names={field: tuple(_name(ref) for ref in refs) for field, refs in entry.refs.items()},
+            directory=self.directory,
+        )
+        try:
+            return await self.stack.enter_async_context(opener(context))
+        except OrchestrionError:
+            raise
+        except Exception as error:
+            raise RunError(
+                f"{path} ({entry.use}) cannot be opened: {type(error).__name__}: {error}"
+            ) from error
+
+
+def _name(path: str) -> str:
+    """The name of a component defined in a section of its own; others go by their path."""
+    section, _, name = path.partition(".")
+    return name if section in ("agents", "models") and name and "." not in name else path
+
+
+def _identity(entry: Entry) -> str:
+    return f"{entry.found.qualified} {entry.found.component.version} {entry.component!r}"

@@ -1,0 +1,419 @@
+"""A run from its config to its report: stages, iterations, commits, baselines, evaluation."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import orchestrion
+from orchestrion.config import Config, load
+from orchestrion.engine.budget import Budget
+from orchestrion.engine.calls import CallPath
+from orchestrion.engine.episode import Engine
+from orchestrion.engine.opening import Opened, open_components
+from orchestrion.errors import CheckpointError, StoreError, UsageError
+from orchestrion.interfaces import Metrics, Stateful
+from orchestrion.keys import Key
+from orchestrion.observers import Observers
+from orchestrion.records import JSON, Array, Episode, Saved, Split, Turn
+from orchestrion.report import LEARNED, Report, compare, outcomes
+from orchestrion.session import EngineSession, summarize
+from orchestrion.store import Checkpoint, RunReader, RunStore, find_run
+
+__all__ = ["Progress", "Run", "Trained", "manifest", "open_run", "run_directory"]
+
+
+class Progress(Protocol):
+    """Who shows a person how a run goes on."""
+
+    def stage(self, name: str, iterations: int, done: int) -> None:
+        """A stage begins, or goes on after `done` iterations."""
+
+    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """An iteration was committed."""
+
+    def evaluating(self, name: str, known: bool) -> None:
+        """A contender is trained (if a baseline needs that) and evaluated, or known already."""
+
+
+class Run:
+    """One run over its store; `train` starts it or goes on with it.
+
+    Args:
+        config: structured and checked.
+        store: open for writing; holds what was done so far.
+        progress: shows it.
+        observers: lifecycle hooks of the plugins in use.
+        replay: answer calls from the journal alone.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        store: RunStore,
+        progress: Progress,
+        observers: Observers | None = None,
+        replay: bool = False,
+    ) -> None:
+        self.config, self.store, self.progress = config, store, progress
+        self.observers = observers or Observers(None, ())
+        self.key = Key(config.seed)
+        self.overlay: dict[str, JSON] = {}
+        self.calls = CallPath(
+            Budget(config.budget, store.spend(), store.seconds),
+            store.journal,
+            store.cache,
+            replay,
+        )
+        self._stack = AsyncExitStack()
+        self._opened: Opened
+        self._trained_on = 0
+        self._mark = time.monotonic()
+
+    async def train(self) -> Report:
+        """Everything that is still to be done, up to the report.
+
+        Raises:
+            BudgetError: the budget is used up; the unfinished iteration is dropped.
+            asyncio.CancelledError: interrupted; the unfinished iteration is dropped.
+            OrchestrionError: the run failed.
+        """
+        async with self._stack:
+            await self._restore()
+            self.observers.run_started(self.store.directory, self.config.resolved())
+            for stage in range(self._stage, len(self.config.stages)):
+                await self._train_stage(stage)
+            return await self.report()
+
+    async def _restore(self) -> None:
+        """Open the components, with the state of the newest valid checkpoint."""
+        checkpoint = self.store.restore().checkpoint
+        config = self.config
+        self._stage, self._done = 0, 0
+        if checkpoint is not None:
+            if checkpoint.config != config.digest:
+                raise CheckpointError(
+                    f"{self.store.directory}: the checkpoint was written for another config; "
+                    "start a new run, or put the config back as it was"
+                )
+            self.overlay = dict(checkpoint.overlay)
+            config = config.with_overlay(self.overlay) if self.overlay else config
+            self._stage, self._done = checkpoint.stage, checkpoint.iteration + 1
+        self._opened = await open_components(config, self._stack, self.key, self.store.directory)
+        if checkpoint is not None:
+            self._opened.load(checkpoint.components)
+        self._trained_on = sum(one.episodes for one in self.store.iterations())
+
+    async def _train_stage(self, stage: int) -> None:
+        path = self.config.stages[stage]
+        trainer = self._opened.runtimes[path]
+        total = int(trainer.iterations)
+        self.progress.stage(path, total, self._done)
+        for i in range(self._done, total):
+            await self._iterate(stage, i, self._opened.runtimes[path], last=i == total - 1)
+        self._done = 0
+
+    async def _iterate(self, stage: int, i: int, trainer: Any, last: bool) -> None:
+        self._mark = time.monotonic()
+        session = self._session(f"{stage}/{i}", self.key.child("train", stage, i))
+        try:
+            reported = await trainer.iterate(i, session)
+        finally:
+            session.engine.close()
+        metrics = {**summarize(session.episodes), **reported}
+        if session.adopted:
+            await self._adopt(session.adopted)
+        seconds = time.monotonic() - self._mark
+        due = last or (i + 1) % self.config.run.checkpoint_every == 0
+        written = self.store.commit_iteration(
+            stage,
+            i,
+            session.episodes,
+            metrics,
+            self._checkpoint(stage, i) if due else None,
+            seconds=seconds,
+        )
+        self._mark = time.monotonic()
+        self._trained_on += len(session.episodes)
+        self.observers.iteration_finished(stage, i, metrics)
+        if written is not None:
+            self.observers.checkpoint_written(written, i)
+        self.progress.iteration(i, metrics, seconds)
+
+    def _session(self, name: str, key: Key) -> EngineSession:
+        return EngineSession(
+            self._engine(self._opened),
+            name,
+            key,
+            self.key.child("evaluate"),
+            self.config.run.concurrency,
+            build=self._build,
+        )
+
+    def _engine(self, opened: Opened, **team: Any) -> Engine:
+        return opened.engine(self.calls, observers=_Listening(self.observers), **team)
+
+    @asynccontextmanager
+    async def _build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
+        config = self.config.with_overlay({**self.overlay, **overlay})
+        async with AsyncExitStack() as stack:
+            opened = await open_components(
+                config, stack, self.key, self.store.directory, self._opened
+            )
+            engine = self._engine(opened)
+            try:
+                yield engine
+            finally:
+                engine.close()
+
+    async def _adopt(self, overlay: Mapping[str, JSON]) -> None:
+        self.overlay.update(overlay)
+        config = self.config.with_overlay(self.overlay)
+        # What is replaced stays open until the run ends: something may still hold it.
+        self._opened = await open_components(
+            config, self._stack, self.key, self.store.directory, self._opened
+        )
+
+    def _checkpoint(self, stage: int, i: int) -> Checkpoint:
+        return Checkpoint(
+            stage,
+            i,
+            self._opened.save(),
+            self.overlay,
+            self.config.seed,
+            self.config.digest,
+            tuple(member.name for member in self._opened.roster()),
+            manifest(self.config)["versions"],
+            int(os.environ.get("OMP_NUM_THREADS") or 1),
+        )
+
+    # ------------------------------------------------------------------ evaluation
+
+    async def report(self) -> Report:
+        """Evaluate what was learned and every baseline; what is known is not repeated."""
+        known = self.store.load_evaluations()
+        evaluation = self.config.evaluation
+        for name in (LEARNED, *evaluation.baselines):
+            self.progress.evaluating(name, name in known)
+            if name not in known:
+                self._mark = time.monotonic()
+                known[name] = await self._contend(name)
+        return compare(
+            evaluation.split,
+            evaluation.seeds,
+            {name: known[name]["outcomes"] for name in (LEARNED, *evaluation.baselines)},
+            {name: known[name]["trained_on"] for name in (LEARNED, *evaluation.baselines)},
+            self.key.child("report"),
+        )
+
+    async def _contend(self, name: str) -> dict[str, Any]:
+        evaluation = self.config.evaluation
+        trained_on = self._trained_on
+        if name == LEARNED:
+            engine = self._engine(self._opened)
+        else:
+            baseline = evaluation.baselines[name]
+            engine = self._engine(self._opened, policy=baseline.policy, agents=baseline.agents)
+        try:
+            if name != LEARNED:
+                trained_on = await self._train_baseline(name, engine)
+            session = self._evaluation(engine, name)
+            episodes = await session.evaluate_as(
+                f"evaluate/{name}", evaluation.split, None, evaluation.episodes, evaluation.seeds
+            )
+        finally:
+            engine.close()
+        results = {
+            "outcomes": outcomes(episodes),
+            "trained_on": trained_on,
+            "state": self._state(name),
+        }
+        self.store.save_evaluation(name, results, episodes)
+        return results
+
+    def _state(self, name: str) -> JSON:
+        """A baseline's learned state, so that it can be evaluated again elsewhere."""
+        if name == LEARNED:
+            return None
+        runtime = self._opened.runtimes[self.config.evaluation.baselines[name].policy]
+        return saved_to_json(runtime.save()) if isinstance(runtime, Stateful) else None
+
+    def _evaluation(self, engine: Engine, name: str) -> EngineSession:
+        return EngineSession(
+            engine,
+            f"evaluate/{name}",
+            self.key.child("report", name),
+            self.key.child("evaluate"),
+            self.config.run.concurrency,
+            test=True,
+        )
+
+    async def _train_baseline(self, name: str, engine: Engine) -> int:
+        """Train a baseline from nothing; returns the number of training episodes."""
+        path = self.config.evaluation.baselines[name].trainer
+        if path is None:
+            return 0
+        trainer = self._opened.runtimes[path]
+        trained_on = 0
+        for i in range(int(trainer.iterations)):
+            session = EngineSession(
+                engine,
+                f"baseline/{name}/{i}",
+                self.key.child("baseline", name, i),
+                self.key.child("evaluate"),
+                self.config.run.concurrency,
+                collect=False,
+            )
+            await trainer.iterate(i, session)
+            trained_on += session.trained_on
+        return trained_on
+
+    @property
+    def unbooked_seconds(self) -> float:
+        """Seconds since the last commit, to be added to the run's time."""
+        return time.monotonic() - self._mark
+
+
+class _Listening:
+    """Lifecycle hooks as the engine calls them; None where no plugin listens."""
+
+    def __init__(self, observers: Observers) -> None:
+        watches = observers.watches
+        self.turn_finished: Callable[[str, Turn], None] | None = (
+            observers.turn_finished if watches("orchestrion_turn_finished") else None
+        )
+        self.episode_finished: Callable[[Episode], None] | None = (
+            observers.episode_finished if watches("orchestrion_episode_finished") else None
+        )
+
+
+class Trained:
+    """A config or run that is open for use: nothing of it is changed any more.
+
+    `directory` is the run's folder; None for a config that was not trained.
+    """
+
+    def __init__(self, config: Config, opened: Opened, directory: Path | None) -> None:
+        self.config, self.opened, self.directory = config, opened, directory
+        self.calls = CallPath(Budget(config.budget))
+        self.engine = opened.engine(self.calls)
+
+    async def evaluate(
+        self, split: Split, seeds: int = 1, limit: int | None = None, baselines: bool = True
+    ) -> Report:
+        """Judge the policy, and the run's baselines as they were trained, on a split."""
+        evaluation = self.config.evaluation
+        names = [LEARNED, *(evaluation.baselines if baselines else ())]
+        results = {}
+        for name in names:
+            engine = self.engine
+            if name != LEARNED:
+                one = evaluation.baselines[name]
+                engine = self.opened.engine(self.calls, policy=one.policy, agents=one.agents)
+            key = Key(self.config.seed).child("evaluate")
+            session = EngineSession(engine, name, key, key, self.config.run.concurrency, test=True)
+            episodes = await session.evaluate_as(name, split, None, limit, seeds)
+            results[name] = outcomes(episodes)
+        return compare(split, seeds, results, {}, Key(self.config.seed).child("report"))
+
+
+@asynccontextmanager
+async def open_run(
+    target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()
+) -> AsyncIterator[Trained]:
+    """Open a run's folder (or its name) with what it learned, or a config as it is.
+
+    Args:
+        target: a run or a config file.
+        overrides: as `-o`; e.g. another suite of problems for the same policy.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: there is neither, the config has problems, or the run has no checkpoint.
+        CheckpointError: what was learned does not fit the (overridden) config.
+    """
+    directory = run_directory(target)
+    path = Path(target) if directory is None else directory / "config.yaml"
+    config = load(path, overrides, block=block)
+    checkpoint, states = None, {}
+    if directory is not None:
+        with RunReader(directory) as reader:
+            checkpoint = reader.latest().checkpoint
+            states = {
+                name: results["state"]
+                for name, results in reader.load_evaluations().items()
+                if results.get("state") is not None
+            }
+        if checkpoint is None and config.stages:
+            raise UsageError(f"{directory}: nothing is learned yet; `orchestrion resume` goes on")
+    if checkpoint is not None and checkpoint.overlay:
+        config = config.with_overlay(checkpoint.overlay)
+    async with AsyncExitStack() as stack:
+        opened = await open_components(config, stack, Key(config.seed))
+        if checkpoint is not None:
+            opened.load(checkpoint.components)
+        baselines = config.evaluation.baselines
+        opened.load(
+            {
+                baselines[name].policy: saved_from_json(state)
+                for name, state in states.items()
+                if name in baselines
+            }
+        )
+        trained = Trained(config, opened, directory)
+        try:
+            yield trained
+        finally:
+            trained.engine.close()
+
+
+def run_directory(target: str | Path) -> Path | None:
+    """The run's folder if `target` is one or names one; None if it is a file.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    if Path(target).is_file():
+        return None
+    try:
+        return find_run(target)
+    except StoreError as error:
+        raise UsageError(f"{target}: neither a config nor a run ({error})") from None
+
+
+def saved_to_json(saved: Saved) -> JSON:
+    """Learned state as JSON; arrays as base64."""
+    arrays = {
+        name: [array.dtype, list(array.shape), b64encode(array.data).decode()]
+        for name, array in saved.arrays.items()
+    }
+    return {"arrays": arrays, "data": saved.data}
+
+
+def saved_from_json(data: JSON) -> Saved:
+    """The inverse of `saved_to_json`."""
+    arrays = {
+        name: Array(dtype, tuple(shape), b64decode(text))
+        for name, (dtype, shape, text) in data["arrays"].items()
+    }
+    return Saved(arrays, data["data"])
+
+
+def manifest(config: Config) -> dict[str, Any]:
+    """What a run's result depends on besides its config."""
+    return {
+        "seed": config.seed,
+        "digest": config.digest,
+        "versions": {
+            "python": platform.python_version(),
+            "orchestrion": orchestrion.__version__,
+            **{plugin.distribution: plugin.version for plugin in config.plugins_used},
+        },
+        "machine": platform.machine(),
+    }

@@ -1,0 +1,30 @@
+"""The run store: a folder in which an iteration is there as a whole, or not at all."""
+
+from orchestrion.store.checkpoint import (
+    Checkpoint,
+    Refusal,
+    read_checkpoint,
+    write_checkpoint,
+)
+from orchestrion.store.episodes import Retention, StoredEpisode
+from orchestrion.store.names import find_run, next_directory, run_directories
+from orchestrion.store.reader import Event, Iteration, Restored, RunReader, RunStatus
+from orchestrion.store.run_store import RunStore
+
+__all__ = [
+    "Checkpoint",
+    "Event",
+    "Iteration",
+    "Refusal",
+    "Restored",
+    "Retention",
+    "RunReader",
+    "RunStatus",
+    "RunStore",
+    "StoredEpisode",
+    "find_run",
+    "next_directory",
+    "read_checkpoint",
+    "run_directories",
+    "write_checkpoint",
+]

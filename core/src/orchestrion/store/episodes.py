@@ -1,0 +1,193 @@
+"""Episodes as rows: what is kept of them, and how they come back."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from hashlib import blake2b
+from typing import Any, Literal
+
+from attrs import frozen
+
+from orchestrion.records import Episode, Usage
+from orchestrion.store.database import Database
+from orchestrion.store.journal import usage_columns, usage_of
+from orchestrion.store.serial import encode, episode_fields, parse, structure
+
+__all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
+
+Retention = Literal["all", "turns", "episodes", "none"]
+"""What a run keeps besides metrics, checkpoints and evaluations:
+
+- `all`: episodes, their turns, and every call's answer, so that the run can be replayed;
+- `turns`: episodes and their turns; answers only as long as a resume may need them;
+- `episodes`: outcome, scores, reward and usage of each episode;
+- `none`: no episodes.
+"""
+
+_PAGE = 256
+
+
+@frozen
+class StoredEpisode:
+    """An episode as it was stored.
+
+    Args:
+        source: "train", or the name of the evaluation that ran it.
+        stage: of the iteration that it belongs to, or that came before the evaluation; None
+            before the first.
+        iteration: likewise.
+        episode: without turns and decisions, if retention dropped them.
+        turns: how many turns it had.
+        usage: its cost, also when the turns were dropped.
+    """
+
+    source: str
+    stage: int | None
+    iteration: int | None
+    episode: Episode
+    turns: int
+    usage: Usage
+
+
+def insert_episodes(
+    connection: sqlite3.Connection,
+    episodes: Iterable[Episode],
+    *,
+    seq: int,
+    source: str,
+    retention: Retention,
+    known: frozenset[str],
+) -> frozenset[str]:
+    """Write episodes; returns the digests of the problems known afterwards.
+
+    A problem is written once, however many episodes are run on it.
+    """
+    if retention == "none":
+        return known
+    problems: dict[str, tuple[str, str, str]] = {}
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for episode in episodes:
+            problem = episode.problem.public()
+            text = encode(problem)
+            digest = blake2b(text, digest_size=16).hexdigest()
+            problems[digest] = (digest, _text(problem.id), text.decode())
+            yield (seq, source, *_columns(episode), digest, _record(episode, retention))
+
+    connection.executemany(
+        "INSERT INTO episodes (seq, source, id, problem, category, status, success, score, reward,"
+        " turns, calls, input_tokens, output_tokens, usd, cost, public, record)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        rows(),
+    )
+    connection.executemany(
+        "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
+        [row for digest, row in problems.items() if digest not in known],
+    )
+    return known | problems.keys()
+
+
+def _columns(episode: Episode) -> tuple[object, ...]:
+    return (
+        _text(episode.id),
+        _text(episode.problem.id),
+        _text(episode.problem.category),
+        str(episode.status),
+        int(episode.success),
+        None if episode.scores is None else finite(episode.scores.value),
+        None if episode.reward is None else finite(episode.reward.total),
+        len(episode.trajectory),
+        *usage_columns(_usage(episode)),
+    )
+
+
+def _usage(episode: Episode) -> Usage:
+    """`Episode.usage`, in the same order, without an object for every partial sum."""
+    calls = input_tokens = output_tokens = 0
+    usd = cost = 0.0
+    for turn in episode.turns:
+        usage = turn.output.usage
+        calls += usage.calls
+        input_tokens += usage.input_tokens
+        output_tokens += usage.output_tokens
+        usd += usage.usd
+        cost += usage.cost
+    return Usage(calls, input_tokens, output_tokens, usd, cost)
+
+
+def _text(value: str) -> str:
+    """Text for a database column, which takes no lone surrogates; the record keeps them."""
+    return value if value.isascii() else value.encode(errors="replace").decode()
+
+
+def finite(value: float) -> float | None:
+    """A number for a database column; NaN is NULL."""
+    return None if math.isnan(value) else float(value)
+
+
+def _record(episode: Episode, retention: Retention) -> str:
+    fields = episode_fields(episode)
+    del fields["problem"]
+    if retention == "episodes":
+        fields["trajectory"] = fields["decisions"] = ()
+    return encode(fields).decode()
+
+
+def strip_turns(connection: sqlite3.Connection) -> None:
+    """Drop the turns of the episodes that are already stored."""
+    connection.execute(
+        "UPDATE episodes SET record ="
+        " json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'))"
+    )
+
+
+def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
+    """Stored episodes in the order they were written, a page in memory at a time.
+
+    Args:
+        database: where from.
+        filters: wanted values by column; a value of None means any.
+    """
+    for row in read_rows(database, filters):
+        fields = {**parse(row["record"]), "problem": parse(row["public"])}
+        yield StoredEpisode(
+            row["source"],
+            row["stage"],
+            row["iteration"],
+            structure(fields, Episode),
+            row["turns"],
+            usage_of([row[name] for name in _USAGE]),
+        )
+
+
+_USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
+_COLUMNS = (
+    *("e.number", "e.source", "i.stage", "i.iteration", "e.id", "e.problem", "e.category"),
+    *("e.status", "e.success", "e.score", "e.reward", "e.turns", *(f"e.{n}" for n in _USAGE)),
+    "p.record AS public",
+    "json_array(json_extract(e.record, '$.scores.parts'), json_extract(e.record, '$.reward.parts'))"
+    " AS outcome",
+    "e.record",
+)
+_NAMES = tuple(column.rpartition(" ")[2].rpartition(".")[2] for column in _COLUMNS)
+
+
+def read_rows(
+    database: Database, filters: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Stored episodes as they lie in the database, in the order they were written."""
+    wanted = {name: value for name, value in (filters or {}).items() if value is not None}
+    query = (
+        f"SELECT {', '.join(_COLUMNS)} FROM episodes e JOIN problems p ON p.digest = e.public"
+        " LEFT JOIN iterations i ON i.seq = e.seq"
+        f" WHERE {' AND '.join(['e.number > ?', *(f'{name} = ?' for name in wanted)])}"
+        f" ORDER BY e.number LIMIT {_PAGE}"
+    )
+    # Page by page, with no cursor left open: an open one would hold up the writer.
+    number = 0
+    while page := database.all(query, (number, *wanted.values())):
+        for row in page:
+            yield dict(zip(_NAMES, row, strict=True))
+        number = page[-1][0]

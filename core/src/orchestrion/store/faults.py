@@ -1,0 +1,82 @@
+"""Named points at which a test can make the process die or the disk fail.
+
+    ORCHESTRION_FAULT="checkpoint.renamed:kill@2"   dies (SIGKILL) the second time it gets there
+    ORCHESTRION_FAULT="*:kill@17"                   dies at the 17th point it passes, whichever
+    ORCHESTRION_FAULT="journal.commit:enospc"       fails there once with "no space left"
+
+Unset, which is always so outside tests, a point costs one comparison.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+__all__ = ["fault_point"]
+
+
+def _kill() -> NoReturn:
+    # SIGKILL cannot be caught: no handler, no `finally`, no flush runs after this line.
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("unreachable")
+
+
+def _raise(number: int) -> Callable[[], NoReturn]:
+    def fail() -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+_ACTIONS: dict[str, Callable[[], NoReturn]] = {
+    "kill": _kill,
+    "enospc": _raise(errno.ENOSPC),
+    "eio": _raise(errno.EIO),
+}
+
+
+class _Injector:
+    """Counts the points passed and acts at the wanted one."""
+
+    def __init__(self, spec: str) -> None:
+        point, _, rest = spec.partition(":")
+        action, _, nth = rest.partition("@")
+        self._point, self._action, self._left = point, _ACTIONS[action], int(nth or 1)
+
+    def __call__(self, name: str) -> None:
+        if self._point in (name, "*"):
+            self._left -= 1
+            if self._left == 0:
+                self._action()
+
+
+class _Recorder:
+    """Writes the name of every point passed to a file, so that a test can enumerate them."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+
+    def __call__(self, name: str) -> None:
+        with self._path.open("a") as log:
+            log.write(f"{name}\n")
+
+
+def _from_environment() -> Callable[[str], None] | None:
+    if spec := os.environ.get("ORCHESTRION_FAULT"):
+        return _Injector(spec)
+    if path := os.environ.get("ORCHESTRION_FAULT_LOG"):
+        return _Recorder(path)
+    return None
+
+
+_active = _from_environment()
+
+
+def fault_point(name: str) -> None:
+    """A place where a crash must leave a consistent state behind."""
+    if _active is not None:
+        _active(name)

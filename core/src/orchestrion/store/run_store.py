@@ -1,0 +1,347 @@
+"""A run folder: what a run has done, stored so that nothing is ever half there.
+
+    config.yaml     the resolved config, without secrets
+    run.db          episodes, calls, metrics, evaluations, events (see `database`)
+    checkpoints/    learned state (see `checkpoint`)
+    exports/        files for people and other programs (see `exports`)
+    run.lock        who is writing
+
+An iteration is committed as a whole: its checkpoint is on disk first, then one transaction adds
+episodes, metrics and the checkpoint's name. Whatever is not named there never happened.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self, get_args
+
+from orchestrion.errors import CheckpointError, StoreError
+from orchestrion.interfaces import Metrics
+from orchestrion.records import JSON, Episode
+from orchestrion.store import episodes as rows
+from orchestrion.store.checkpoint import (
+    Checkpoint,
+    prune_checkpoints,
+    write_checkpoint,
+)
+from orchestrion.store.creation import create_folder
+from orchestrion.store.database import NAME, Database
+from orchestrion.store.episodes import Retention
+from orchestrion.store.files import remove_stale
+from orchestrion.store.journal import AnswerStore, CallJournal
+from orchestrion.store.lock import RunLock
+from orchestrion.store.names import is_run, next_directory
+from orchestrion.store.reader import Restored, RunReader, RunStatus
+from orchestrion.store.serial import dumps, encode
+
+__all__ = ["RunStore"]
+
+
+class RunStore(RunReader):
+    """A run's store, open for writing by this process alone. Use `create`, `create_next`, `open`.
+
+    `journal` and `cache` are what the call path needs. Methods may be called from any thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory = directory.absolute()
+        if not is_run(directory):
+            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        self._lock = RunLock(directory)
+        try:
+            self._writer = Database(directory / NAME, writable=True)
+            super().__init__(directory)
+        except BaseException:
+            self.close()
+            raise
+        self._next = self._last_seq() + 1
+        """The number of the iteration in progress."""
+        self._problems: frozenset[str] = frozenset()
+        self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
+        self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
+        self.cache = AnswerStore(self._reader, self._writer)
+        self._tidy()
+
+    # ------------------------------------------------------------------ opening and closing
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        config_text: str,
+        manifest: JSON = None,
+        *,
+        retention: Retention = "all",
+        keep: int = 3,
+    ) -> Self:
+        """A new run, open for writing. The folder appears complete, or not at all.
+
+        Args:
+            directory: where; must not exist, or be empty.
+            config_text: the resolved config as YAML, without secrets.
+            manifest: JSON about the run: name, seed, versions, thread count.
+            retention: what is kept, see `Retention`.
+            keep: how many checkpoints are kept.
+
+        Raises:
+            StoreError: the folder is in use, or cannot be written to.
+        """
+        state = {
+            "config": config_text,
+            "manifest": manifest,
+            "retention": retention,
+            "keep": keep,
+            "status": "running",
+            "created": time.time(),
+        }
+        create_folder(directory.absolute(), config_text, state)
+        return cls(directory)
+
+    @classmethod
+    def create_next(
+        cls,
+        root: Path,
+        name: str,
+        config_text: str,
+        manifest: JSON = None,
+        *,
+        retention: Retention = "all",
+        keep: int = 3,
+    ) -> Self:
+        """A new run in `root/NAME-NUMBER`, with the next free number."""
+        while True:
+            directory = next_directory(name, root)
+            try:
+                return cls.create(directory, config_text, manifest, retention=retention, keep=keep)
+            except StoreError:
+                # Another process took the number in between.
+                if not directory.exists():
+                    raise
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """An existing run, to go on with it.
+
+        Raises:
+            StoreError: there is none, another process writes to it, or it has another schema.
+        """
+        return cls(directory)
+
+    def close(self) -> None:
+        """Close the files and give the lock up; a second call does nothing."""
+        for database in ("_reader", "_writer"):
+            if database in self.__dict__:
+                self.__dict__[database].close()
+        self._lock.release()
+
+    def _tidy(self) -> None:
+        """Remove what a writer that was killed left behind."""
+        for folder in (self.directory, self.checkpoints, self.exports):
+            remove_stale(folder)
+
+    # ------------------------------------------------------------------ state
+
+    def set_status(self, status: RunStatus, detail: str = "", *, seconds: float = 0.0) -> None:
+        """Say how the run stands; `detail` is a sentence, `seconds` are added to its time."""
+        total = self._seconds + seconds
+        with self._writer.transaction("status") as connection:
+            for key, value in (
+                ("status", status),
+                ("detail", detail),
+                ("finished", None if status == "running" else time.time()),
+                ("seconds", total),
+            ):
+                _set_state(connection, key, value)
+            if status == "completed" and self._retention != "all":
+                connection.execute("UPDATE calls SET answer = NULL WHERE answer IS NOT NULL")
+        self._seconds = total
+
+    def record_event(self, kind: str, data: JSON = None) -> None:
+        """Note something worth telling."""
+        with self._writer.transaction("event", durable=False) as connection:
+            connection.execute(
+                "INSERT INTO events (at, kind, data) VALUES (?, ?, ?)",
+                (time.time(), kind, dumps(data)),
+            )
+
+    # ------------------------------------------------------------------ iterations
+
+    def commit_iteration(
+        self,
+        stage: int,
+        iteration: int,
+        episodes: Sequence[Episode],
+        metrics: Metrics,
+        checkpoint: Checkpoint | None = None,
+        *,
+        seconds: float = 0.0,
+    ) -> Path | None:
+        """Store a finished iteration, all of it or nothing; it is on disk when this returns.
+
+        Committing an iteration again drops the earlier one and all that came after it.
+
+        Args:
+            stage: index of the trainer.
+            iteration: index in the stage.
+            episodes: in an order that does not depend on arrival.
+            metrics: numbers by name, no times among them.
+            checkpoint: of the same stage and iteration; None in an iteration that writes none.
+            seconds: how long it took.
+
+        Returns:
+            The checkpoint's file.
+        """
+        path = digest = None
+        if checkpoint is not None:
+            path, digest = write_checkpoint(self.checkpoints, checkpoint)
+        seq, total = self._next, self._seconds + seconds
+        with self._writer.transaction("commit") as connection:
+            again = connection.execute(
+                "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?", (stage, iteration)
+            ).fetchone()
+            if again is not None:
+                seq = again[0]
+                _drop_from(connection, seq)
+            known = self._insert(connection, episodes, seq, "train")
+            connection.execute(
+                "INSERT INTO iterations (seq, stage, iteration, metrics, episodes, successes,"
+                " unrewarded, reward, checkpoint, digest, seconds)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
+                    *_summary(episodes),
+                    *(path.name if path is not None else None, digest, seconds),
+                ),
+            )
+            _set_state(connection, "seconds", total)
+            names = _forget_old_checkpoints(connection, self._keep)
+            if self._retention != "all":
+                _drop_answers(connection)
+        self._next, self._seconds, self._problems = seq + 1, total, known
+        prune_checkpoints(self.checkpoints, names)
+        return path
+
+    def _insert(
+        self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
+    ) -> frozenset[str]:
+        return rows.insert_episodes(
+            connection,
+            episodes,
+            seq=seq,
+            source=source,
+            retention=self._retention,
+            known=self._problems,
+        )
+
+    def restore(self) -> Restored:
+        """Find where to go on, and drop whatever was committed after that.
+
+        Takes the newest checkpoint that is named by a committed iteration and valid. Each one
+        refused is noted as an event.
+
+        Raises:
+            CheckpointError: checkpoints were written, but none of them is valid any more.
+        """
+        seq, restored = self._newest()
+        if restored.checkpoint is None and restored.refused:
+            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
+            raise CheckpointError(
+                f"{self.directory}: no checkpoint is valid, so the run cannot be resumed; "
+                f"copy one back, or start a new run\n{reasons}"
+            )
+        with self._writer.transaction("restore") as connection:
+            _drop_from(connection, seq + 1)
+            names = _forget_old_checkpoints(connection, self._keep)
+        self._next = seq + 1
+        prune_checkpoints(self.checkpoints, names)
+        for refusal in restored.refused:
+            self.record_event("checkpoint refused", refusal.reason)
+        return restored
+
+    # ------------------------------------------------------------------ episodes, evaluations
+
+    def save_evaluation(self, name: str, results: JSON, episodes: Sequence[Episode] = ()) -> None:
+        """Store a finished evaluation under a name, so that a resume does not repeat it."""
+        with self._writer.transaction("evaluation") as connection:
+            connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
+            known = self._insert(connection, episodes, self._next - 1, name)
+            connection.execute(
+                "INSERT OR REPLACE INTO evaluations (name, seq, results) VALUES (?, ?, ?)",
+                (name, self._next - 1, dumps(results)),
+            )
+        self._problems = known
+
+    def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
+        """Drop what a lower retention or fewer checkpoints do without, and free the room."""
+        # What was dropped cannot be had back: both only go down.
+        levels: tuple[Retention, ...] = get_args(Retention)
+        retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
+        keep = min(keep or self._keep, self._keep)
+        with self._writer.transaction("shrink") as connection:
+            _set_state(connection, "retention", retention)
+            _set_state(connection, "keep", keep)
+            if retention == "none":
+                connection.execute("DELETE FROM episodes")
+                connection.execute("DELETE FROM problems")
+            elif retention == "episodes":
+                rows.strip_turns(connection)
+            names = _forget_old_checkpoints(connection, keep)
+            if retention != "all":
+                _drop_answers(connection)
+        self._retention, self._keep, self._problems = retention, keep, frozenset()
+        prune_checkpoints(self.checkpoints, names)
+        self._writer.compact()
+
+
+def _set_state(connection: sqlite3.Connection, key: str, value: JSON) -> None:
+    connection.execute(
+        "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, dumps(value))
+    )
+
+
+def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
+    for table in ("iterations", "episodes", "evaluations"):
+        connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
+
+
+def _forget_old_checkpoints(connection: sqlite3.Connection, keep: int) -> list[str]:
+    """Take back the names of all but the newest; returns the names that stay."""
+    found = connection.execute(
+        "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
+        " ORDER BY seq DESC LIMIT ?",
+        (max(keep, 1),),
+    ).fetchall()
+    if found:
+        connection.execute(
+            "UPDATE iterations SET checkpoint = NULL, digest = NULL"
+            " WHERE checkpoint IS NOT NULL AND seq < ?",
+            (found[-1][1],),
+        )
+    return [name for name, _ in found]
+
+
+def _drop_answers(connection: sqlite3.Connection) -> None:
+    """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
+    connection.execute(
+        "UPDATE calls SET answer = NULL WHERE answer IS NOT NULL AND seq <="
+        " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
+    )
+
+
+def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
+    """How many episodes, successes and missing rewards there are, and the mean reward."""
+    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
+    return (
+        len(episodes),
+        sum(episode.success for episode in episodes),
+        len(episodes) - len(totals),
+        rows.finite(math.fsum(totals) / len(totals)) if totals else None,
+    )
+
+
+def _numbers(metrics: Metrics) -> dict[str, float]:
+    return {name: v if type(v) is int else float(v) for name, v in sorted(metrics.items())}

@@ -1,0 +1,71 @@
+"""Words for messages: nearest names, short lists, what a value is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+__all__ = ["article", "did_you_mean", "listed", "nearest", "shown"]
+
+_LONGEST_NAME = 60
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that `name` most likely stands for, if any is close."""
+    from difflib import get_close_matches
+
+    known = sorted(names)
+    # Comparing is quadratic in the length; nothing close to a name is ever this long.
+    if len(name) > _LONGEST_NAME:
+        return None
+    folded = {n.lower().replace("_", "-"): n for n in reversed(known)}
+    if (same := folded.get(name.lower().replace("_", "-"))) is not None:
+        return same
+    found = get_close_matches(name, known, n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """`; did you mean 'x'?`, or nothing when no name is close."""
+    found = nearest(name, names)
+    return f"; did you mean {found!r}?" if found is not None else ""
+
+
+def listed(names: Iterable[str], limit: int = 12) -> str:
+    """Names in order, separated by commas, cut off after `limit`."""
+    known = sorted(set(names))
+    more = len(known) - limit
+    return ", ".join(known[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def article(noun: str) -> str:
+    """A noun with "a" or "an"."""
+    return f"{'an' if noun[:1] in 'aeio' else 'a'} {noun}"
+
+
+_TYPES = {
+    "NoneType": "null",
+    "bool": "a boolean",
+    "int": "an integer",
+    "float": "a number",
+    "str": "text",
+    "list": "a list",
+    "dict": "a mapping",
+}
+
+
+def shown(value: Any) -> str:
+    """A config value as messages show it: shortened, with its type."""
+    kind = _TYPES.get(type(value).__name__, type(value).__name__)
+    if value is None:
+        return kind
+    if isinstance(value, dict):
+        return f"{kind} with {len(value)} keys" if value else "an empty mapping"
+    if isinstance(value, list):
+        return f"{kind} of {len(value)}" if value else "an empty list"
+    if isinstance(value, int) and value.bit_length() > 128:
+        return f"{kind} of {value.bit_length()} bits"
+    text = repr(value) if isinstance(value, str) else str(value)
+    if isinstance(value, bool):
+        text = text.lower()
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({kind})"

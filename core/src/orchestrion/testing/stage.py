@@ -1,0 +1,236 @@
+"""The plain surroundings in which the checks try a component: one fake of every kind.
+
+The team has three agents: "a", "b" with the options "x" and "y", and "c", whose turn is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion.components import Component
+from orchestrion.hookspecs import hookimpl
+from orchestrion.interfaces import (
+    Agent,
+    Answer,
+    Calls,
+    Model,
+    Policy,
+    RewardFunction,
+    Session,
+    Situation,
+    Task,
+    Trainer,
+    View,
+)
+from orchestrion.keys import Key
+from orchestrion.records import (
+    JSON,
+    Activation,
+    Decision,
+    Episode,
+    Observation,
+    Output,
+    Problem,
+    Reward,
+    Scores,
+    Split,
+    Step,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+__all__ = ["Stage", "config_for"]
+
+HERE = "orchestrion.testing.stage"
+NAME = "orchestrion-kit"
+
+
+@frozen
+class KitAgent(Agent):
+    """Says one line.
+
+    Args:
+        choose: its options.
+        final: whether its turn ends the episode.
+    """
+
+    choose: tuple[str, ...] = ()
+    final: bool = False
+
+    @property
+    def options(self) -> Sequence[str]:
+        """As set."""
+        return self.choose
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """A line that names the agent."""
+        return Output(f"{view.agent} was here", usage=Usage(cost=1.0), final=self.final)
+
+
+@frozen
+class KitModel(Model):
+    """Answers every request alike."""
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """One line."""
+        return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
+
+
+@frozen
+class KitTask(Task):
+    """Solved once "a" has acted; "b:y" is blocked until then, and its observation counts turns."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Four in each split."""
+        return [Problem(f"{split}-{i}", f"problem {i}", category="kit") for i in range(4)]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Nobody has acted."""
+        return Step((), _seen(()))
+
+    def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
+        """One more has."""
+        state = (*state, turn.agent)
+        return Step(state, _seen(state))
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Whether "a" has acted."""
+        solved = any(turn.agent == "a" for turn in trajectory.turns)
+        return Scores(float(solved), solved)
+
+
+def _seen(acted: tuple[str, ...]) -> Observation:
+    solved = "a" in acted
+    return Observation(
+        f"{len(acted)} turns",
+        features=(float(solved), min(len(acted), 10) / 10),
+        blocked=frozenset() if solved else frozenset({"b:y"}),
+        progress=float(solved),
+    )
+
+
+@frozen
+class KitReward(RewardFunction):
+    """The verifier's value minus a tenth of the cost."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        """Missing without scores."""
+        if episode.scores is None:
+            return None
+        costs = tuple(-0.1 * turn.usage.cost for turn in episode.turns)
+        return Reward(episode.scores.value + sum(costs), costs)
+
+
+@frozen
+class KitPolicy(Policy):
+    """Starts the first agent once, then stops."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """One turn each."""
+        return [
+            Decision(stop=True) if len(one.trajectory) else Decision((Activation("a"),))
+            for one in situations
+        ]
+
+
+@frozen
+class KitTrainer(Trainer):
+    """Learns nothing."""
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    async def iterate(self, i: int, session: Session) -> dict[str, float]:
+        """No metrics."""
+        return {}
+
+
+class Stage:
+    """The kit's components as a plugin."""
+
+    @hookimpl
+    def orchestrion_agents(self) -> Iterator[Component]:
+        """`kit-agent`, and `kit-user`, which asks a model."""
+        yield Component("kit-agent", f"{HERE}:KitAgent", "says one line")
+        yield Component("kit-user", f"{HERE}:KitUser", "asks a model")
+
+    @hookimpl
+    def orchestrion_models(self) -> Iterator[Component]:
+        """`kit-model`."""
+        yield Component("kit-model", f"{HERE}:KitModel", "answers every request alike")
+
+    @hookimpl
+    def orchestrion_tasks(self) -> Iterator[Component]:
+        """`kit-task`."""
+        yield Component("kit-task", f"{HERE}:KitTask", "solved once a has acted")
+
+    @hookimpl
+    def orchestrion_rewards(self) -> Iterator[Component]:
+        """`kit-reward`."""
+        yield Component("kit-reward", f"{HERE}:KitReward", "value minus a tenth of the cost")
+
+    @hookimpl
+    def orchestrion_policies(self) -> Iterator[Component]:
+        """`kit-policy`."""
+        yield Component("kit-policy", f"{HERE}:KitPolicy", "one turn, then stop")
+
+    @hookimpl
+    def orchestrion_trainers(self) -> Iterator[Component]:
+        """`kit-trainer`."""
+        yield Component("kit-trainer", f"{HERE}:KitTrainer", "learns nothing")
+
+
+def config_for(
+    kind: str, use: str, settings: Mapping[str, Any], around: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A whole config in which one component is tried, as plain data.
+
+    An agent under test is called "tested", and joins the team.
+    """
+    data: dict[str, Any] = {
+        "seed": 1,
+        "task": {"use": "kit-task"},
+        "agents": {
+            "a": {"use": "kit-agent"},
+            "b": {"use": "kit-agent", "choose": ["x", "y"]},
+            "c": {"use": "kit-agent", "final": True},
+        },
+        "policy": {"use": "kit-policy"},
+        "reward": {"use": "kit-reward"},
+        "limits": {"turns": 6},
+        **around,
+    }
+    component = {"use": use, **settings}
+    if kind == "agent":
+        data["agents"] = {**data["agents"], "tested": component}
+    elif kind == "model":
+        data["models"] = {"tested": component}
+        data["agents"] = {**data["agents"], "user": {"use": "kit-user", "model": "tested"}}
+    else:
+        data[kind] = component
+    return data
+
+
+@frozen
+class KitUser(Agent):
+    """Asks a model, which is there to be tested.
+
+    Args:
+        model: the model.
+    """
+
+    model: Model
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """One completion."""
+        messages = [{"role": "user", "content": view.problem.text}]
+        answer = await self.model.complete({"messages": messages}, key, calls)
+        return Output(str(answer.data["text"]))

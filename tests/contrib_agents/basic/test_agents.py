@@ -1,0 +1,181 @@
+"""The small agents, each by what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_basic_agents.command import Command
+from orchestrion_basic_agents.echo import Echo
+from orchestrion_basic_agents.function import Function
+from orchestrion_basic_agents.human import Human
+from orchestrion_basic_agents.scripted import Line, Scripted
+from orchestrion_basic_agents.terminator import Terminator
+
+from orchestrion import Agent, Key, OpenContext, Output, Problem, Trajectory, Turn, UsageError, View
+from orchestrion.engine.calls import ActivationCalls
+from orchestrion.testing import Fixed, engine_for
+
+
+def act(agent: Any, text: str = "the problem", *before: str) -> Output:
+    trajectory = Trajectory([Turn(i, "me", output=Output(said)) for i, said in enumerate(before)])
+    view = View("me", None, Problem("p", text), trajectory)
+
+    async def main() -> Output:
+        engine = engine_for({"me": agent}, Fixed())
+        try:
+            seat = engine.team.seats["me"]
+            return await seat.act(view, Key(1), ActivationCalls(engine, Key(1)))
+        finally:
+            engine.close()
+
+    return asyncio.run(main())
+
+
+def opened(agent: Any) -> Agent:
+    async def main() -> Agent:
+        async with agent.open(OpenContext("agents.f", Key(1))) as runtime:
+            return runtime  # type: ignore[no-any-return]
+
+    return asyncio.run(main())
+
+
+def test_echo_repeats_the_problem_or_the_last_word() -> None:
+    assert act(Echo(prefix="> ")).content == "> the problem"
+    assert act(Echo(), "the problem", "one", "two").content == "two"
+    assert act(Echo(cost=2.0)).usage.cost == 2.0
+
+
+def test_echo_does_what_a_script_in_its_input_says() -> None:
+    script = {"echo": {"content": "hi", "data": [1], "cost": 0.5, "final": True}}
+    output = act(Echo(), json.dumps(script))
+    assert (output.content, output.data, output.usage.cost, output.final) == ("hi", [1], 0.5, True)
+    with pytest.raises(RuntimeError, match="as told"):
+        act(Echo(), '{"echo": {"fail": "as told"}}')
+
+
+def test_echo_names_what_it_cannot_follow() -> None:
+    with pytest.raises(ValueError, match="unknown 'contents' in an echo script"):
+        act(Echo(), '{"echo": {"contents": "hi"}}')
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "{not json", "[1]", '{"echo": {}, "b": 1}'])
+def test_other_json_is_just_text(text: str) -> None:
+    assert act(Echo(), text).content == text
+
+
+def test_the_terminator_ends_the_episode() -> None:
+    assert act(Terminator("bye")) == Output("bye", final=True)
+
+
+@pytest.mark.parametrize(
+    ("then", "said"), [("last", ["1", "2", "2", "2"]), ("repeat", ["1", "2", "1", "2"])]
+)
+def test_scripted_says_its_lines_in_order(then: Any, said: list[str]) -> None:
+    agent = Scripted([Line("1"), Line("2")], then)
+    assert [act(agent, "", *["x"] * n).content for n in range(4)] == said
+
+
+def test_scripted_fails_when_told_to_at_the_end_of_its_lines() -> None:
+    with pytest.raises(RuntimeError, match="has 1 lines"):
+        act(Scripted([Line("1")], "fail"), "", "said")
+
+
+def shout(text: str) -> str:
+    return text.upper()
+
+
+async def measure(text: str) -> dict[str, int]:
+    return {"length": len(text)}
+
+
+def look(view: View) -> Output:
+    return Output(view.problem.id, final=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "give", "output"),
+    [
+        ("shout", "text", Output("THE PROBLEM")),
+        ("measure", "text", Output(data={"length": 11})),
+        ("look", "view", Output("p", final=True)),
+    ],
+)
+def test_function_makes_a_result_a_turn(name: str, give: Any, output: Output) -> None:
+    sys.modules["agents_under_test"] = sys.modules[__name__]
+    agent = opened(Function(f"agents_under_test:{name}", give))
+    assert act(agent) == output
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("no_such_module_here:f", "No module named"),
+        ("textwrap:nothing", "no attribute 'nothing'"),
+        ("math:pi", "a float, not a function"),
+    ],
+)
+def test_function_says_what_it_cannot_load(path: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        opened(Function(path))
+
+
+def test_command_pipes_the_text_through_a_program() -> None:
+    assert act(Command(["tr", "a-z", "A-Z"])).content == "THE PROBLEM"
+
+
+def test_command_hands_on_no_variable_it_was_not_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "canary")
+    code = "import os; print(os.environ.get('SECRET_TOKEN'))"
+    assert act(Command([sys.executable, "-c", code])).content == "None\n"
+    known = Command([sys.executable, "-c", code], environment=["SECRET_TOKEN"])
+    assert act(known).content == "canary\n"
+
+
+@pytest.mark.parametrize(
+    ("argv", "settings", "message"),
+    [
+        (["sh", "-c", "echo broken >&2; exit 3"], {}, "exit code 3: broken"),
+        (["sleep", "60"], {"seconds": 0.05}, r"no end within 0\.05 s"),
+        (["yes"], {"max_bytes": 1000}, "more than 1000 bytes"),
+        (["no-such-program-here"], {}, "no-such-program-here"),
+    ],
+)
+def test_command_fails_the_turn_and_says_why(argv: list[str], settings: Any, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        act(Command(argv, **settings))
+
+
+def test_command_leaves_no_process_behind(tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    script = f"sleep 60 & echo $! > {pid}; wait"
+    with pytest.raises(RuntimeError, match="no end within"):
+        act(Command(["sh", "-c", script], seconds=0.5))
+    with pytest.raises(ProcessLookupError):
+        _until_gone(int(pid.read_text()))
+
+
+def _until_gone(pid: int) -> None:
+    """Raises ProcessLookupError once no process has this number; a zombie counts as gone."""
+    for _ in range(1000):
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            raise ProcessLookupError
+        os.sched_yield()
+
+
+def test_human_is_asked_and_may_end_the_episode(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("an answer\n/stop\n"))
+    assert act(Human()).content == "an answer"
+    assert act(Human()).final
+    assert "the problem" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="no more input"):
+        act(Human())

@@ -1,0 +1,225 @@
+"""Makes distributions out of nothing: a dist-info folder and modules in a temporary folder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import dedent
+from types import ModuleType
+
+from orchestrion import Component, hookimpl
+from orchestrion.plugins import Plugins
+
+__all__ = ["PARTS", "Site", "parts_plugin", "with_parts"]
+
+
+class Site:
+    """A folder like site-packages, with distributions of our making."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.modules: list[str] = []
+
+    def add(
+        self,
+        distribution: str,
+        entry_points: Mapping[str, Mapping[str, str]] | str,
+        modules: Mapping[str, str],
+        version: str = "1.0",
+        summary: str = "made for a test",
+    ) -> None:
+        """Install a distribution: its entry points by group, and the source of its modules."""
+        info = self.folder / f"{distribution.replace('-', '_')}-{version}.dist-info"
+        info.mkdir(parents=True)
+        head = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n"
+        (info / "METADATA").write_text(f"{head}Summary: {summary}\n\nName: not this one\n")
+        if not isinstance(entry_points, str):
+            entry_points = "".join(
+                f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+                for group, points in entry_points.items()
+            )
+        (info / "entry_points.txt").write_text(entry_points)
+        for module, source in modules.items():
+            (self.folder / f"{module}.py").write_text(dedent(source))
+            self.modules.append(module)
+
+    def plugin(self, name: str, source: str, distribution: str = "", **more: str) -> None:
+        """Install a plugin of one module, which is called like it."""
+        module = f"{(distribution or name).replace('-', '_')}_plugin"
+        self.add(
+            distribution or f"orchestrion-{name}",
+            {"orchestrion": {name: module}},
+            {module: "from orchestrion import Component, hookimpl\n" + dedent(source), **more},
+        )
+
+    def plugins(self, **settings: object) -> Plugins:
+        """The plugins of this folder alone."""
+        settings.setdefault("env", {})
+        return Plugins(path=[str(self.folder)], **settings)  # type: ignore[arg-type]
+
+    def forget(self) -> None:
+        """Take the modules out of `sys.modules` again."""
+        for module in self.modules:
+            sys.modules.pop(module, None)
+
+
+PARTS = '''
+"""Components of every kind, as small as they can be."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from attrs import field, frozen, validators
+from orchestrion import (
+    Agent, Meta, Model, Policy, RewardFunction, Task, Trainer, learnable,
+)
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@frozen
+class Part:
+    """A nested class.
+
+    Args:
+        size: how large.
+    """
+
+    size: Annotated[int, Meta(ge=0)]
+    tags: tuple[str, ...] = ()
+
+
+@frozen
+class Echo(Agent):
+    """Has a setting of every simple type.
+
+    Args:
+        text: what to say,
+            always.
+        times: how often.
+    """
+
+    text: str = learnable("hi")
+    times: Annotated[int, Meta(ge=1, le=9)] = 1
+    rate: Annotated[float, Meta(ge=0, lt=1)] = 0.5
+    loud: bool = False
+    mode: Literal["a", "b", 3] = "a"
+    colour: Colour = Colour.RED
+    file: Path | None = None
+    limit: Annotated[int, Meta(multiple_of=2)] | None = None
+    code: Annotated[str, Meta(pattern="^[a-z]+$", min_length=2, max_length=4)] = "abc"
+    words: Annotated[list[str], Meta(max_length=3)] = field(factory=list)
+    pair: tuple[int, float] = (1, 2.0)
+    weights: dict[str, float] = field(factory=dict)
+    part: Part = Part(1)
+    parts: Mapping[str, Part] = field(factory=dict)
+    either: int | str | list[int] = 0
+    anything: Any = None
+    model: Model | None = None
+    even: int = field(default=2, validator=validators.in_([2, 4, 6]))
+    _hidden: int = 0
+    derived: int = field(init=False, default=0)
+
+
+@frozen
+class Team(Agent):
+    """A team in an agent."""
+
+    members: Annotated[list[Agent], Meta(min_length=1)]
+    policy: Policy
+    judges: Mapping[str, Model] = field(factory=dict)
+
+
+@frozen
+class Api(Model):
+    """A service with a secret."""
+
+    key: str | None = field(default=None, metadata={"secret": True})
+    headers: dict[str, str] = field(factory=dict, metadata={"secret": True})
+    url: str = "http://localhost"
+    timeout: float = field(default=1.0)
+
+    @timeout.validator
+    def _check_timeout(self, attribute, value):
+        if value > 100 and self.url.startswith("http://"):
+            raise ValueError("timeout: 100 seconds are enough for plain http")
+
+
+@frozen
+class Order(Policy):
+    """In order."""
+
+    steps: tuple[str, ...] = ()
+
+
+@frozen
+class Toy(Task):
+    """A task."""
+
+    size: Annotated[int, Meta(ge=1)] = 3
+
+
+@frozen
+class Judged(RewardFunction):
+    """A reward that may ask a judge."""
+
+    judge: Model | None = None
+
+
+@frozen
+class Practice(Trainer):
+    """A trainer."""
+
+    lr: float = 1e-3
+    iterations: int = 3
+'''
+
+
+def parts_plugin(module: str) -> object:
+    """A plugin object that supplies the components of `PARTS`, found in a module."""
+
+    class Parts:
+        @hookimpl
+        def orchestrion_agents(self) -> Iterator[Component]:
+            yield Component("echo", f"{module}:Echo", "says something")
+            yield Component("team", f"{module}:Team", "a team in an agent")
+
+        @hookimpl
+        def orchestrion_models(self) -> Iterator[Component]:
+            yield Component("api", f"{module}:Api", "asks a service")
+
+        @hookimpl
+        def orchestrion_policies(self) -> Iterator[Component]:
+            yield Component("order", f"{module}:Order", "in order")
+
+        @hookimpl
+        def orchestrion_tasks(self) -> Iterator[Component]:
+            yield Component("toy", f"{module}:Toy", "a task")
+
+        @hookimpl
+        def orchestrion_rewards(self) -> Iterator[Component]:
+            yield Component("judged", f"{module}:Judged", "a reward")
+
+        @hookimpl
+        def orchestrion_trainers(self) -> Iterator[Component]:
+            yield Component("practice", f"{module}:Practice", "a trainer")
+
+    return Parts()
+
+
+def with_parts(module: str = "orchestrion_test_parts") -> Plugins:
+    """Plugins that supply the components of `PARTS` and nothing else."""
+    if module not in sys.modules:
+        sys.modules[module] = parts = ModuleType(module)
+        exec(compile(PARTS, module, "exec"), parts.__dict__)
+    plugins = Plugins(path=[], env={})
+    plugins.register(parts_plugin(module), "parts")
+    return plugins

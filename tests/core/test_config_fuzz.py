@@ -1,0 +1,145 @@
+"""However a config is damaged, it is either right or refused with its problems.
+
+A few hundred examples run by default; ORCHESTRION_FUZZ=5000 runs as many of each.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from orchestrion import ConfigError
+from orchestrion.config import Config, from_data, load
+from orchestrion.schema import json_schema
+from tests.core.plugin_support import with_parts
+from tests.core.test_config_load import ENV, TEXT
+from tests.core.test_schema import GOOD
+
+EXAMPLES = int(os.environ.get("ORCHESTRION_FUZZ", "200"))
+PLUGINS = with_parts()
+VALIDATOR = jsonschema.Draft202012Validator(json_schema(PLUGINS))
+FUZZ = settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+
+WORDS = st.sampled_from(
+    ["use", "echo", "team", "order", "toy", "api", "main", "one", "in", "agents", "policy", "model"]
+    + ["x", "", "no", "1e-3", "false", "${env:KEY}", "${env:NO_KEY}", "${env:", "a.b", "[0]", "<<"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | WORDS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(WORDS | st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+def places(data: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in nested data."""
+    found = [path] if path else []
+    items: list[tuple[Any, Any]] = []
+    if isinstance(data, dict):
+        items = list(data.items())
+    elif isinstance(data, list):
+        items = list(enumerate(data))
+    for key, value in items:
+        found += places(value, (*path, key))
+    return found
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> dict[str, Any]:
+    """A good config with one to four things changed."""
+    data: Any = deepcopy(GOOD)
+    for _ in range(draw(st.integers(1, 4))):
+        here = places(data)
+        if not here:
+            break
+        *above, last = draw(st.sampled_from(here))
+        parent = data
+        for key in above:
+            parent = parent[key]
+        change = draw(st.sampled_from(["replace", "remove", "rename", "copy", "insert"]))
+        if change == "remove":
+            del parent[last]
+        elif change == "rename" and isinstance(parent, dict):
+            parent[draw(WORDS | st.text(max_size=4))] = parent.pop(last)
+        elif change == "copy":
+            *source, end = draw(st.sampled_from(here))
+            node = data
+            for key in source:
+                node = node[key] if _has(node, key) else {}
+            parent[last] = deepcopy(node[end]) if _has(node, end) else draw(VALUES)
+        elif change == "insert" and isinstance(parent, dict):
+            parent[draw(WORDS)] = draw(VALUES)
+        else:
+            parent[last] = draw(VALUES)
+    return data  # type: ignore[no-any-return]
+
+
+def _has(node: Any, key: Any) -> bool:
+    if isinstance(node, dict):
+        return key in node
+    return isinstance(node, list) and isinstance(key, int) and key < len(node)
+
+
+def check(config: Config) -> None:
+    """What holds for every config that was accepted."""
+    resolved = config.resolved()
+    json.dumps(resolved, allow_nan=False)
+    assert VALIDATOR.is_valid(resolved)
+    assert ENV["KEY"] not in json.dumps(resolved)
+    if "<masked>" not in json.dumps(resolved):
+        assert from_data(resolved, env=ENV, plugins=PLUGINS) == config
+
+
+@FUZZ
+@given(damaged())
+def test_damaged_data_is_right_or_refused(data: dict[str, Any]) -> None:
+    try:
+        config = from_data(data, env=ENV, plugins=PLUGINS)
+    except ConfigError as exc:
+        assert exc.problems
+        assert ENV["KEY"] not in str(exc)
+        return
+    check(config)
+
+
+@FUZZ
+@given(st.data())
+def test_damaged_text_is_right_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+    text = TEXT
+    for _ in range(data.draw(st.integers(1, 3))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(len(text), start + 12)))
+        new = data.draw(WORDS | st.text(alphabet="{}[]:,\n \t-#&*!|>'\"%@`$x1", max_size=4))
+        text = text[:start] + new + text[end:]
+    (tmp_path / "c.yaml").write_text(text)
+    try:
+        config = load(tmp_path / "c.yaml", env=ENV, plugins=PLUGINS)
+    except ConfigError as exc:
+        assert exc.problems
+        return
+    check(config)
+
+
+@FUZZ
+@given(st.lists(st.text(max_size=20) | st.tuples(WORDS, VALUES).map(lambda t: f"{t[0]}={t[1]}")))
+def test_overrides_of_any_kind_are_applied_or_refused(overrides: list[str]) -> None:
+    try:
+        config = from_data(GOOD, overrides, env=ENV, plugins=PLUGINS)
+    except ConfigError as exc:
+        assert exc.problems
+        return
+    check(config)

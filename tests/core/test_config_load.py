@@ -1,0 +1,781 @@
+"""A config is right, or everything that is wrong with it is said at once, with its place."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+from attrs import field, frozen
+
+from orchestrion import Agent, Component, ConfigError, Kind, Meta, Model, Policy, hookimpl
+from orchestrion.config import Config, Problem, from_data, load
+from orchestrion.plugins import Plugins
+from tests.core.plugin_support import Site, with_parts
+
+TEXT = """\
+seed: 7
+task: {use: toy, size: 4}
+models:
+  main: {use: api, key: "${env:KEY}"}
+agents:
+  one:
+    use: echo
+    text: hello
+    model: main
+  inner: {use: echo}
+  team:
+    use: team
+    members: [inner, {use: echo, times: 2}]
+    policy: {use: order}
+    judges: {strict: main}
+policy: {use: order, steps: [one, team]}
+reward: {use: judged, judge: {use: api}}
+trainer:
+  - {use: practice, lr: 1}
+  - {use: practice}
+limits: {turns: 12}
+budget: {usd: 0}
+evaluation:
+  baselines:
+    alone: {policy: {use: order, agents: [one]}, trainer: {use: practice}}
+"""
+ENV = {"KEY": "sk-very-secret"}
+
+
+@pytest.fixture(scope="module")
+def plugins() -> Plugins:
+    return with_parts()
+
+
+def read(text: str, tmp_path: Path, plugins: Plugins, *overrides: str) -> Config:
+    (tmp_path / "c.yaml").write_text(text)
+    return load(tmp_path / "c.yaml", overrides, env=ENV, plugins=plugins)
+
+
+@pytest.fixture
+def config(tmp_path: Path, plugins: Plugins) -> Config:
+    return read(TEXT, tmp_path, plugins)
+
+
+def problems(data: dict[str, Any], plugins: Plugins, *overrides: str) -> list[str]:
+    """What is wrong with a small config that has these sections besides."""
+    base = {"task": {"use": "toy"}, "agents": {"a": {"use": "echo"}}, "policy": {"use": "order"}}
+    try:
+        from_data({**base, **data}, overrides, env=ENV, plugins=plugins)
+    except ConfigError as exc:
+        return [p.removeprefix("config: ") for p in exc.problems]
+    return []
+
+
+def of_echo(plugins: Plugins, **settings: Any) -> list[str]:
+    return [
+        p.removeprefix("agents.a.")
+        for p in problems({"agents": {"a": {"use": "echo", **settings}}}, plugins)
+    ]
+
+
+# ------------------------------------------------------------------ a right config
+
+
+def test_sections_are_structured(config: Config) -> None:
+    assert config.seed == 7
+    assert config.limits.turns == 12
+    assert config.budget.usd == 0.0
+    assert config.budget.calls is None
+    assert config.run.concurrency == 64
+    assert config.evaluation.split == "test"
+
+
+def test_components_come_after_what_is_wired_into_them(config: Config) -> None:
+    order = list(config.components)
+    for entry in config.components.values():
+        for targets in entry.refs.values():
+            for target in targets:
+                assert order.index(target) < order.index(entry.path)
+
+
+def test_wired_fields_hold_components_and_entries_say_which(config: Config) -> None:
+    team = config.components["agents.team"]
+    inner = config.components["agents.inner"].component
+    assert team.component.members[0] is inner
+    assert team.component.members[1].times == 2
+    assert team.refs == {
+        "members": ("agents.inner", "agents.team.members[1]"),
+        "policy": ("agents.team.policy",),
+        "judges": ("models.main",),
+    }
+    assert team.names == {
+        "members": ("inner", "agents.team.members[1]"),
+        "policy": ("agents.team.policy",),
+        "judges": ("main",),
+    }
+    assert config.components["reward"].refs == {"judge": ("reward.judge",)}
+
+
+def test_runtimes_take_the_place_of_wired_components(config: Config) -> None:
+    team = config.components["agents.team"]
+    wired = team.wired({path: path.upper() for path in config.components})
+    assert wired.members == ["AGENTS.INNER", "AGENTS.TEAM.MEMBERS[1]"]
+    assert wired.policy == "AGENTS.TEAM.POLICY"
+    assert wired.judges == {"strict": "MODELS.MAIN"}
+    assert team.component.policy.steps == ()
+
+
+def test_the_roster_is_every_agent_that_no_other_refers_to(config: Config) -> None:
+    assert config.roster == ("agents.one", "agents.team")
+
+
+def test_policy_agents_overrides_the_roster(tmp_path: Path, plugins: Plugins) -> None:
+    config = read(TEXT, tmp_path, plugins, "policy.agents=[inner, one]")
+    assert config.roster == ("agents.inner", "agents.one")
+    assert config.components["policy"].agents == ("inner", "one")
+    assert "agents.team" not in config.components, "what nobody needs is not opened"
+    assert "agents.team" in config.definitions
+
+
+def test_baselines_name_their_components_and_team(config: Config) -> None:
+    alone = config.evaluation.baselines["alone"]
+    assert alone.policy == "evaluation.baselines.alone.policy"
+    assert alone.trainer == "evaluation.baselines.alone.trainer"
+    assert alone.agents == ("agents.one",)
+    assert alone.policy in config.components
+
+
+def test_stages_are_paths_in_order(config: Config, tmp_path: Path, plugins: Plugins) -> None:
+    assert config.stages == ("trainer[0]", "trainer[1]")
+    assert config.components["trainer[0]"].component.lr == 1.0
+    one = read(TEXT, tmp_path, plugins, "trainer={use: practice}")
+    assert one.stages == ("trainer",)
+
+
+def test_plugins_used_are_those_that_supply_a_component(config: Config) -> None:
+    assert [p.name for p in config.plugins_used] == ["parts"]
+
+
+def test_toml_and_yaml_give_equal_configs(tmp_path: Path, plugins: Plugins) -> None:
+    toml = "[task]\nuse = 'toy'\n[agents.a]\nuse = 'echo'\nrate = 0.25\n[policy]\nuse = 'order'\n"
+    (tmp_path / "c.toml").write_text(toml)
+    yaml = "task: {use: toy}\nagents: {a: {use: echo, rate: 0.25}}\npolicy: {use: order}"
+    from_toml = load(tmp_path / "c.toml", env={}, plugins=plugins)
+    assert from_toml == read(yaml, tmp_path, plugins)
+
+
+def test_paths_are_taken_from_the_folder_of_the_file_that_names_them(
+    tmp_path: Path, plugins: Plugins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "base.yaml").write_text("agents: {a: {use: echo, file: data/x.csv}}")
+    monkeypatch.chdir(tmp_path.parent)
+    text = "include: [sub/base.yaml]\ntask: {use: toy}\npolicy: {use: order}"
+    config = read(text, tmp_path, plugins)
+    assert config.components["agents.a"].component.file == tmp_path / "sub" / "data" / "x.csv"
+    config = read(text, tmp_path, plugins, "agents.a.file=y.csv")
+    assert config.components["agents.a"].component.file == tmp_path.parent / "y.csv"
+
+
+def test_numbers_structure_strictly_and_integers_are_numbers(plugins: Plugins) -> None:
+    data = {
+        "task": {"use": "toy"},
+        "agents": {"a": {"use": "echo", "rate": 0, "pair": [3, 4], "either": [1], "mode": 3}},
+        "policy": {"use": "order"},
+    }
+    echo = from_data(data, plugins=plugins).components["agents.a"].component
+    assert (echo.rate, echo.pair, echo.either, echo.mode) == (0.0, (3, 4.0), [1], 3)
+    assert isinstance(echo.rate, float)
+
+
+# ------------------------------------------------------------------ wrong values
+
+
+@pytest.mark.parametrize(
+    ("setting", "problem"),
+    [
+        ({"loud": "false"}, "loud: expected true or false, got 'false' (text); leave out the qu"),
+        ({"loud": 1}, "loud: expected true or false, got 1 (an integer)"),
+        ({"loud": "yes"}, "loud: expected true or false, got 'yes' (text); in YAML 1.2 that is a"),
+        ({"times": 7.9}, "times: expected an integer, got 7.9 (a number)"),
+        ({"times": 7.0}, "times: expected an integer, got 7.0 (a number)"),
+        ({"times": "7"}, "times: expected an integer, got '7' (text); leave out the quotes"),
+        ({"times": True}, "times: expected an integer, got true (a boolean)"),
+        ({"times": None}, "times: expected an integer, got null"),
+        ({"times": 0}, "times: must be at least 1, got 0"),
+        ({"times": 10}, "times: must be at most 9, got 10"),
+        ({"rate": 1}, "rate: must be less than 1, got 1"),
+        ({"rate": "1e-3"}, "rate: expected a number, got '1e-3' (text); leave out the quotes"),
+        ({"rate": math.nan}, "rate: expected a number, got nan (a number); it must be finite"),
+        ({"rate": math.inf}, "rate: expected a number, got inf"),
+        ({"text": 5}, "text: expected text, got 5 (an integer); put it in quotes"),
+        ({"text": [1]}, "text: expected text, got a list of 1"),
+        ({"mode": "c"}, "mode: expected one of 'a', 'b', 3, got 'c'"),
+        ({"mode": "3"}, "mode: expected one of 'a', 'b', 3, got '3'"),
+        ({"mode": True}, "mode: expected one of"),
+        ({"colour": "rde"}, "colour: expected one of 'red', 'blue', got 'rde' (text); did you mea"),
+        ({"limit": 3}, "limit: must be a multiple of 2, got 3"),
+        ({"limit": "x"}, "limit: expected an integer or null, got 'x'"),
+        ({"code": "a"}, "code: must have at least 2 characters"),
+        ({"code": "abcde"}, "code: must have at most 4 characters"),
+        ({"code": "A1"}, "code: must match ^[a-z]+$"),
+        ({"words": "x"}, "words: expected a list, got 'x' (text); for one element, write [x]"),
+        ({"words": ["a", 1]}, "words[1]: expected text, got 1"),
+        ({"words": ["a"] * 4}, "words: must have at most 3 elements"),
+        ({"pair": [1]}, "pair: expected a list of 2, got a list of 1"),
+        ({"pair": [1.5, 2]}, "pair[0]: expected an integer, got 1.5"),
+        ({"weights": {"x": "1"}}, "weights.x: expected a number, got '1'"),
+        ({"weights": [1]}, "weights: expected a mapping, got a list of 1"),
+        ({"part": {}}, "part: 'size' is missing: expected an integer"),
+        ({"part": {"size": -1}}, "part.size: must be at least 0, got -1"),
+        ({"part": {"size": 1, "tag": []}}, "part.tag: unknown key; did you mean 'tags'?"),
+        ({"part": 3}, "part: expected a mapping, got 3"),
+        ({"parts": {"x": {"size": 1, "tags": [2]}}}, "parts.x.tags[0]: expected text, got 2"),
+        ({"either": 1.5}, "either: expected an integer or text or a list, got 1.5"),
+        ({"either": ["x"]}, "either[0]: expected an integer, got 'x'"),
+        ({"anything": [math.inf]}, "anything: expected plain data"),
+        ({"even": 3}, "even: 'even' must be in [2, 4, 6]"),
+        ({"file": ""}, "file: expected a path, got ''"),
+        ({"tetx": "x"}, "tetx: unknown key; did you mean 'text'?"),
+        ({"hidden": 1}, "hidden: unknown key"),
+        ({"derived": 1}, "derived: unknown key"),
+        ({"model": 3}, "model: expected the name of a model, or {use: ...} or null, got 3"),
+    ],
+)
+def test_a_wrong_value_is_one_problem_that_says_what_was_expected(
+    plugins: Plugins, setting: dict[str, Any], problem: str
+) -> None:
+    found = of_echo(plugins, **setting)
+    assert len(found) == 1
+    assert found[0].startswith(problem)
+
+
+def test_everything_wrong_is_reported_at_once_in_order(tmp_path: Path, plugins: Plugins) -> None:
+    text = """\
+tsk: {use: toy}
+task: {use: toy, size: 7.9}
+models:
+  main: {use: api, timeout: 200, key: "${env:NO_KEY}"}
+agents:
+  one: {use: echo, times: 0, rate: 2, even: 3, model: mian, tmes: 1}
+  two: {use: ecko}
+policy: {use: order, stpes: []}
+limits: {turns: 0}
+run: {concurrency: true, retention: al, observers: [nobody]}
+"""
+    with pytest.raises(ConfigError) as caught:
+        read(text, tmp_path, plugins, "trainer.x=1")
+    found = [p for p in caught.value.problems if isinstance(p, Problem)]
+    assert [(p.line, p.path) for p in found] == [
+        (1, "tsk"),
+        (2, "task.size"),
+        (4, "models.main.key"),
+        (4, "models.main.timeout"),
+        (6, "agents.one.times"),
+        (6, "agents.one.rate"),
+        (6, "agents.one.model"),
+        (6, "agents.one.tmes"),
+        (6, "agents.one.even"),
+        (7, "agents.two.use"),
+        (8, "policy.stpes"),
+        (9, "limits.turns"),
+        (10, "run.concurrency"),
+        (10, "run.retention"),
+        (10, "run.observers[0]"),
+        (None, "trainer"),
+    ]
+    assert str(caught.value).startswith(f"{tmp_path}/c.yaml: 16 problems\n")
+    assert f"{tmp_path}/c.yaml:2: task.size: expected an integer, got 7.9" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
+        ({"task": {}}, "task: 'use' is missing: it says which task this is"),
+        ({"task": {"us": "toy"}}, "task: 'use' is missing: it says which task this is; did you m"),
+        ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
+        ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
+        ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
+        ({"agents": {}}, "agents: the team is empty: no agent is defined"),
+        ({"agents": {"a:b": {"use": "echo"}}}, "agents.a:b: 'a:b' cannot be a name"),
+        ({"agents": {"a": None}}, "agents.a: expected a mapping, got null"),
+        ({"trainer": []}, "trainer: a list of stages needs at least one"),
+        ({"seed": -1}, "seed: must be at least 0"),
+        ({"seed": True}, "seed: expected an integer"),
+        ({"limits": []}, "limits: expected a mapping, got an empty list"),
+        ({"polcy": {}}, "polcy: unknown section; did you mean 'policy'?"),
+        ({"models": {"m": {"use": "api"}}}, "models.m: defined, but nothing uses it"),
+        ({"policy": {"use": "order", "agents": ["b"]}}, "policy.agents[0]: no agent is called 'b'"),
+        (
+            {"policy": {"use": "order", "agents": ["a", "a"]}},
+            "policy.agents[1]: agent 'a' is named",
+        ),
+        ({"policy": {"use": "order", "agents": "a"}}, "policy.agents: expected a list of names"),
+        (
+            {"evaluation": {"baselines": {"x": {}}}},
+            "evaluation.baselines.x: a baseline is a mapping",
+        ),
+        ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
+        ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
+        (
+            {"run": {"observers": ["part"]}},
+            "run.observers[0]: no plugin called 'part' is installed",
+        ),
+        ({"run": {"name": "../x"}}, "run.name: must match"),
+    ],
+)
+def test_wrong_sections_are_problems(plugins: Plugins, data: dict[str, Any], problem: str) -> None:
+    found = problems(data, plugins)
+    assert len(found) == 1
+    assert found[0].startswith(problem)
+
+
+@pytest.mark.parametrize("section", ["task", "agents", "policy"])
+def test_the_three_sections_that_every_config_needs(plugins: Plugins, section: str) -> None:
+    data = {"task": {"use": "toy"}, "agents": {"a": {"use": "echo"}}, "policy": {"use": "order"}}
+    del data[section]
+    with pytest.raises(ConfigError, match=f"section '{section}' is missing"):
+        from_data(data, plugins=plugins)
+
+
+# ------------------------------------------------------------------ wiring
+
+
+def team(*members: Any, **more: Any) -> dict[str, Any]:
+    return {"use": "team", "members": list(members), "policy": {"use": "order"}, **more}
+
+
+@pytest.mark.parametrize(
+    ("agents", "problem"),
+    [
+        (
+            {"a": {"use": "echo", "model": "mian"}},
+            "agents.a.model: no model is called 'mian' (no models are defined)",
+        ),
+        ({"a": team("b", "b2"), "b": {"use": "echo"}}, "did you mean 'b'? (defined: a, b)"),
+        ({"a": team("a")}, "agents.a: refers to itself: agents.a -> agents.a"),
+        (
+            {"a": team("b"), "b": team("a")},
+            "agents.a: refers to itself: agents.a -> agents.b -> agents.a",
+        ),
+        ({"a": team({"use": "order"})}, "agents.a.members[0].use: no installed plugin supplies"),
+        ({"a": team({"use": "echo", "times": 0})}, "agents.a.members[0].times: must be at least"),
+        ({"a": team()}, "agents.a.members: must have at least 1 elements"),
+        ({"a": team("b", policy="order"), "b": {"use": "echo"}}, "a policy is named only by 'pol"),
+        (
+            {"a": team("b", judges={"x": 3}), "b": {"use": "echo"}},
+            "agents.a.judges.x: expected the",
+        ),
+    ],
+)
+def test_references_that_lead_nowhere_are_problems(
+    plugins: Plugins, agents: dict[str, Any], problem: str
+) -> None:
+    found = problems({"agents": agents}, plugins)
+    assert len(found) == 1
+    assert problem in found[0]
+
+
+def test_what_refers_to_something_broken_is_not_reported_as_well(plugins: Plugins) -> None:
+    agents = {"a": team("b"), "b": {"use": "echo", "times": 0}}
+    assert len(problems({"agents": agents}, plugins)) == 1
+
+
+def test_a_long_chain_of_components_is_a_problem_and_no_crash(plugins: Plugins) -> None:
+    agents = {f"a{i}": team(f"a{i + 1}") for i in range(400)} | {"a400": {"use": "echo"}}
+    found = problems({"agents": agents}, plugins)
+    assert any("more than 24 components, each in the next" in p for p in found)
+
+
+def test_a_team_in_which_every_agent_is_part_of_something_is_empty() -> None:
+    @frozen
+    class Guided(Policy):
+        guide: Agent
+
+    class Hooks:
+        @hookimpl
+        def orchestrion_policies(self) -> list[Component]:
+            return [Component("guided", f"{__name__}:Guided", "")]
+
+    globals()["Guided"] = Guided
+    plugins = with_parts()
+    plugins.register(Hooks(), "guided")
+    policy = {"use": "guided", "guide": "a"}
+    found = problems({"policy": policy}, plugins)
+    assert found == ["agents: the team is empty: every agent is part of another"]
+    assert problems({"policy": {**policy, "agents": ["a"]}}, plugins) == []
+
+
+def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
+    data = {
+        "task": {"use": "toy"},
+        "agents": {"a": team("b", policy="policy"), "b": {"use": "echo"}},
+        "policy": {"use": "order"},
+    }
+    config = from_data(data, plugins=plugins)
+    assert config.components["agents.a"].refs["policy"] == ("policy",)
+    assert config.resolved()["agents"]["a"]["policy"] == "policy"
+
+
+# ------------------------------------------------------------------ faulty components
+
+
+def with_agent(cls: type) -> Plugins:
+    """Plugins that supply this class as agent "odd", besides the usual parts."""
+
+    class Hooks:
+        @hookimpl
+        def orchestrion_agents(self) -> list[Component]:
+            return [Component("odd", f"{__name__}:{cls.__name__}", "")]
+
+    globals()[cls.__name__] = cls
+    plugins = with_parts()
+    plugins.register(Hooks(), "odd")
+    return plugins
+
+
+def odd(cls: type, **settings: Any) -> str:
+    found = problems({"agents": {"a": {"use": "odd", **settings}}}, with_agent(cls))
+    assert len(found) == 1
+    return found[0]
+
+
+def test_annotations_that_no_setting_can_have_are_the_plugins_fault() -> None:
+    @frozen
+    class OddSet(Agent):
+        x: set[int] = field(factory=set)
+
+    @frozen
+    class OddKeys(Agent):
+        x: dict[int, int] = field(factory=dict)
+
+    @frozen
+    class OddDeep(Agent):
+        x: list[int] | list[str] = field(factory=list)
+        y: dict[str, int] | dict[str, str] = field(factory=dict)
+
+    @frozen
+    class OddUse(Agent):
+        use: str = ""
+
+    @frozen
+    class OddDefault(Agent):
+        x: Model = field(factory=lambda: object())  # type: ignore[arg-type]
+
+    @frozen
+    class OddUnresolved(Agent):
+        x: NowhereToBeFound = None  # type: ignore[name-defined]  # noqa: F821
+
+    message = "agents.a: agent 'odd' of plugin 'odd' (odd) cannot be configured: "
+    for cls, reason in (
+        (OddSet, "OddSet.x: set cannot stand in a config"),
+        (OddKeys, "OddKeys.x: the keys of a mapping must be str"),
+        (OddDeep, "OddDeep.y: two alternatives could both be written as a mapping"),
+        (OddUse, "OddUse.use: a setting cannot be called 'use'"),
+        (OddDefault, "OddDefault.x: a component that is wired in can have no default but None"),
+        (OddUnresolved, "an annotation cannot be resolved: name 'NowhereToBeFound'"),
+    ):
+        text = odd(cls)
+        assert text.startswith(message)
+        assert reason in text
+
+
+def test_a_class_that_raises_when_it_is_made_is_one_problem() -> None:
+    @frozen
+    class OddInit(Agent):
+        low: int = 0
+        high: int = 1
+
+        def __attrs_post_init__(self) -> None:
+            if self.low > self.high:
+                raise ValueError("low must not be above high")
+
+    assert odd(OddInit, low=2).endswith("agents.a: low must not be above high")
+
+
+def test_every_failing_validator_speaks_even_beside_a_wrong_type() -> None:
+    @frozen
+    class OddValidators(Agent):
+        x: int = field(default=0)
+        y: int = field(default=0)
+        z: Annotated[int, Meta(ge=0)] = 0
+
+        @x.validator
+        def _x(self, attribute: Any, value: int) -> None:
+            if value > self.z:
+                raise ValueError("x must not be above z")
+
+        @y.validator
+        def _y(self, attribute: Any, value: int) -> None:
+            if value:
+                raise ValueError("y must be zero")
+
+    plugins = with_agent(OddValidators)
+    settings = {"use": "odd", "x": 1, "y": 1}
+    assert len(problems({"agents": {"a": settings}}, plugins)) == 2
+    # z did not structure, so what x says about it is not known yet.
+    assert len(problems({"agents": {"a": {**settings, "z": "0"}}}, plugins)) == 2
+
+
+def test_a_plugin_may_add_a_kind_with_a_section_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    site.plugin(
+        "court",
+        """
+        from typing import Protocol
+        from attrs import frozen
+        from orchestrion import Agent, Kind
+
+        class Judge(Protocol):
+            def judge(self) -> float: ...
+
+        @frozen
+        class Strict(Judge):
+            bar: float = 0.5
+
+        @frozen
+        class Judged(Agent):
+            judge: Judge
+
+        @hookimpl
+        def orchestrion_kinds():
+            yield Kind("judge", "judges", "court_plugin:Judge")
+
+        @hookimpl
+        def orchestrion_components():
+            yield "judge", Component("strict", "court_plugin:Strict", "strict")
+
+        @hookimpl
+        def orchestrion_agents():
+            yield Component("judged", "court_plugin:Judged", "judged")
+        """,
+    )
+    plugins = site.plugins()
+    assert Kind("judge", "judges", "court_plugin:Judge") in plugins.kinds().values()
+    from tests.core.plugin_support import parts_plugin
+
+    plugins.register(parts_plugin("orchestrion_test_parts"), "parts")
+    data = {
+        "task": {"use": "toy"},
+        "judges": {"j": {"use": "strict", "bar": 1}},
+        "agents": {"a": {"use": "judged", "judge": "j"}},
+        "policy": {"use": "order"},
+    }
+    config = from_data(data, plugins=plugins)
+    assert config.components["agents.a"].refs == {"judge": ("judges.j",)}
+    assert config.resolved()["judges"] == {"j": {"use": "strict", "bar": 1.0}}
+    assert [p.name for p in config.plugins_used] == ["court", "parts"]
+    data["judges"] = {"j": {"use": "strict"}, "k": {"use": "strict"}}
+    with pytest.raises(ConfigError, match=r"judges\.k: defined, but nothing uses it"):
+        from_data(data, plugins=plugins)
+    site.forget()
+
+
+# ------------------------------------------------------------------ resolved
+
+
+def test_a_resolved_config_loads_again_to_an_equal_one(config: Config, plugins: Plugins) -> None:
+    again = from_data(config.resolved(), env=ENV, plugins=plugins)
+    assert again == config
+    assert again.digest == config.digest
+    assert again.resolved() == config.resolved()
+
+
+def test_a_resolved_config_survives_as_yaml(
+    config: Config, tmp_path: Path, plugins: Plugins
+) -> None:
+    (tmp_path / "again.yaml").write_text(config.to_yaml())
+    assert load(tmp_path / "again.yaml", env=ENV, plugins=plugins) == config
+
+
+def test_a_resolved_config_has_every_default(config: Config) -> None:
+    resolved = config.resolved()
+    assert resolved["agents"]["one"]["times"] == 1
+    assert resolved["agents"]["one"]["part"] == {"size": 1, "tags": []}
+    assert resolved["limits"] == {"turns": 12, "calls": None, "tokens": None}
+    assert list(resolved["agents"]) == ["one", "inner", "team"]
+
+
+def test_settings_inside_nested_classes_are_not_lost(plugins: Plugins) -> None:
+    data = {
+        "task": {"use": "toy"},
+        "agents": {"a": {"use": "echo", "parts": {"x": {"size": 4, "tags": ["t"]}}}},
+        "policy": {"use": "order"},
+        "run": {"concurrency": 3},
+    }
+    resolved = from_data(data, plugins=plugins).resolved()
+    assert resolved["agents"]["a"]["parts"] == {"x": {"size": 4, "tags": ["t"]}}
+    assert resolved["run"]["concurrency"] == 3
+
+
+def test_the_digest_changes_with_what_decides_the_result_only(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    digest = read(TEXT, tmp_path, plugins).digest
+    for same in ("run.name=x", "run.concurrency=1", "run.directory=/tmp", "agents.one.times=1"):
+        assert read(TEXT, tmp_path, plugins, same).digest == digest
+    for other in ("seed=8", "agents.one.text=x", "run.timeout=5", "limits.turns=11"):
+        assert read(TEXT, tmp_path, plugins, other).digest != digest
+    swapped = TEXT.replace("[one, team]", "[team, one]")
+    assert read(swapped, tmp_path, plugins).digest != digest
+
+
+def test_the_order_of_agents_is_part_of_the_digest(plugins: Plugins) -> None:
+    def digest(*names: str) -> str:
+        agents = {name: {"use": "echo"} for name in names}
+        data = {"task": {"use": "toy"}, "agents": agents, "policy": {"use": "order"}}
+        return from_data(data, plugins=plugins).digest
+
+    assert digest("a", "b") == digest("a", "b") != digest("b", "a")
+
+
+# ------------------------------------------------------------------ secrets
+
+
+def secret_config(plugins: Plugins, api: dict[str, Any], **env: str) -> Config:
+    data = {
+        "task": {"use": "toy"},
+        "models": {"m": {"use": "api", **api}},
+        "agents": {"a": {"use": "echo", "model": "m"}},
+        "policy": {"use": "order"},
+    }
+    return from_data(data, env={**ENV, **env}, plugins=plugins)
+
+
+def test_values_from_the_environment_are_dumped_as_references(config: Config) -> None:
+    assert config.components["models.main"].component.key == "sk-very-secret"
+    assert config.resolved()["models"]["main"]["key"] == "${env:KEY}"
+    assert "sk-very-secret" not in json.dumps(config.resolved()) + config.to_yaml()
+
+
+def test_secrets_written_into_a_config_are_masked(plugins: Plugins) -> None:
+    api = {"key": "sk-literal", "headers": {"a": "tok-1", "b": "Bearer ${env:KEY}"}}
+    resolved = secret_config(plugins, api).resolved()
+    assert resolved["models"]["m"] == {
+        "use": "api",
+        "key": "<masked>",
+        "headers": {"a": "<masked>", "b": "Bearer ${env:KEY}"},
+        "url": "http://localhost",
+        "timeout": 1.0,
+    }
+    with pytest.raises(ConfigError) as caught:
+        from_data(resolved, env=ENV, plugins=plugins)
+    assert [p.path for p in caught.value.problems] == ["models.m.key", "models.m.headers"]  # type: ignore[attr-defined]
+    assert "masked when the config was stored" in str(caught.value)
+
+
+def test_no_message_repeats_a_secret(plugins: Plugins) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"key": ["sk-literal"]},
+        {"headers": "sk-literal"},
+        {"headers": {"x": ["sk-literal"]}},
+        {"timeout": "${env:KEY}"},
+        {"url": ["${env:KEY}"]},
+        {"timeout": 200, "url": "http://${env:KEY}"},
+    ]
+    for api in wrong:
+        with pytest.raises(ConfigError) as caught:
+            secret_config(plugins, api)
+        assert "sk-" not in str(caught.value)
+
+
+def test_a_dotenv_file_beside_the_config_adds_variables(tmp_path: Path, plugins: Plugins) -> None:
+    (tmp_path / ".env").write_text("KEY=from-file\nOTHER=2\n")
+    (tmp_path / "c.yaml").write_text(TEXT)
+    config = load(tmp_path / "c.yaml", env={}, plugins=plugins)
+    assert config.components["models.main"].component.key == "from-file"
+    assert config.environment["OTHER"] == "2"
+    config = load(tmp_path / "c.yaml", env=ENV, plugins=plugins)
+    assert config.components["models.main"].component.key == "sk-very-secret"
+
+
+# ------------------------------------------------------------------ overlays
+
+
+def test_an_overlay_changes_learnable_settings(config: Config, plugins: Plugins) -> None:
+    assert config.learnable() == {
+        "agents.one.text": "hello",
+        "agents.inner.text": "hi",
+        "agents.team.members[1].text": "hi",
+    }
+    changed = config.with_overlay({"agents.one.text": "x", "agents.team.members[1].text": "y"})
+    assert changed.components["agents.one"].component.text == "x"
+    assert changed.components["agents.team"].component.members[1].text == "y"
+    assert changed.digest != config.digest
+    assert config.components["agents.one"].component.text == "hello"
+    assert from_data(changed.resolved(), env=ENV, plugins=plugins) == changed
+
+
+def test_what_a_trainer_writes_is_never_expanded(config: Config, plugins: Plugins) -> None:
+    changed = config.with_overlay({"agents.one.text": "say ${env:KEY}"})
+    assert changed.components["agents.one"].component.text == "say ${env:KEY}"
+    again = from_data(changed.resolved(), env=ENV, plugins=plugins)
+    assert again.components["agents.one"].component.text == "say ${env:KEY}"
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "message"),
+    [
+        ("agents.one.times", 2, "not learnable"),
+        ("agents.one.txt", "x", "no setting 'txt'; did you mean 'text'?"),
+        ("agents.on.text", "x", "no component there; did you mean 'agents.one.text'?"),
+        ("limits.turns", 3, "no component there"),
+        ("", 3, "no component there"),
+        ("agents.one.text", 3, "expected text, got 3"),
+        ("agents.one.text", object(), "cannot stand in a config"),
+    ],
+)
+def test_an_overlay_changes_nothing_else(
+    config: Config, path: str, value: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.with_overlay({path: value})
+    assert message in str(caught.value)
+
+
+# ------------------------------------------------------------------ plugins of a config
+
+
+def test_run_block_acts_before_anything_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import sys
+
+    site = Site(tmp_path / "site")
+    site.folder.mkdir()
+    monkeypatch.syspath_prepend(str(site.folder))
+    site.plugin("bad", "raise RuntimeError('imported')")
+    text = "task: {use: toy}\nagents: {a: {use: echo}}\npolicy: {use: order}\nrun: {block: [bad]}"
+    (tmp_path / "c.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"'bad' .* is blocked"):
+        load(tmp_path / "c.yaml")
+    assert "bad_plugin" not in sys.modules
+    with pytest.raises(ConfigError, match="RuntimeError: imported"):
+        load(tmp_path / "c.yaml", ["run.block=[]"])
+
+
+def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
+    seen: list[str] = []
+
+    class Watching:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        @hookimpl
+        def orchestrion_run_finished(self, status: str) -> None:
+            seen.append(self.name)
+
+    plugins = with_parts()
+    plugins.register(Watching("listed"), "listed")
+    plugins.register(Watching("idle"), "idle")
+    data = {
+        "task": {"use": "toy"},
+        "agents": {"a": {"use": "echo"}},
+        "policy": {"use": "order"},
+        "run": {"observers": ["listed"]},
+    }
+    from_data(data, plugins=plugins).observers().run_finished(None, "completed")
+    assert seen == ["listed"]

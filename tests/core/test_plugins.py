@@ -1,0 +1,443 @@
+"""Plugins are found from metadata, loaded one by one, and hurt nobody when they are broken."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrion import Component, Kind, hookimpl
+from orchestrion.errors import PluginError, RunError
+from orchestrion.plugins import Plugins
+from tests.core.plugin_support import Site
+
+GOOD = """
+    @hookimpl
+    def orchestrion_agents():
+        yield Component("critic", "good_parts:Critic", "says what is wrong")
+        yield Component("writer", "good_parts:Critic", "writes")
+"""
+CRITIC = """
+    from attrs import frozen
+    from orchestrion import Agent
+
+    @frozen
+    class Critic(Agent):
+        strict: bool = False
+
+    class Plain:
+        pass
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    site = Site(tmp_path)
+    yield site
+    site.forget()
+
+
+def why(plugins: Plugins, kind: str, use: str) -> str:
+    with pytest.raises(PluginError) as caught:
+        plugins.find(kind, use)
+    return str(caught.value)
+
+
+def failure_of(plugins: Plugins, name: str) -> tuple[str, str]:
+    plugins.load_all()
+    failure = plugins.failure(plugins.get(name))
+    assert failure is not None
+    return failure.state, failure.reason
+
+
+# ------------------------------------------------------------------ the index
+
+
+def test_the_index_names_distribution_version_and_summary_without_importing(site: Site) -> None:
+    site.plugin("good", "raise RuntimeError('imported')")
+    (plugin,) = site.plugins().installed
+    assert plugin.name == "good"
+    assert plugin.origin == "orchestrion-good 1.0"
+    assert plugin.summary == "made for a test"
+    assert plugin.location == str(site.folder)
+    assert "orchestrion_good_plugin" not in sys.modules
+    assert "good_plugin" not in sys.modules
+
+
+def test_damaged_metadata_of_one_distribution_hides_no_other(site: Site) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("bad", GOOD)
+    (site.folder / "orchestrion_bad-1.0.dist-info" / "METADATA").write_bytes(b"\xff\xfe\xff")
+    plugins = site.plugins()
+    assert [p.name for p in plugins.installed] == ["good", "orchestrion-bad"]
+    assert failure_of(plugins, "orchestrion-bad")[0] == "broken"
+
+
+def test_the_first_of_two_installations_of_a_distribution_counts(
+    site: Site, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = Site(tmp_path_factory.mktemp("other"))
+    site.plugin("good", GOOD)
+    other.add("orchestrion-good", {"orchestrion": {"good": "elsewhere"}}, {}, version="9")
+    plugins = Plugins(path=[str(site.folder), str(other.folder)], env={})
+    assert [p.version for p in plugins.installed] == ["1.0"]
+
+
+# ------------------------------------------------------------------ looking up
+
+
+def test_a_bare_name_is_looked_up_in_all_plugins(site: Site) -> None:
+    site.plugin("good", GOOD, good_parts=CRITIC)
+    plugins = site.plugins()
+    found = plugins.find("agent", "critic")
+    assert str(found) == "agent 'critic' of plugin 'good' (orchestrion-good 1.0)"
+    assert plugins.component_class(found).__name__ == "Critic"
+
+
+def test_only_the_class_in_use_is_imported(site: Site) -> None:
+    site.plugin("good", GOOD, good_parts=CRITIC)
+    plugins = site.plugins()
+    found = plugins.find("agent", "critic")
+    assert "good_parts" not in sys.modules
+    plugins.component_class(found)
+    assert "good_parts" in sys.modules
+
+
+@pytest.mark.parametrize(
+    "use", ["good:critic", "orchestrion-good:critic", "Orchestrion_Good:critic"]
+)
+def test_a_qualified_name_loads_one_plugin_only(site: Site, use: str) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("other", "raise RuntimeError('imported')")
+    plugins = site.plugins()
+    assert plugins.find("agent", use).component.name == "critic"
+    assert "other_plugin" not in sys.modules
+
+
+def test_two_suppliers_of_one_name_are_told_apart_by_distribution(site: Site) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("twin", GOOD)
+    message = why(site.plugins(), "agent", "critic")
+    assert "write 'orchestrion-good:critic' or 'orchestrion-twin:critic'" in message
+    found = site.plugins().find("agent", "orchestrion-twin:critic")
+    assert found.plugin.name == "twin"
+
+
+@pytest.mark.parametrize(
+    ("kind", "use", "words"),
+    [
+        ("agnt", "critic", ["no kind 'agnt'", "did you mean 'agent'"]),
+        ("policy", "critic", ["no installed plugin supplies a policy 'critic'", "of kind agent"]),
+        ("agent", "critc", ["supplies an agent 'critc'", "did you mean 'critic'?"]),
+        ("agent", "zzz", ["(installed: critic, writer)"]),
+        ("model", "zzz", ["nor any other model"]),
+        ("agent", "goood:critic", ["no plugin called 'goood'", "did you mean 'good'?"]),
+        ("agent", "good:critc", ["plugin 'good' (orchestrion-good 1.0)", "did you mean 'critic'?"]),
+        ("policy", "good:critic", ["it supplies no policy at all"]),
+    ],
+)
+def test_an_unknown_name_is_diagnosed_step_by_step(
+    site: Site, kind: str, use: str, words: list[str]
+) -> None:
+    site.plugin("good", GOOD)
+    message = why(site.plugins(), kind, use)
+    for word in words:
+        assert word in message
+
+
+def test_a_broken_plugin_that_might_supply_a_name_is_in_the_error(site: Site) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("bad", "import no_such_library")
+    message = why(site.plugins(), "agent", "judge")
+    assert "plugin 'bad' (orchestrion-bad 1.0) might, but is broken" in message
+    assert "No module named 'no_such_library'" in message
+
+
+# ------------------------------------------------------------------ broken plugins
+
+
+@pytest.mark.parametrize(
+    ("source", "reason"),
+    [
+        ("raise RuntimeError('at\\nimport')", "RuntimeError: at import"),
+        ("import no_such_library", "No module named 'no_such_library'"),
+        ("def broken(:", "SyntaxError"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+        ("@hookimpl\ndef orchestrion_agent(): return ()", "did you mean 'orchestrion_agents'?"),
+        ("def orchestrion_polices(): return ()", "did you mean 'orchestrion_policies'?"),
+        ("def orchestrion_agents(): return ()", "not marked with @hookimpl"),
+        ("@hookimpl\ndef orchestrion_agents(config): return ()", "config"),
+        ("@hookimpl(wrapper=True)\ndef orchestrion_agents(): return (yield)", "wrapper"),
+        ("@hookimpl\ndef orchestrion_agents(): return 'critic'", "must yield or return a list"),
+        ("@hookimpl\ndef orchestrion_agents(): return None", "must yield or return a list"),
+        ("@hookimpl\ndef orchestrion_agents(): yield 'critic'", "is not a Component"),
+        ("@hookimpl\ndef orchestrion_agents(): yield Component('a:b', 'm:C', '')", "cannot be"),
+        ("@hookimpl\ndef orchestrion_agents(): yield Component('a', 'm.C', '')", "module:Class"),
+        (
+            "@hookimpl\ndef orchestrion_agents():\n    yield Component('a', 'm:C', '')\n"
+            "    yield Component('a', 'm:D', '')",
+            "two components of kind agent called 'a'",
+        ),
+        (
+            "@hookimpl\ndef orchestrion_tasks():\n    yield Component('a', 'm:C', '')\n    1 / 0",
+            "Zero",
+        ),
+        ("ORCHESTRION_API = '1'", "TypeError"),
+    ],
+)
+def test_a_broken_plugin_is_reported_and_leaves_nothing_behind(
+    site: Site, source: str, reason: str
+) -> None:
+    site.plugin("bad", source)
+    site.plugin("good", GOOD)
+    plugins = site.plugins()
+    state, text = failure_of(plugins, "bad")
+    assert state == "broken"
+    assert reason in text
+    assert "\n" not in text
+    assert [f.component.name for f in plugins.components()] == ["critic", "writer"]
+    assert [name for name, _ in plugins._manager.list_name_plugin()] == ["orchestrion-good:good"]
+    with pytest.raises(PluginError, match=r"plugin 'bad' \(orchestrion-bad 1.0\) cannot be used"):
+        plugins.load(plugins.get("bad"))
+
+
+def test_the_reason_says_where_a_plugin_failed(site: Site) -> None:
+    site.plugin("bad", "\n\nx = 1 / 0")
+    assert f"{site.folder}/bad_plugin.py, line 4" in failure_of(site.plugins(), "bad")[1]
+
+
+def test_an_interrupt_while_a_plugin_loads_is_no_failure_of_it(site: Site) -> None:
+    site.plugin("bad", "raise KeyboardInterrupt")
+    plugins = site.plugins()
+    with pytest.raises(KeyboardInterrupt):
+        plugins.load_all()
+    assert plugins.failure(plugins.get("bad")) is None
+
+
+def test_what_a_plugin_prints_does_not_reach_standard_output(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site.plugin("loud", "print('hello')\n" + "import sys; sys.stdout.write('again')")
+    site.plugins().load_all()
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "hello" in err
+
+
+def test_a_plugin_is_loaded_once(site: Site) -> None:
+    site.plugin("bad", "import builtins\nbuiltins.count = getattr(builtins, 'count', 0) + 1\n1 / 0")
+    plugins = site.plugins()
+    plugins.load_all()
+    plugins.load_all()
+    why(plugins, "agent", "critic")
+    import builtins
+
+    assert builtins.__dict__.pop("count") == 1
+
+
+def test_classes_that_cannot_be_imported_are_errors_that_name_the_plugin(site: Site) -> None:
+    site.plugin("good", GOOD, good_parts="import no_such_library")
+    plugins = site.plugins()
+    with pytest.raises(PluginError, match=r"orchestrion-good 1.0.*No module named 'no_such_lib"):
+        plugins.component_class(plugins.find("agent", "critic"))
+
+
+def test_a_component_must_be_an_attrs_class(site: Site) -> None:
+    site.plugin("good", GOOD.replace("good_parts:Critic", "good_parts:Plain"), good_parts=CRITIC)
+    plugins = site.plugins()
+    with pytest.raises(PluginError, match="is not an attrs class"):
+        plugins.component_class(plugins.find("agent", "critic"))
+
+
+# ------------------------------------------------------------------ blocking
+
+
+@pytest.mark.parametrize("name", ["bad", "orchestrion-bad", "Orchestrion_Bad"])
+def test_a_blocked_plugin_is_not_imported(site: Site, name: str) -> None:
+    site.plugin("bad", "raise RuntimeError('imported')")
+    for plugins in (
+        site.plugins(block=[name]),
+        site.plugins(env={"ORCHESTRION_BLOCK": f"x,{name}"}),
+    ):
+        assert failure_of(plugins, "bad") == ("blocked", "blocked")
+        assert "bad_plugin" not in sys.modules
+        assert "is blocked" in why(plugins, "agent", "critic")
+
+
+def test_the_allow_list_rules_out_everything_else(site: Site) -> None:
+    site.plugin("bad", "raise RuntimeError('imported')")
+    site.plugin("good", GOOD)
+    plugins = site.plugins(env={"ORCHESTRION_PLUGINS": "good"})
+    assert failure_of(plugins, "bad") == ("blocked", "not in ORCHESTRION_PLUGINS")
+    assert plugins.find("agent", "critic")
+    assert site.plugins(env={"ORCHESTRION_PLUGINS": ""}).load_all() == []
+
+
+# ------------------------------------------------------------------ names claimed twice
+
+
+def test_a_plugin_name_claimed_by_two_distributions_is_an_error_naming_both(site: Site) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("good", GOOD, distribution="impostor")
+    plugins = site.plugins()
+    for plugin in plugins.installed:
+        failure = plugins.failure(plugin)
+        assert failure is not None
+        assert failure.state == "clash"
+        assert "impostor 1.0 and orchestrion-good 1.0" in failure.reason
+    for use in ("critic", "good:critic"):
+        message = why(plugins, "agent", use)
+        assert "impostor" in message
+        assert "orchestrion-good" in message
+
+
+def test_a_clash_is_settled_by_blocking_one_or_naming_the_distribution(site: Site) -> None:
+    site.plugin("good", GOOD)
+    site.plugin("good", GOOD, distribution="impostor")
+    assert site.plugins(block=["impostor"]).find("agent", "good:critic")
+    found = site.plugins().find("agent", "orchestrion-good:critic")
+    assert found.plugin.distribution == "orchestrion-good"
+
+
+# ------------------------------------------------------------------ API version
+
+
+@pytest.mark.parametrize("declared", ["1", "(1, 1)", "(0, 3)"])
+def test_a_plugin_for_this_api_version_is_loaded(site: Site, declared: str) -> None:
+    site.plugin("good", f"ORCHESTRION_API = {declared}")
+    assert len(site.plugins().load_all()) == 1
+
+
+@pytest.mark.parametrize(
+    ("declared", "advice"), [("0", "upgrade the plugin"), ("(2, 3)", "upgrade orchestrion")]
+)
+def test_a_plugin_for_another_api_version_is_incompatible(
+    site: Site, declared: str, advice: str
+) -> None:
+    site.plugin("old", f"ORCHESTRION_API = {declared}")
+    state, reason = failure_of(site.plugins(), "old")
+    assert state == "incompatible"
+    assert advice in reason
+
+
+# ------------------------------------------------------------------ kinds of plugins' own
+
+KIND = """
+    from orchestrion import Kind
+
+    @hookimpl
+    def orchestrion_kinds():
+        yield Kind("judge", "judges", "{module}_plugin:Judge")
+
+    @hookimpl
+    def orchestrion_components():
+        yield "judge", Component("strict", "{module}_plugin:Judge", "strict")
+
+    class Judge:
+        pass
+"""
+
+
+def test_a_plugin_may_add_a_kind_with_components(site: Site) -> None:
+    site.plugin("court", KIND.format(module="court"))
+    plugins = site.plugins()
+    assert plugins.kind("judge").section == "judges"
+    assert plugins.find("judge", "strict").plugin.name == "court"
+
+
+def test_a_kind_that_is_taken_makes_the_second_plugin_broken(site: Site) -> None:
+    site.plugin("court", KIND.format(module="court"))
+    site.plugin("later", KIND.format(module="later"))
+    plugins = site.plugins()
+    assert list(plugins.kinds())[-1] == "judge"
+    state, reason = failure_of(plugins, "later")
+    assert state == "broken"
+    assert "taken by 'court'" in reason
+
+
+def test_a_kind_cannot_take_a_section_of_core() -> None:
+    plugins = Plugins(path=[], env={})
+    hooks = SimpleNamespace(
+        orchestrion_kinds=hookimpl(specname="orchestrion_kinds")(
+            lambda: [Kind("x", "limits", "m:X")]
+        )
+    )
+    plugins.register(hooks, "x")
+    assert "x" not in plugins.kinds()
+    assert failure_of(plugins, "x")[0] == "broken"
+
+
+# ------------------------------------------------------------------ the life of a run
+
+
+class Watching:
+    """A plugin object with lifecycle hooks."""
+
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    @hookimpl
+    def orchestrion_turn_finished(self, turn: Any) -> None:
+        self.seen.append(turn)
+
+    @hookimpl
+    def orchestrion_run_finished(self, directory: Path | None, status: str) -> None:
+        raise ValueError("no thanks")
+
+    @hookimpl
+    def orchestrion_agents(self) -> list[Component]:
+        return []
+
+
+def test_lifecycle_hooks_are_called_for_the_chosen_plugins_only() -> None:
+    plugins = Plugins(path=[], env={})
+    chosen, other = Watching(), Watching()
+    plugins.register(chosen, "chosen")
+    plugins.register(other, "other")
+    observers = plugins.observers(["chosen", "chosen"])
+    turn: Any = "turn"
+    observers.turn_finished("e", turn)
+    assert (chosen.seen, other.seen) == (["turn"], [])
+    assert observers.watches("orchestrion_turn_finished")
+    assert not observers.watches("orchestrion_run_started")
+    observers.run_started(None, {})
+
+
+def test_a_failing_hook_fails_the_run_and_names_the_plugin() -> None:
+    plugins = Plugins(path=[], env={})
+    plugins.register(Watching(), "watching")
+    with pytest.raises(
+        RunError, match=r"'watching'.*orchestrion_run_finished: ValueError: no thanks"
+    ):
+        plugins.observers(["watching"]).run_finished(None, "completed")
+
+
+def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> None:
+    import inspect
+
+    from orchestrion import hookspecs
+    from orchestrion.hooks import LIFECYCLE, SPECS
+    from orchestrion.observers import Observers
+
+    suppliers = {kind.hook for kind in Plugins(path=[], env={}).kinds().values()}
+    suppliers |= {"orchestrion_kinds", "orchestrion_components"}
+    assert suppliers | set(LIFECYCLE) == set(SPECS)
+    for hook in LIFECYCLE:
+        spec = inspect.signature(getattr(hookspecs, hook))
+        method = inspect.signature(getattr(Observers, hook.removeprefix("orchestrion_")))
+        assert list(spec.parameters) == list(method.parameters)[1:]
+
+
+def test_a_registered_plugin_object_must_be_right_and_its_name_free() -> None:
+    plugins = Plugins(path=[], env={})
+    plugins.register(Watching(), "one")
+    with pytest.raises(PluginError, match="is taken"):
+        plugins.register(Watching(), "one")
+    with pytest.raises(PluginError, match="no hook 'orchestrion_agnts'"):
+        plugins.register(SimpleNamespace(orchestrion_agnts=len), "two")
+    assert [p.name for p in plugins.installed] == ["one"]

@@ -1,0 +1,354 @@
+"""A run that is killed, or whose disk fails, goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from orchestrion import CheckpointError, StoreError
+from orchestrion.store import RunReader, RunStore, faults
+from orchestrion.store.checkpoint import checkpoint_paths
+from tests.core import store_support as support
+from tests.core.store_support import checkpoint, contents, ended, episode, forked, inject, train
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
+
+# What a kill leaves is in the system's memory, on a disk or not; without a disk it is faster.
+MEMORY = Path("/dev/shm")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    parent = MEMORY if os.access(MEMORY, os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=parent) as name:
+        yield Path(name)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, object]:
+    """What a run that nobody disturbs leaves behind."""
+    directory = tmp_path_factory.mktemp("whole") / "run"
+    train(directory)
+    return contents(directory)
+
+
+# ------------------------------------------------------------------------------------ kill -9
+
+
+def test_every_kind_of_write_has_its_fault_points(folder: Path) -> None:
+    passed = Counter(support.points(lambda: train(folder / "run")))
+    assert set(passed) == {
+        *(f"config.{name}" for name in ("half", "unsynced", "written", "renamed", "synced")),
+        *(f"checkpoint.{name}" for name in ("half", "unsynced", "written", "renamed", "synced")),
+        *(f"export.{name}" for name in ("half", "unsynced", "written", "renamed", "synced")),
+        *("create.written", "create.committed", "create.renamed"),
+        *("restore.written", "restore.committed"),
+        *("journal.written", "journal.committed"),
+        *("commit.written", "commit.committed", "checkpoint.pruned"),
+        *("evaluation.written", "evaluation.committed", "status.written", "status.committed"),
+    }
+    assert passed["commit.committed"] == support.ITERATIONS
+
+
+def test_killed_at_any_point_it_ends_in_the_same_bytes(
+    folder: Path, whole: dict[str, object]
+) -> None:
+    names = list(support.points(lambda: train(folder / "whole")))
+    for nth, name in enumerate(names, 1):
+        directory = folder / f"run-{nth}"
+        work = partial(train, directory)
+        assert ended(forked(work, inject(f"*:kill@{nth}"))) == support.KILLED
+        _check_whole_iterations(directory)
+        assert ended(forked(work)) == 0
+        assert contents(directory) == whole, f"killed at point {nth}, {name}"
+        shutil.rmtree(directory)
+
+
+def _check_whole_iterations(directory: Path) -> None:
+    """What a run left holds whole iterations only, with or without a writer to tidy up."""
+    if not directory.exists():
+        return
+    with RunReader(directory) as reader:
+        done = [row.iteration for row in reader.iterations()]
+        assert done == list(range(len(done)))
+        ids = [found.episode.id for found in reader.episodes(source="train")]
+        assert ids == [f"{i}/{k}" for i in done for k in range(2)]
+        newest = reader.latest()
+        assert newest.refused == ()
+        assert newest.checkpoint is None or newest.checkpoint.iteration == done[-1]
+        for found in reader.episodes(source="train"):
+            assert reader.journal.get(f"0/{found.episode.id}") is not None
+        assert reader.status in ("interrupted", "completed")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed_at_random_moments_it_ends_in_the_same_bytes(
+    folder: Path, whole: dict[str, object], seed: int
+) -> None:
+    moments, directory, kills = random.Random(seed), folder / "run", 0
+    for _ in range(12):
+        child = forked(lambda: train(directory))
+        time.sleep(moments.uniform(0, 0.05))
+        os.kill(child, signal.SIGKILL)
+        kills += ended(child) == support.KILLED
+        _check_whole_iterations(directory)
+    train(directory)
+    assert contents(directory) == whole
+    assert kills > 0
+
+
+def test_a_fault_is_chosen_by_an_environment_variable(tmp_path: Path) -> None:
+    """As users' processes would see it: a fresh interpreter, nothing patched."""
+    code = "import sys; from pathlib import Path; from tests.core.store_support import train; "
+    command = [sys.executable, "-c", code + "train(Path(sys.argv[1]))", str(tmp_path / "run")]
+    log = tmp_path / "points"
+    root = str(Path(__file__).parents[2])
+
+    def run(**variables: str) -> int:
+        environment = {**os.environ, "PYTHONPATH": root, **variables}
+        return subprocess.run(command, env=environment, check=False).returncode
+
+    assert run(ORCHESTRION_FAULT="commit.written:kill@2") == support.KILLED
+    with RunReader(tmp_path / "run") as reader:
+        assert reader.last_iteration() == (0, 0)
+    assert run(ORCHESTRION_FAULT_LOG=str(log)) == 0
+    assert log.read_text().count("commit.written") == support.ITERATIONS - 1
+
+
+def test_without_the_variable_a_point_does_nothing() -> None:
+    assert faults._active is None
+    faults.fault_point("commit.written")
+
+
+# ------------------------------------------------------------------------------ a full disk
+
+
+@pytest.mark.parametrize("action", ["enospc", "eio"])
+def test_a_disk_that_fails_at_any_point_gives_a_clear_error_and_the_run_goes_on(
+    folder: Path, whole: dict[str, object], action: str
+) -> None:
+    names = list(support.points(lambda: train(folder / "whole")))
+    for nth in range(1, len(names) + 1, 3):
+        directory = folder / f"run-{nth}"
+
+        def work(directory: Path = directory) -> None:
+            with pytest.raises(StoreError, match=r"make room|check it|disk is full"):
+                train(directory)
+
+        assert ended(forked(work, inject(f"*:{action}@{nth}"))) == 0, names[nth - 1]
+        train(directory)
+        assert contents(directory) == whole
+        shutil.rmtree(directory)
+
+
+def test_a_file_that_may_not_grow_gives_a_clear_error_and_the_run_goes_on(
+    folder: Path, whole: dict[str, object]
+) -> None:
+    def work() -> None:
+        with pytest.raises(StoreError, match=r"raise the limit|make room"):
+            train(folder / "run")
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (150_000, resource.RLIM_INFINITY))
+
+    assert ended(forked(work, limit)) == 0
+    _check_whole_iterations(folder / "run")
+    train(folder / "run")
+    assert contents(folder / "run") == whole
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(tmp_path)],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip("a small file system cannot be mounted here")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_gives_a_clear_error_and_the_run_goes_on_once_there_is_room(
+    small_disk: Path, whole: dict[str, object]
+) -> None:
+    filler = small_disk / "filler"
+    for room in (0, 20, 40):
+        filler.write_bytes(b"")
+        free = shutil.disk_usage(small_disk).free
+        filler.write_bytes(bytes(max(free - room * 1024, 0)))
+        with pytest.raises(StoreError, match="the disk is full; make room"):
+            train(small_disk / "run")
+        filler.unlink()
+        _check_whole_iterations(small_disk / "run")
+    train(small_disk / "run")
+    assert contents(small_disk / "run") == whole
+
+
+# ------------------------------------------------------------------------- a read-only folder
+
+
+def _as_nobody() -> None:
+    """Root may write everywhere; be somebody else."""
+    if os.getuid() == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+
+
+def test_a_folder_that_may_not_be_written_to_is_said_so_and_can_still_be_read(
+    folder: Path,
+) -> None:
+    directory = folder / "run"
+    train(directory)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+
+    def work() -> None:
+        with pytest.raises(StoreError, match=r"permission denied; choose a run folder"):
+            RunStore.open(directory)
+        with pytest.raises(StoreError, match=r"permission denied; choose a run folder"):
+            RunStore.create(folder / "other", "")
+        with RunReader(directory) as reader:
+            assert reader.status == "completed"
+            assert len(list(reader.episodes())) == 2 * support.ITERATIONS + 1
+
+    try:
+        assert ended(forked(work, _as_nobody)) == 0
+    finally:
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(0o755 if path.is_dir() else 0o644)
+
+
+# --------------------------------------------------------------------------- any sequence
+
+
+class AnySequence(RuleBasedStateMachine):
+    """Whatever happens in whatever order: what was committed and not damaged is there."""
+
+    @initialize()
+    def start(self) -> None:
+        self.parent = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
+        self.directory = Path(self.parent.name) / "run"
+        self.store = RunStore.create(self.directory, "")
+        self.committed: list[float] = []
+        self.checkpoints: dict[int, bool] = {}
+        """Valid or not, by iteration."""
+
+    @rule(reward=st.floats(-1, 1), write=st.booleans())
+    def commit(self, reward: float, write: bool) -> None:
+        i = len(self.committed)
+        saved = checkpoint(i, b"weights") if write else None
+        self.store.commit_iteration(0, i, [episode(str(i), reward=reward)], {"r": reward}, saved)
+        self.committed.append(reward)
+        if write:
+            self.checkpoints[i] = True
+            self._prune()
+
+    def _prune(self) -> None:
+        for i in sorted(self.checkpoints)[:-3]:
+            del self.checkpoints[i]
+
+    @rule(nth=st.integers(1, 8))
+    def commit_and_die(self, nth: int) -> None:
+        self.store.close()
+
+        def work() -> None:
+            i = len(self.committed)
+            with RunStore.open(self.directory) as store:
+                inject(f"*:kill@{nth}")()
+                store.commit_iteration(0, i, [episode(str(i))], {"r": 1.0}, checkpoint(i))
+
+        status = ended(forked(work))
+        self.store = RunStore.open(self.directory)
+        names = ["half", "unsynced", "written", "renamed", "synced", "commit.written"]
+        if status == 0 or nth > len(names):
+            self.checkpoints[len(self.committed)] = True
+            self.committed.append(1.0)
+            self._prune()
+
+    @precondition(lambda self: self.checkpoints)
+    @rule(data=st.data(), bit=st.integers(0, 2000 * 8), cut=st.booleans())
+    def damage(self, data: st.DataObject, bit: int, cut: bool) -> None:
+        i = data.draw(st.sampled_from(sorted(self.checkpoints)))
+        path = self.directory / "checkpoints" / f"00-{i:06d}.safetensors"
+        content = bytearray(path.read_bytes())
+        if cut:
+            content = content[: bit // 8 % len(content)]
+        else:
+            content[bit // 8 % len(content)] ^= 1 << bit % 8
+        path.write_bytes(content)
+        self.checkpoints[i] = False
+
+    @rule()
+    def restore(self) -> None:
+        valid = [i for i, ok in self.checkpoints.items() if ok]
+        if self.checkpoints and not valid:
+            with pytest.raises(CheckpointError):
+                self.store.restore()
+            # A person puts a good one back.
+            self.store.close()
+            self.teardown()
+            self.start()
+            return
+        newest = max(valid, default=None)
+        restored = self.store.restore()
+        found = restored.checkpoint
+        assert (found.iteration if found else None) == newest
+        assert {r.path.name for r in restored.refused} == {
+            f"00-{i:06d}.safetensors" for i in self.checkpoints if newest is None or i > newest
+        }
+        self.committed = self.committed[: 0 if newest is None else newest + 1]
+        for i in [i for i in self.checkpoints if newest is None or i > newest]:
+            del self.checkpoints[i]
+
+    @rule()
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = RunStore.open(self.directory)
+
+    @rule()
+    def second_writer(self) -> None:
+        with pytest.raises(StoreError, match=f"in use by process {os.getpid()} "):
+            RunStore.open(self.directory)
+
+    @rule()
+    def shrink(self) -> None:
+        self.store.shrink("turns")
+
+    @invariant()
+    def what_was_committed_is_there(self) -> None:
+        if not hasattr(self, "store"):
+            return
+        assert [row.metrics["r"] for row in self.store.iterations()] == self.committed
+        ids = [row["id"] for row in self.store.episode_rows()]
+        assert ids == [str(i) for i in range(len(self.committed))]
+        names = {row.checkpoint for row in self.store.iterations()} - {None}
+        assert names == {f"00-{i:06d}.safetensors" for i in self.checkpoints}
+        on_disk = {path.name for path in checkpoint_paths(self.store.checkpoints)}
+        assert names <= on_disk
+
+    def teardown(self) -> None:
+        if hasattr(self, "store"):
+            self.store.close()
+            self.parent.cleanup()
+
+
+AnySequence.TestCase.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)
+test_whatever_happens_what_was_committed_is_there = AnySequence.TestCase

@@ -1,0 +1,552 @@
+"""A run folder: what goes in comes out, whole iterations at a time."""
+
+from __future__ import annotations
+
+import math
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrion import CheckpointError, Episode, Problem, StoreError, Trajectory, Turn, Usage
+from orchestrion.engine.calls import Recorded
+from orchestrion.store import Retention, RunReader, RunStore, database
+from orchestrion.store.lock import RunLock
+from tests.core import store_support as support
+from tests.core.store_support import checkpoint, episode
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    with RunStore.create(tmp_path / "run", "seed: 7\n", {"seed": 7}) as store:
+        yield store
+
+
+def commit(store: RunStore, i: int, stage: int = 0, reward: float = 1.0) -> None:
+    """A small iteration with two episodes and a checkpoint."""
+    episodes = [episode(f"{stage}/{i}/{k}", reward=reward) for k in range(2)]
+    store.commit_iteration(
+        stage, i, episodes, {"loss": 1 / (i + 1)}, checkpoint(i, b"w", stage), seconds=1.5
+    )
+
+
+# --------------------------------------------------------------------------------- creation
+
+
+def test_a_new_run_holds_its_config_and_manifest(store: RunStore) -> None:
+    assert (store.directory / "config.yaml").read_text() == "seed: 7\n"
+    assert store.config_text == "seed: 7\n"
+    assert store.manifest == {"seed": 7}
+    assert store.status == "running"
+    assert store.last_iteration() is None
+    assert store.latest().checkpoint is None
+    names = {path.name for path in store.directory.iterdir()} - {"run.db-wal", "run.db-shm"}
+    assert names == {"config.yaml", "run.db", "checkpoints", "exports", "run.lock"}
+
+
+def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("mine")
+    with pytest.raises(StoreError, match="already holds files; choose another"):
+        RunStore.create(tmp_path / "mine", "")
+    assert [p.name for p in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
+
+
+def test_an_empty_folder_may_be_used(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    RunStore.create(tmp_path / "empty", "").close()
+    assert RunReader(tmp_path / "empty").config_text == ""
+
+
+def test_numbers_go_up_and_are_never_used_twice(tmp_path: Path) -> None:
+    for wanted in ("repair-1", "repair-2", "other-1", "repair-3"):
+        name = wanted.partition("-")[0]
+        with RunStore.create_next(tmp_path / "runs", name, "") as store:
+            assert store.directory.name == wanted
+
+
+def test_two_that_take_the_same_number_get_two_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = tmp_path / "x-1"
+    names = iter([directory, tmp_path / "x-2"])
+    monkeypatch.setattr("orchestrion.store.run_store.next_directory", lambda *_: next(names))
+    with RunStore.create(directory, "first"), RunStore.create_next(tmp_path, "x", "second") as two:
+        assert two.directory.name == "x-2"
+        assert RunReader(directory).config_text == "first"
+
+
+# ------------------------------------------------------------------------------- iterations
+
+
+def test_an_iteration_comes_back_with_its_episodes_metrics_and_checkpoint(
+    store: RunStore,
+) -> None:
+    commit(store, 0, reward=0.25)
+    (row,) = store.iterations()
+    assert (row.stage, row.iteration, row.metrics) == (0, 0, {"loss": 1.0})
+    assert (row.episodes, row.successes, row.unrewarded, row.reward) == (2, 2, 0, 0.25)
+    assert row.seconds == store.seconds == 1.5
+    assert [found.episode for found in store.episodes()] == [
+        episode("0/0/0", reward=0.25),
+        episode("0/0/1", reward=0.25),
+    ]
+    assert store.latest().checkpoint == checkpoint(0, b"w")
+
+
+@settings(max_examples=30)
+@given(st.lists(support.record(Episode), max_size=2, unique_by=lambda episode: episode.id))
+def test_every_episode_comes_back_equal_but_for_what_is_hidden(
+    tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]
+) -> None:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with RunStore.create(folder, "") as store:
+        store.commit_iteration(0, 0, episodes, {})
+        found = list(store.episodes())
+    assert [one.episode for one in found] == [
+        evolve(one, problem=one.problem.public()) for one in episodes
+    ]
+    assert [one.turns for one in found] == [len(one.turns) for one in episodes]
+    assert [one.usage for one in found] == [one.usage for one in episodes]
+
+
+def test_names_with_characters_that_no_database_takes_are_stored(store: RunStore) -> None:
+    odd = Episode("\ud800", Problem("\udfff", category="\ud800é"), Trajectory([Turn(0, "\ud800")]))
+    store.commit_iteration(0, 0, [odd], {})
+    (found,) = store.episodes()
+    assert found.episode == odd
+    assert sum(store.agent_turns().values()) == 1
+
+
+def test_the_hidden_part_of_a_problem_is_not_stored(store: RunStore) -> None:
+    secret = evolve(episode("1"), problem=Problem("p", hidden="the solution"))
+    store.commit_iteration(0, 0, [secret], {})
+    store.close()
+    for path in store.directory.rglob("*"):
+        assert path.is_dir() or b"the solution" not in path.read_bytes()
+
+
+def test_metrics_that_are_no_numbers_come_back_as_nan(store: RunStore) -> None:
+    store.commit_iteration(0, 0, [], {"loss": math.nan, "b": 2, "a": math.inf})
+    metrics = store.iterations()[0].metrics
+    assert list(metrics) == ["a", "b", "loss"]
+    assert math.isnan(metrics["loss"])
+    assert math.isnan(metrics["a"])
+    assert metrics["b"] == 2
+
+
+def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:
+    for stage, i in ((0, 0), (0, 1), (1, 0)):
+        commit(store, i, stage)
+    failed = evolve(episode("failed"), scores=None, reward=None)
+    store.save_evaluation("test", {}, [failed])
+
+    def ids(**wanted: object) -> list[str]:
+        return [found.episode.id for found in store.episodes(**wanted)]  # type: ignore[arg-type]
+
+    assert ids(stage=0, iteration=1) == ["0/1/0", "0/1/1"]
+    assert ids(stage=1, source="train") == ["1/0/0", "1/0/1"]
+    assert ids(success=False) == ids(source="test") == ["failed"]
+    assert ids(id="0/1/1") == ids(problem="problem of 0/1/1") == ["0/1/1"]
+    assert ids(status="budget") == []
+    assert len(ids()) == 7
+
+
+def test_many_episodes_come_back_in_order(store: RunStore) -> None:
+    store.commit_iteration(0, 0, [episode(str(i), turns=0) for i in range(600)], {})
+    assert [found.episode.id for found in store.episodes()] == [str(i) for i in range(600)]
+
+
+def test_turns_can_be_read_by_any_sql_tool(store: RunStore) -> None:
+    commit(store, 0)
+    with sqlite3.connect(f"file:{store.directory}/run.db?mode=ro", uri=True) as connection:
+        rows = connection.execute("SELECT episode, number, agent, cost FROM turns").fetchall()
+    connection.close()
+    assert rows == [(f"0/0/{k}", i, "worker", 2.0) for k in range(2) for i in range(2)]
+
+
+def test_a_failing_commit_leaves_nothing_behind(store: RunStore) -> None:
+    commit(store, 0)
+    with pytest.raises(StoreError):
+        store.commit_iteration(0, 1, [episode("same"), episode("same")], {}, checkpoint(1))
+    assert store.last_iteration() == (0, 0)
+    assert [found.episode.id for found in store.episodes()] == ["0/0/0", "0/0/1"]
+    assert store.restore().checkpoint == checkpoint(0, b"w")
+    assert len(list(store.checkpoints.iterdir())) == 1, "the orphaned file is removed"
+    commit(store, 1)
+    assert store.last_iteration() == (0, 1)
+
+
+def test_committing_again_replaces_and_drops_what_came_after(store: RunStore) -> None:
+    for i in range(3):
+        commit(store, i)
+    store.save_evaluation("late", 1)
+    commit(store, 1, reward=9.0)
+    assert [(i.iteration, i.reward) for i in store.iterations()] == [(0, 1.0), (1, 9.0)]
+    assert len(list(store.episodes())) == 4
+    assert store.load_evaluations() == {}
+
+
+def test_only_the_newest_checkpoints_are_kept(store: RunStore) -> None:
+    for i in range(5):
+        commit(store, i)
+    names = [f"00-00000{i}.safetensors" for i in (2, 3, 4)]
+    assert sorted(path.name for path in store.checkpoints.iterdir()) == names
+    assert [i.checkpoint for i in store.iterations()] == [None, None, *names]
+
+
+# --------------------------------------------------------------------------------- going on
+
+
+def test_a_run_goes_on_where_the_newest_checkpoint_is(store: RunStore) -> None:
+    for i in range(3):
+        commit(store, i)
+    store.close()
+    with RunStore.open(store.directory) as again:
+        restored = again.restore()
+        assert restored.checkpoint == checkpoint(2, b"w")
+        assert (restored.refused, restored.dropped) == ((), 0)
+        commit(again, 3)
+        assert again.last_iteration() == (0, 3)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "other"])
+def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
+    store: RunStore, damage: str
+) -> None:
+    for i in range(3):
+        commit(store, i)
+    store.save_evaluation("late", 1)
+    newest = store.checkpoints / "00-000002.safetensors"
+    data = newest.read_bytes()
+    if damage == "truncated":
+        newest.write_bytes(data[:-1])
+    elif damage == "flipped":
+        newest.write_bytes(bytes([*data[:-1], data[-1] ^ 1]))
+    elif damage == "missing":
+        newest.unlink()
+    else:
+        newest.write_bytes((store.checkpoints / "00-000001.safetensors").read_bytes())
+    restored = store.restore()
+    assert restored.checkpoint == checkpoint(1, b"w")
+    assert restored.dropped == 1
+    assert [refusal.path for refusal in restored.refused] == [newest]
+    assert store.last_iteration() == (0, 1)
+    assert len(list(store.episodes())) == 4
+    assert store.load_evaluations() == {}
+    (event,) = store.events()
+    assert event.kind == "checkpoint refused"
+    assert newest.name in event.data
+    commit(store, 2)
+    assert store.restore().checkpoint == checkpoint(2, b"w")
+
+
+def test_without_any_valid_checkpoint_a_run_is_not_guessed_at(store: RunStore) -> None:
+    for i in range(2):
+        commit(store, i)
+    for path in store.checkpoints.iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(CheckpointError, match=r"(?s)no checkpoint is valid.*000001.*000000"):
+        store.restore()
+    assert store.last_iteration() == (0, 1), "nothing was dropped"
+
+
+def test_iterations_since_the_last_checkpoint_are_run_again(store: RunStore) -> None:
+    for i in range(5):
+        due = i % 2 == 1
+        store.commit_iteration(0, i, [episode(str(i))], {}, checkpoint(i) if due else None)
+    store.save_evaluation("late", 1)
+    restored = store.restore()
+    assert restored.checkpoint == checkpoint(3)
+    assert restored.dropped == 1
+    assert store.last_iteration() == (0, 3)
+    assert store.load_evaluations() == {}
+
+
+def test_a_run_without_checkpoints_starts_at_its_beginning(store: RunStore) -> None:
+    store.save_evaluation("before", 1)
+    store.commit_iteration(0, 0, [episode("1")], {})
+    assert store.restore().checkpoint is None
+    assert store.last_iteration() is None
+    assert store.load_evaluations() == {"before": 1}
+
+
+def test_an_evaluation_is_kept_with_the_iteration_it_followed(store: RunStore) -> None:
+    commit(store, 0)
+    store.save_evaluation("middle", [1], [episode("middle/0")])
+    commit(store, 1)
+    (store.checkpoints / "00-000001.safetensors").unlink()
+    store.restore()
+    assert store.load_evaluations() == {"middle": [1]}
+    assert [found.episode.id for found in store.episodes(source="middle")] == ["middle/0"]
+
+
+# ---------------------------------------------------------------------- calls and their cost
+
+
+def call(key: str, answer: object = "yes", usage: Usage = Usage(1, 10, 5, 0.25)) -> Recorded:  # noqa: B008
+    return Recorded(key, "digest", answer, usage)
+
+
+@pytest.mark.parametrize("answer", [None, "text", {"a": [1, 2.5]}, math.inf, "\ud800", 2**80])
+def test_a_recorded_call_comes_back_exactly(store: RunStore, answer: object) -> None:
+    store.journal.put_many([call("k", answer)])
+    assert store.journal.get("k") == call("k", answer)
+    assert store.journal.get("other") is None
+    with RunReader(store.directory) as reader:
+        assert reader.journal.get("k") == call("k", answer)
+
+
+def test_calls_outlive_an_iteration_that_is_never_committed(store: RunStore) -> None:
+    store.journal.put_many([call("1"), call("2")])
+    store.close()
+    with RunStore.open(store.directory) as again:
+        again.restore()
+        assert again.journal.get("2") == call("2")
+        assert again.spend() == Usage(2, 20, 10, 0.5)
+
+
+def test_a_call_that_is_repeated_is_paid_twice(store: RunStore) -> None:
+    store.journal.put_many([call("1")])
+    store.journal.put_many([call("1", "again")])
+    found = store.journal.get("1")
+    assert found is not None
+    assert found.answer == "again"
+    assert store.spend() == Usage(2, 20, 10, 0.5)
+
+
+def test_a_call_of_unknown_price_does_not_hide_what_others_cost(store: RunStore) -> None:
+    unknown = call("1", usage=Usage(1, usd=math.nan))
+    store.journal.put_many([unknown, call("2")])
+    found = store.journal.get("1")
+    assert found is not None
+    assert math.isnan(found.usage.usd)
+    assert store.spend().usd == 0.25
+
+
+def test_a_cached_answer_is_used_again_and_costs_nothing(store: RunStore) -> None:
+    store.cache.put(call("digest"))
+    assert store.cache.get("digest") == call("digest")
+    assert store.cache.get("other") is None
+    assert store.spend() == Usage(usd=0.0)
+
+
+def test_a_reader_records_nothing(store: RunStore) -> None:
+    with RunReader(store.directory) as reader:
+        with pytest.raises(StoreError, match="for reading only"):
+            reader.journal.put_many([call("1")])
+        with pytest.raises(StoreError, match="for reading only"):
+            reader.cache.put(call("1"))
+
+
+def test_threads_may_record_at_the_same_time(store: RunStore) -> None:
+    def work(name: int) -> None:
+        for i in range(10):
+            store.journal.put_many([call(f"{name}/{i}")])
+            assert store.journal.get(f"{name}/{i}") is not None
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(store.journal) == 40
+
+
+# -------------------------------------------------------------------------------- retention
+
+
+@pytest.mark.parametrize(
+    ("retention", "episodes", "turns", "answers"),
+    [("all", 8, 2, 8), ("turns", 8, 2, 6), ("episodes", 8, 0, 6), ("none", 0, 0, 6)],
+)
+def test_retention_says_what_is_kept(
+    tmp_path: Path, retention: Retention, episodes: int, turns: int, answers: int
+) -> None:
+    with RunStore.create(tmp_path / "run", "", retention=retention, keep=2) as store:
+        for i in range(4):
+            store.journal.put_many([call(f"{i}/{k}") for k in range(2)])
+            commit(store, i)
+        store.journal.put_many([call("4/0"), call("4/1")])
+        found = list(store.episodes())
+        assert len(found) == episodes
+        assert all(len(one.episode.turns) == turns for one in found)
+        assert all(one.turns == 2 and one.usage == Usage(2, cost=4.0) for one in found)
+        assert all(one.episode.reward == episode("").reward for one in found)
+        # Whatever a resume from the oldest kept checkpoint (of iteration 2) asks for is there.
+        known = [f"{i}/{k}" for i in range(5) for k in range(2) if store.journal.get(f"{i}/{k}")]
+        assert len(known) == answers + 2 if retention == "all" else known == known[-4:]
+        assert {"3/0", "3/1", "4/0", "4/1"} <= set(known)
+        assert store.spend().calls == 10, "what was paid is never forgotten"
+        assert [i.episodes for i in store.iterations()] == [2, 2, 2, 2]
+
+
+def test_shrinking_a_run_frees_room_and_keeps_the_numbers(store: RunStore) -> None:
+    for i in range(4):
+        store.journal.put_many([call(str(i), "x" * 20_000)])
+        commit(store, i)
+    iterations = [evolve(i, checkpoint=None, digest=None) for i in store.iterations()]
+    store.shrink("episodes", 1)
+    store.close()
+    size = (store.directory / "run.db").stat().st_size
+    with RunReader(store.directory) as reader:
+        assert [evolve(i, checkpoint=None, digest=None) for i in reader.iterations()] == iterations
+        assert [one.episode.turns for one in reader.episodes()] == [()] * 8
+        assert reader.spend().calls == 4
+        assert reader.latest().checkpoint == checkpoint(3, b"w")
+        assert reader.retention == "episodes"
+    assert len(list(store.checkpoints.iterdir())) == 1
+    assert size < 120_000
+    with RunStore.open(store.directory) as again:
+        again.shrink("all", 9)
+        assert (again.retention, again.keep) == ("episodes", 1), "what is gone is gone"
+        again.shrink("none")
+        assert list(again.episodes()) == []
+
+
+# ----------------------------------------------------------------------- status, evaluations
+
+
+def test_the_status_and_the_time_of_a_run_are_kept(store: RunStore) -> None:
+    commit(store, 0)
+    store.set_status("budget", "3 of 3 dollars are spent", seconds=2.0)
+    store.close()
+    with RunReader(store.directory) as reader:
+        assert (reader.status, reader.detail) == ("budget", "3 of 3 dollars are spent")
+        assert reader.seconds == 3.5
+        assert reader.finished is not None
+        assert reader.finished >= reader.created
+
+
+def test_a_run_that_nobody_works_on_is_interrupted(store: RunStore) -> None:
+    with RunReader(store.directory) as reader:
+        before = reader.status
+        store.close()
+        assert (before, reader.status) == ("running", "interrupted")
+
+
+def test_an_evaluation_is_replaced_by_one_of_the_same_name(store: RunStore) -> None:
+    store.save_evaluation("b", 1, [episode("1")])
+    store.save_evaluation("a", {"x": math.inf})
+    store.save_evaluation("b", 2, [episode("2")])
+    assert store.load_evaluations() == {"a": {"x": math.inf}, "b": 2}
+    assert [found.episode.id for found in store.episodes()] == ["2"]
+
+
+# -------------------------------------------------------------------------------- databases
+
+
+@pytest.mark.parametrize("kind", ["nfs4", "9p", "fuse.sshfs"])
+def test_network_folders_get_the_older_journal_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"none / ext4 rw 0 0\nserver:/x {tmp_path}/net\\040share {kind} rw 0 0\n")
+    monkeypatch.setattr(database, "_MOUNTS", mounts)
+    for folder, mode in (("net share", "delete"), ("local", "wal")):
+        with RunStore.create(tmp_path / folder / "run", "") as store:
+            assert store._writer.one("PRAGMA journal_mode") == (mode,)
+            commit(store, 0)
+            store.journal.put_many([call("1")])
+            assert store.restore().checkpoint == checkpoint(0, b"w")
+            assert store.journal.get("1") == call("1")
+
+
+def test_where_readers_cannot_share_memory_the_older_journal_mode_is_used(store: RunStore) -> None:
+    commit(store, 0)
+    store.close()
+    (store.directory / "run.db-shm").mkdir()
+    with RunStore.open(store.directory) as again:
+        assert again._writer.one("PRAGMA journal_mode") == ("delete",)
+        commit(again, 1)
+        assert [one.iteration for one in again.iterations()] == [0, 1]
+    (store.directory / "run.db-shm").rmdir()
+    with RunStore.open(store.directory) as again:
+        assert again._writer.one("PRAGMA journal_mode") == ("wal",)
+        assert again.last_iteration() == (0, 1)
+
+
+def test_an_older_sqlite_does_without_strict_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
+    with RunStore.create(tmp_path / "run", "") as store:
+        (tables,) = store._reader.one("SELECT group_concat(sql) FROM sqlite_master")
+        assert "STRICT" not in tables
+        assert "->" not in tables
+        commit(store, 0)
+        assert store.restore().checkpoint == checkpoint(0, b"w")
+
+
+def test_a_database_of_another_schema_is_refused_not_guessed_at(store: RunStore) -> None:
+    store.close()
+    path = store.directory / "run.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    for opened in (RunReader, RunStore.open):
+        with pytest.raises(StoreError, match="has schema 99, this version of orchestrion reads 1"):
+            opened(store.directory)
+    path.write_bytes(b"x" * 5000)
+    with pytest.raises(StoreError, match="damaged, or not a run's database"):
+        RunReader(store.directory)
+    path.unlink()
+    with pytest.raises(StoreError, match="holds no run"):
+        RunReader(store.directory)
+
+
+def test_a_database_that_another_program_keeps_locked_is_said_so(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store._writer._connection.execute("PRAGMA busy_timeout=1")
+    other = sqlite3.connect(store.directory / "run.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreError, match="another program keeps it locked"):
+        commit(store, 0)
+    other.close()
+    commit(store, 0)
+
+
+def test_what_killed_makers_of_runs_left_is_removed_after_a_while(tmp_path: Path) -> None:
+    drafts = [tmp_path / f".{name}.1.new" for name in ("old", "fresh", "held")]
+    for draft in drafts:
+        draft.mkdir()
+    held = RunLock(drafts[2])
+    for draft in (drafts[0], drafts[2]):
+        os.utime(draft, (0, 0))
+    RunStore.create(tmp_path / "run", "").close()
+    held.release()
+    assert [draft.exists() for draft in drafts] == [False, True, True]
+
+
+def test_what_killed_writers_left_is_removed(store: RunStore) -> None:
+    store.close()
+    left = [store.directory / ".x.1.tmp", store.checkpoints / ".00-000001.safetensors.1.tmp"]
+    for path in left:
+        path.write_bytes(b"half")
+    RunReader(store.directory).close()
+    assert all(path.exists() for path in left), "only the one writer may tidy up"
+    RunStore.open(store.directory).close()
+    assert not any(path.exists() for path in left)
+
+
+def test_a_run_may_be_read_by_another_process_while_it_is_written(store: RunStore) -> None:
+    with RunReader(store.directory) as reader:
+        for i in range(3):
+            commit(store, i)
+            assert reader.last_iteration() == (0, i)
+            assert len(list(reader.episodes())) == 2 * (i + 1)
+
+
+def test_file_modes_are_the_users_own(store: RunStore) -> None:
+    mask = os.umask(0)
+    os.umask(mask)
+    for path in (store.directory, store.directory / "run.db", store.directory / "config.yaml"):
+        wanted = 0o777 if path.is_dir() else 0o666
+        assert path.stat().st_mode & wanted & mask == 0

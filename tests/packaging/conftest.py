@@ -1,0 +1,44 @@
+"""Wheels, built once for the session."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.packaging.environments import Environment, closure, pip
+from tests.workspace import members
+
+
+@pytest.fixture(scope="session")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Every member's wheel by the member's path, built by one pip."""
+    folder = tmp_path_factory.mktemp("wheels")
+    # Not isolated: the environment at hand has the build backend, and nothing is downloaded.
+    pip(
+        *("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", folder),
+        *(member.folder for member in members()),
+    )
+    built = {path.name.partition("-")[0]: path for path in folder.glob("*.whl")}
+    assert len(built) == len(members())
+    return {member.path: built[member.name.replace("-", "_")] for member in members()}
+
+
+@pytest.fixture(scope="session")
+def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheels that core depends on, in the versions of the environment at hand."""
+    folder = tmp_path_factory.mktemp("wheelhouse")
+    [core] = [member for member in members() if member.is_core]
+    pinned = [f"{name}=={version}" for name, version in closure(core.requirements).items()]
+    pip("download", "--no-deps", "--only-binary", ":all:", "--dest", folder, *pinned)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def clean(
+    tmp_path_factory: pytest.TempPathFactory, wheels: dict[str, Path], wheelhouse: Path
+) -> Environment:
+    """An environment that holds core's wheel and what core's metadata asks for."""
+    environment = Environment(tmp_path_factory.mktemp("clean") / "venv")
+    environment.install(wheels["core"], find=wheelhouse)
+    return environment

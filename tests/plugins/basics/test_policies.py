@@ -1,0 +1,221 @@
+"""Plain policies and baselines: what they start, and what their trainers find."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from attrs import frozen
+from orchestrion_basics.follow import Follow
+from orchestrion_basics.order import LearnedOrder, Order
+from orchestrion_basics.policies import Random, RoundRobin, Sequence
+from orchestrion_basics.rewards import OutcomeMinusCost
+from orchestrion_basics.search import BestSequence
+from orchestrion_basics.team import NestedTeam
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Episode,
+    Key,
+    Member,
+    Observation,
+    OpenContext,
+    Output,
+    Policy,
+    Problem,
+    Scores,
+    Situation,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion.choices import choice_name
+from orchestrion.engine.episode import EpisodeLimits
+from orchestrion.session import EngineSession
+from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+
+ROSTER = (Member("a"), Member("b", ("x", "y")), Member("c"))
+
+
+def opened(policy: Any, roster: tuple[Member, ...] = ROSTER) -> Any:
+    async def enter() -> Any:
+        manager: AbstractAsyncContextManager[Policy] = policy.open(
+            OpenContext("policy", Key(1), roster)
+        )
+        async with manager as runtime:
+            return runtime
+
+    return asyncio.run(enter())
+
+
+def situation(*agents: str, blocked: frozenset[str] = frozenset()) -> Situation:
+    turns = [Turn(i, *name.split(":")) for i, name in enumerate(agents)]
+    return Situation(Problem("p"), Trajectory(turns), Observation(blocked=blocked))
+
+
+def chosen(policy: Any, *agents: str, blocked: frozenset[str] = frozenset(), seed: int = 0) -> str:
+    decision = policy.decide([situation(*agents, blocked=blocked)], [Key(seed)])[0]
+    return "stop" if decision.stop else choice_name(decision.start[0])
+
+
+def test_random_draws_every_choice_and_never_a_blocked_one() -> None:
+    policy = opened(Random())
+    assert {chosen(policy, seed=i) for i in range(60)} == {"a", "b:x", "b:y", "c"}
+    blocked = frozenset({"a", "b:x"})
+    assert {chosen(policy, blocked=blocked, seed=i) for i in range(40)} == {"b:y", "c"}
+    assert chosen(policy, blocked=frozenset({"a", "b", "c"})) == "stop"
+
+
+def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> None:
+    policy, said = opened(RoundRobin()), []
+    for _ in range(6):
+        said.append(chosen(policy, *said))
+    assert said == ["a", "b:x", "c", "a", "b:y", "c"]
+    assert chosen(policy, blocked=frozenset({"a"})) == "b:x"
+
+
+def test_a_sequence_runs_its_steps_passes_over_blocked_ones_and_stops() -> None:
+    policy, said = opened(Sequence(["a", "b:y", "a"])), []
+    while (step := chosen(policy, *said)) != "stop":
+        said.append(step)
+    assert said == ["a", "b:y", "a"]
+    assert chosen(policy, blocked=frozenset({"a"})) == "b:y"
+    assert chosen(policy, "b:y", blocked=frozenset({"c"})) == "a"
+
+
+def test_a_sequence_names_a_step_that_does_not_exist() -> None:
+    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; there are: a, b:x"):
+        opened(Sequence(["b"]))
+
+
+def test_a_sequence_loads_what_it_saved() -> None:
+    policy, other = opened(Sequence(["a", "b:x"])), opened(Sequence())
+    other.load(policy.save())
+    assert other.steps == policy.steps
+
+
+@pytest.mark.parametrize(
+    ("data", "then"),
+    [
+        ({"next": "c"}, "c"),
+        ({"next": "b", "option": "y"}, "b:y"),
+        ({"next": "stop"}, "stop"),
+        ({"next": "nobody"}, "b:x"),
+        ("c", "b:x"),
+        (None, "b:x"),
+    ],
+)
+def test_follow_goes_where_the_router_says_or_to_its_fallback(data: Any, then: str) -> None:
+    policy = opened(Follow("a", fallback="b:x"))
+    said = Trajectory([Turn(0, "a", output=Output("anything", data))])
+    decision = policy.decide([Situation(Problem("p"), said)], [Key(0)])[0]
+    assert ("stop" if decision.stop else choice_name(decision.start[0])) == then
+
+
+def test_follow_starts_with_the_router_and_returns_to_it() -> None:
+    policy = opened(Follow("a"))
+    assert chosen(policy) == "a"
+    assert chosen(policy, "a", "c") == "a"
+
+
+def test_a_nested_team_is_an_agent_like_any_other() -> None:
+    inner = ScriptedAgent([Output("inner", usage=Usage(cost=2.0))])
+    context = OpenContext("agents.team", Key(1), names={"members": ("one",)})
+    settings = NestedTeam([inner], opened(Sequence(["one", "one"]), (Member("one"),)))
+    outer = opened(Sequence(["team"]), (Member("team"),))
+
+    async def main() -> Episode:
+        async with settings.open(context) as team:
+            engine = engine_for({"team": team}, outer)
+            return await engine.run("e", Problem("p"), Key(1))
+
+    episode = asyncio.run(main())
+    assert episode.turns[0].output.content == "inner"
+    assert episode.usage.cost == 4.0
+
+
+# ---------------------------------------------------------------- searching and learning
+
+
+@frozen
+class Lock(Task):
+    """Opens after the agents a, b, a in this order; progress is how far one has come."""
+
+    def problems(self, split: Split) -> list[Problem]:
+        return [Problem(f"{split}-{i}") for i in range(4)]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return Step(0, Observation(progress=0.0))
+
+    def step(self, state: int, turn: Turn, key: Key) -> Step:
+        state = state + 1 if state < 3 and turn.agent == "aba"[state] else state
+        return Step(state, Observation(progress=state / 3))
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: int, *, final: bool, calls: Calls
+    ) -> Scores:
+        return Scores(state / 3, state == 3)
+
+
+class Costs(Agent):
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(usage=Usage(cost=1.0))
+
+
+@pytest.fixture
+def lock() -> Iterator[Any]:
+    """Trains a policy with a trainer on the lock; returns the policy's runtime."""
+    agents = {"a": Costs(), "b": Costs(), "c": Costs()}
+    roster = tuple(Member(name) for name in agents)
+
+    def train(policy: Any, trainer: Any, seed: int = 1) -> Any:
+        runtime = opened(policy, roster)
+        engine = engine_for(
+            agents, runtime, Lock(), OutcomeMinusCost(0.05), EpisodeLimits(turns=12)
+        )
+        session = EngineSession(engine, "0/0", Key(seed), Key(2))
+        asyncio.run(trainer.iterate(0, session))
+        engine.close()
+        return runtime
+
+    return train
+
+
+def test_the_best_sequence_is_found_and_no_longer_than_it_pays(lock: Any) -> None:
+    runtime = lock(Sequence(), BestSequence(length=6, beam=3, problems=2))
+    assert [choice_name(step) for step in runtime.steps] == ["a", "b", "a"]
+
+
+def test_a_single_agent_is_all_that_distinct_one_allows(lock: Any) -> None:
+    runtime = lock(Sequence(), BestSequence(length=4, distinct=1, problems=2))
+    assert {step.agent for step in runtime.steps} == {"a"}
+
+
+def test_the_learned_order_prefers_what_helped_and_stops_when_done(lock: Any) -> None:
+    runtime = lock(Order(), LearnedOrder(episodes=200))
+    assert chosen(runtime) == "a"
+    done = Situation(Problem("p"), Trajectory(), Observation(progress=1.0))
+    assert runtime.decide([done], [Key(0)])[0].stop
+    assert runtime.patience >= 3
+
+
+def test_baselines_learn_the_same_from_the_same_seed(lock: Any) -> None:
+    first = lock(Order(), LearnedOrder(episodes=50)).save()
+    assert lock(Order(), LearnedOrder(episodes=50)).save() == first
+
+
+def test_a_trainer_says_which_policy_it_is_for() -> None:
+    engine = engine_for({"a": ScriptedAgent()}, opened(Random()), ListTask())
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    for trainer, policy in ((BestSequence(), "sequence"), (LearnedOrder(), "order")):
+        with pytest.raises(UsageError, match=f"trains the policy {policy}"):
+            asyncio.run(trainer.iterate(0, session))

@@ -1,0 +1,114 @@
+"""Arrows point one way, every import is declared, and what listing touches is light."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.workspace import ROOT, Member, distributions_of, imports, members, python_files
+
+HEAVY = ("torch", "numpy", "scipy", "sklearn", "pandas", "transformers", "anthropic", "openai")
+# What a plugin may rely on because core's interface is made of it: components are attrs classes.
+WITH_CORE = {"attrs"}
+PICKLES = {"pickle", "_pickle", "cPickle", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
+
+every_member = pytest.mark.parametrize("member", members(), ids=repr)
+
+
+@every_member
+def test_every_import_is_declared(member: Member) -> None:
+    undeclared = []
+    for file in python_files(member.source):
+        for found in imports(file):
+            if found.top in sys.stdlib_module_names or found.top in ("__future__", member.package):
+                continue
+            if found.top in WITH_CORE and not member.is_core:
+                continue
+            if not member.declares(distributions_of(found.top)):
+                undeclared.append(f"{file.relative_to(ROOT)}:{found.line} {found.module}")
+    assert undeclared == [], f"add them to {member.path}/pyproject.toml, or do without"
+
+
+def test_core_imports_no_plugin_and_nothing_heavy() -> None:
+    [core] = [member for member in members() if member.is_core]
+    plugins = {member.package for member in members() if not member.is_core}
+    wrong = [
+        f"{file.relative_to(ROOT)}:{found.line} {found.module}"
+        for file in python_files(core.source)
+        for found in imports(file)
+        if found.top in HEAVY or found.top in plugins
+    ]
+    assert wrong == []
+
+
+@every_member
+def test_plugins_use_the_public_names_of_others(member: Member) -> None:
+    others = {other.package for other in members()} - {member.package}
+    private = [
+        f"{file.relative_to(ROOT)}:{found.line} {found.module}"
+        for file in python_files(member.source)
+        for found in imports(file)
+        if found.top in others and any(part.startswith("_") for part in found.module.split("."))
+    ]
+    assert private == []
+
+
+@every_member
+def test_nothing_is_stored_by_pickle(member: Member) -> None:
+    found = []
+    for file in python_files(member.source):
+        where = file.relative_to(ROOT)
+        found += [f"{where}:{item.line}" for item in imports(file) if item.top in PICKLES]
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = ast.unparse(node.func)
+                unpickles = any(word.arg == "allow_pickle" for word in node.keywords)
+                if name in ("torch.load", "torch.save") or unpickles:
+                    found.append(f"{where}:{node.lineno} {name}")
+    assert found == [], "arrays go to safetensors, the rest to JSON"
+
+
+def test_a_pickle_and_a_hidden_import_would_be_found(tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        "from typing import TYPE_CHECKING\n"
+        "if TYPE_CHECKING:\n    import only_for_types\n"
+        "class A:\n    import at_class\n"
+        "    def method(self):\n        import pickle, torch.nn\n"
+    )
+    seen = {found.module: found.at_import for found in imports(file)}
+    assert seen == {"typing": True, "at_class": True, "pickle": False, "torch.nn": False}
+
+
+def test_components_are_found_and_described_without_heavy_libraries() -> None:
+    packages = [member.package for member in members() if not member.is_core]
+    script = f"""
+import importlib, sys
+for package in {packages!r}:
+    plugin = importlib.import_module(package + ".plugin")
+    before = set(sys.modules)
+    for name, function in vars(plugin).items():
+        if name.startswith("orchestrion_") and name != "orchestrion_kinds":
+            for item in function():
+                component = item[1] if name == "orchestrion_components" else item
+                if hasattr(component, "path"):
+                    importlib.import_module(component.path.partition(":")[0])
+    heavy = sorted(set({HEAVY!r}) & set(sys.modules))
+    if heavy:
+        sys.exit(f"{{package}} imports {{heavy}} before open()")
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_at_least_one_heavy_library_is_installed_here() -> None:
+    assert any(importlib.util.find_spec(name) for name in HEAVY), (
+        "the test above would show nothing"
+    )

@@ -1,0 +1,182 @@
+"""The layout shows the architecture: what stands where, and what every member brings."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from packaging.requirements import Requirement
+
+from orchestrion import Component
+from tests.workspace import ROOT, Member, files, members
+
+TOP_LEVEL = {
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "changelog.d",
+    "dev.py",
+    "core",
+    "plugins",
+    "contrib_agents",
+    "contrib_tasks",
+    "docs",
+    "tests",
+}
+
+every_member = pytest.mark.parametrize("member", members(), ids=repr)
+every_plugin = pytest.mark.parametrize(
+    "member", [member for member in members() if not member.is_core], ids=repr
+)
+
+
+def test_the_top_level_holds_only_what_the_layout_names() -> None:
+    found = {path.relative_to(ROOT).parts[0] for path in files()}
+    visible = {name for name in found if not name.startswith(".")}
+    assert visible - TOP_LEVEL == set(), "belongs into a member, docs or tests"
+    assert TOP_LEVEL - visible == set(), "missing"
+
+
+def test_nothing_generated_is_committed() -> None:
+    generated = re.compile(
+        r"(^|/)(__pycache__|\.mypy_cache|[^/]+\.egg-info|build|dist)/|\.(pyc|whl)$"
+    )
+    names = [path.relative_to(ROOT).as_posix() for path in files()]
+    assert [name for name in names if generated.search(name)] == []
+
+
+def test_every_folder_of_source_code_is_a_member() -> None:
+    folders = {member.path for member in members()}
+    with_code = {
+        path.relative_to(ROOT).as_posix().partition("/src/")[0]
+        for path in files()
+        if re.match(
+            r"(core|plugins/[^/]+|contrib_\w+/[^/]+)/src/", path.relative_to(ROOT).as_posix()
+        )
+    }
+    assert with_code == folders
+
+
+@every_member
+def test_a_member_has_what_a_distribution_needs(member: Member) -> None:
+    needed = ["README.md", f"src/{member.package}/__init__.py", f"src/{member.package}/py.typed"]
+    if not member.is_core:
+        needed.append(f"src/{member.package}/plugin.py")
+    missing = [name for name in needed if not (member.folder / name).is_file()]
+    assert missing == []
+    assert member.project["license"] == "MIT"
+    assert member.project["requires-python"] == ">=3.11"
+    assert member.project["readme"] == "README.md"
+    assert member.data["build-system"]["build-backend"] == "flit_core.buildapi"
+
+
+@every_plugin
+def test_a_plugin_is_named_after_the_project(member: Member) -> None:
+    assert re.fullmatch(r"orchestrion-[a-z][a-z0-9-]*", member.name)
+    assert member.package == member.name.replace("-", "_")
+    points = member.project["entry-points"]["orchestrion"]
+    assert len(points) == 1, "one entry point for each distribution"
+    assert set(points.values()) == {f"{member.package}.plugin"}
+
+
+def test_no_two_members_claim_one_plugin_name() -> None:
+    names = [
+        name
+        for member in members()
+        for name in member.project.get("entry-points", {}).get("orchestrion", {})
+    ]
+    assert len(names) == len(set(names))
+
+
+@every_plugin
+def test_a_plugin_states_the_range_of_core_it_was_written_for(member: Member) -> None:
+    [core] = [found for found in member.requirements if found.name == "orchestrion"]
+    operators = {specifier.operator for specifier in core.specifier}
+    assert operators == {">=", "<"}, "a floor, and the next major version as ceiling"
+
+
+@every_member
+def test_each_dependency_says_why_it_is_there(member: Member) -> None:
+    quoted = re.compile(r'^\s*"([^"]+)",?\s*(#\s*\S.*)?$')
+    lines = [found for line in member.text.splitlines() if (found := quoted.match(line))]
+    reasons = {str(Requirement(match[1])): match[2] for match in lines if _is_requirement(match[1])}
+    for requirement in member.requirements + member.extras:
+        if requirement.name == "orchestrion":
+            continue  # the reason is the same everywhere
+        assert reasons.get(str(requirement)), f"{requirement} needs its own line and a comment"
+
+
+def _is_requirement(text: str) -> bool:
+    try:
+        Requirement(text)
+    except ValueError:
+        return False
+    return True
+
+
+@every_plugin
+def test_the_readme_names_each_component(member: Member) -> None:
+    components = list(_components(member))
+    assert components, "a plugin that supplies nothing"
+    unnamed = [item.name for item in components if f"`{item.name}`" not in member.readme]
+    assert unnamed == []
+
+
+@every_plugin
+def test_component_names_and_summaries_read_well(member: Member) -> None:
+    for component in _components(member):
+        assert re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", component.name), component
+        assert "\n" not in component.summary, component
+        assert 8 <= len(component.summary) <= 100, component
+        module, _, name = component.path.partition(":")
+        assert getattr(importlib.import_module(module), name).__doc__, component
+
+
+def _components(member: Member) -> Iterator[Component]:
+    module = importlib.import_module(f"{member.package}.plugin")
+    for name, function in vars(module).items():
+        if name == "orchestrion_components":
+            yield from (component for _, component in function())
+        elif name.startswith("orchestrion_") and name != "orchestrion_kinds":
+            yield from (item for item in function() if isinstance(item, Component))
+
+
+@every_member
+def test_the_tests_of_a_member_stand_at_its_path_under_tests(member: Member) -> None:
+    folder = ROOT / "tests" / member.path
+    assert [path for path in files() if path.is_relative_to(folder) and path.match("test_*.py")]
+
+
+def test_the_constraints_pin_torch() -> None:
+    lines = (ROOT / "tests/constraints.txt").read_text(encoding="utf-8").splitlines()
+    assert "torch==2.13.0" in lines
+
+
+def test_ci_run_is_a_program() -> None:
+    script = ROOT / ".ci/run"
+    assert os.access(script, os.X_OK)
+    bash = shutil.which("bash")
+    assert bash is not None
+    subprocess.run([bash, "-n", str(script)], check=True)
+
+
+def test_dev_tells_the_user_of_an_old_python_what_to_do() -> None:
+    text = (ROOT / "dev.py").read_text(encoding="utf-8")
+    tree = ast.parse(text, feature_version=(3, 7))  # an older one must be able to read the file
+    first = [type(node).__name__ for node in tree.body[:3]]
+    assert first == ["Expr", "Import", "If"], "docstring, import sys, the check"
+    old = text.replace("(3, 11)", "(9, 0)", 1)
+    done = subprocess.run(
+        [sys.executable, "-c", old], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer" in done.stderr
+    assert "Traceback" not in done.stderr
