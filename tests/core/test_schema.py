@@ -89,7 +89,7 @@ def test_a_good_config_is_good_to_both() -> None:
         ("agents/in/words", ["a", "b", "c"]),
         ("agents/in/either", "x"),
         ("agents/one/use", "echo"),
-        ("agents/one/model", None),
+        ("agents/in/model", None),
         ("agents/two/members", ["in"]),
         ("evaluation/baselines", {}),
         ("policy/agents", ["one"]),

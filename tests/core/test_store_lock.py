@@ -48,23 +48,29 @@ def test_a_lock_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
 
 
 @needs_fork
-def test_children_of_a_holder_neither_keep_nor_free_its_lock(tmp_path: Path) -> None:
+def test_a_child_that_outlives_a_holder_does_not_keep_its_lock(tmp_path: Path) -> None:
     held = RunLock(tmp_path)
     read, write = os.pipe()
 
     def wait() -> None:
         os.close(write)
-        held.release()  # as a child that cleans up would
         os.read(read, 1)
 
     child = forked(wait)
     os.close(read)
-    with pytest.raises(StoreError, match="in use"):
-        RunLock(tmp_path)
     held.release()
-    RunLock(tmp_path).release()  # the child still runs
+    RunLock(tmp_path).release()
     os.close(write)
     assert ended(child) == 0
+
+
+@needs_fork
+def test_a_child_that_cleans_up_does_not_free_its_parents_lock(tmp_path: Path) -> None:
+    held = RunLock(tmp_path)
+    assert ended(forked(held.release)) == 0
+    with pytest.raises(StoreError, match=f"in use by process {os.getpid()} "):
+        RunLock(tmp_path)
+    held.release()
 
 
 def test_who_holds_a_lock_can_be_asked_without_disturbing_it(tmp_path: Path) -> None:

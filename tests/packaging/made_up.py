@@ -35,7 +35,11 @@ from orchestrion import Agent, Output
 
 @frozen
 class Speaker(Agent):
-    """Says one line."""
+    """Says one line.
+
+    Args:
+        line: what it says.
+    """
 
     line: str = "hello"
 

@@ -150,7 +150,7 @@ def test_a_policy_that_takes_what_is_blocked_is_played() -> None:
 
 
 def test_too_many_histories_are_played() -> None:
-    task = evolve(Stop(), horizon=12, types={"code": 0.4})
+    task = evolve(Stop(), horizon=8, types={"code": 0.4})
     report = regret(task, lambda seen: {"abstain": 1.0}, stop_team(task), episodes=50)
     assert report.sampled.method == "monte carlo"
     assert "too many to enumerate" in report.note

@@ -155,7 +155,7 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
 
 def _in_batches(ask: Ask, situations: Sequence[Situation]) -> Floats:
     return np.concatenate(
-        [ask(situations[i : i + BATCH]) for i in range(0, len(situations), BATCH)]
+        [ask(situations[i : i + BATCH]) for i in range(0, max(1, len(situations)), BATCH)]
     )
 
 

@@ -24,10 +24,13 @@ from orchestrion_orchestration_bench.stop_rules import (
     StopState,
 )
 
-__all__ = ["LARGEST", "beliefs_of", "blind_of", "process_of"]
+__all__ = ["MOST_BELIEFS", "MOST_HISTORIES", "beliefs_of", "blind_of", "process_of"]
 
-LARGEST = 100_000
-"""Histories or beliefs of equal length that are still enumerated."""
+MOST_HISTORIES = 100_000
+"""Histories of equal length that are still enumerated; each has an observation of some 3 kB."""
+
+MOST_BELIEFS = 1_000_000
+"""The same for beliefs."""
 
 DIGITS = 10  # beliefs that agree so far are one
 
@@ -72,24 +75,16 @@ def _forward(task: Stop, *, merge: bool) -> Process:
     histories: Histories | None = None if merge else [()] * kinds
     layers = []
     if not merge:
-        _check_size(_histories(task), "histories")
+        _check_size(_histories(task), MOST_HISTORIES, "histories")
     for step in range(task.horizon + 1):
         last = step == task.horizon
         layer = _layer(task, group, belief, last, _steps(task.rules, group, histories))
         if not last:
             parents, heard, beliefs = _children(task, layer, belief)
-            places = np.arange(len(parents))
+            first = places = np.arange(len(parents))
             if merge:
-                content = np.column_stack(
-                    [group[parents], np.round(beliefs, DIGITS).reshape(len(parents), 6)]
-                )
-                _, first, places = np.unique(
-                    content, axis=0, return_index=True, return_inverse=True
-                )
-                places = places.reshape(-1)
-            else:
-                first = places
-            _check_size(len(first), "beliefs" if merge else "histories")
+                first, places = _merged(group[parents], beliefs)
+                _check_size(len(first), MOST_BELIEFS, "beliefs")
             _link(task, layer, parents, heard, places)
             group, belief = group[parents][first], beliefs[first]
             if histories is not None:
@@ -111,11 +106,18 @@ def _histories(task: Stop) -> int:
     return answered * len(task.types)
 
 
-def _check_size(count: int, noun: str) -> None:
-    if count > LARGEST:
+def _merged(group: Ints, beliefs: Floats) -> tuple[Ints, Ints]:
+    """The first place of every distinct belief, and each belief's place among them."""
+    content = np.column_stack([group, np.round(beliefs, DIGITS).reshape(len(group), 6)])
+    _, first, places = np.unique(content, axis=0, return_index=True, return_inverse=True)
+    return first, places.reshape(-1)
+
+
+def _check_size(count: int, most: int, noun: str) -> None:
+    if count > most:
         raise UsageError(
             f"stop: {count} {noun} of equal length are too many to enumerate (at most "
-            f"{LARGEST}); lower `horizon`, or use fewer solvers and checkers"
+            f"{most}); lower `horizon`, or use fewer solvers and checkers"
         )
 
 

@@ -64,8 +64,10 @@ def _moved(a: list[Any], b: list[Any]) -> bool:
 
 
 def _guarded(a: list[Any], b: list[Any]) -> bool:
-    """The statements of one stand in an `if` of the other."""
-    return len(a) == 1 and isinstance(a[0], ast.If) and _text(a[0].body) == _text(b)
+    """The statements of one are a branch of an `if` in the other."""
+    if len(a) != 1 or not isinstance(a[0], ast.If):
+        return False
+    return _text(b) in (_text(a[0].body), _text(a[0].orelse))
 
 
 def _swapped(a: ast.AST, b: ast.AST, fields: list[str]) -> bool:

@@ -55,12 +55,11 @@ class RunSettings:
     Args:
         name: of the run's folder; by default the config's name and a number.
         directory: the folder for run folders, taken from where the command is run.
-        concurrency: how many activations may be in flight at once.
+        concurrency: how many episodes run at once.
         timeout: seconds after which an activation fails; null means never.
         retention: what of each episode is stored.
         checkpoint_every: iterations between two checkpoints.
         keep: how many checkpoints are kept.
-        throughput: batch local models for speed, and give up that runs repeat exactly.
         block: plugins that are never imported.
         observers: plugins whose lifecycle hooks are called, besides those that are used.
     """
@@ -74,7 +73,6 @@ class RunSettings:
     retention: Literal["all", "turns", "episodes", "none"] = "all"
     checkpoint_every: Count = 1
     keep: Count = 3
-    throughput: bool = False
     block: tuple[str, ...] = ()
     observers: tuple[str, ...] = ()
 

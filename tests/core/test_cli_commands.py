@@ -1,0 +1,360 @@
+"""validate, plugins, doctor, check, init: what they print and how they end."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrion.cli import main
+from tests.core.plugin_support import PARTS, Site
+
+SUPPLIES = """
+@hookimpl
+def orchestrion_agents():
+    yield Component("echo", "cli_parts:Echo", "says something")
+    yield Component("team", "cli_parts:Team", "a team in an agent")
+
+@hookimpl
+def orchestrion_models():
+    yield Component("api", "cli_parts:Api", "asks a service")
+
+@hookimpl
+def orchestrion_policies():
+    yield Component("order", "cli_parts:Order", "in order")
+
+@hookimpl
+def orchestrion_tasks():
+    yield Component("toy", "cli_parts:Toy", "a task")
+
+@hookimpl
+def orchestrion_run_finished(status):
+    pass
+"""
+GOOD = "task: {use: toy}\nagents:\n  a: {use: echo}\npolicy: {use: order}\n"
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """An environment in which only the plugins of this folder are allowed."""
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORCHESTRION_PLUGINS", "parts,bad,late")
+    site = Site(tmp_path / "site")
+    site.plugin("parts", SUPPLIES, cli_parts=PARTS)
+    yield site
+    site.forget()
+
+
+def invoke(*args: str, **more: Any) -> Result:
+    return CliRunner().invoke(main, list(args), **more)
+
+
+def data(result: Result) -> Any:
+    document = json.loads(result.stdout)
+    assert document["schema"] == 1
+    return document
+
+
+# ------------------------------------------------------------------ validate
+
+
+def test_a_good_config_is_ok_and_summed_up(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "orchestrion.yaml").write_text(GOOD)
+    result = invoke("validate")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("orchestrion.yaml: ok\n")
+    assert "plugins: orchestrion-parts 1.0" in result.stdout
+
+
+def test_a_bad_config_exits_with_2_and_its_problems(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(GOOD + "limits: {turns: 0}\n")
+    result = invoke("validate", "c.yaml")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "c.yaml:5: limits.turns: must be at least 1" in result.stderr
+    document = data(invoke("validate", "c.yaml", "--json"))
+    assert document["ok"] is False
+    assert document["problems"] == [
+        {
+            "file": "c.yaml",
+            "line": 5,
+            "path": "limits.turns",
+            "message": "must be at least 1, got 0 (an integer)",
+        }
+    ]
+
+
+def test_overrides_and_json_and_resolved(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "orchestrion.yaml").write_text(GOOD)
+    document = data(invoke("validate", "--json", "--resolved", "-o", "agents.a.times=4"))
+    assert document["ok"] is True
+    assert document["roster"] == ["agents.a"]
+    assert document["resolved"]["agents"]["a"]["times"] == 4
+    assert "times: 1" in invoke("validate", "--resolved").stdout
+    assert invoke("validate", "-o", "agents.a.times=40").exit_code == 2
+
+
+def test_a_folder_stands_for_the_config_in_it(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "orchestrion.toml").write_text("seed = -1")
+    result = invoke("validate", "sub")
+    assert result.exit_code == 2
+    assert "sub/orchestrion.toml:1: seed: must be at least 0" in result.stderr
+
+
+@pytest.mark.parametrize("args", [(), ("none.yaml",), ("empty",)])
+def test_a_config_that_is_not_there_is_a_usage_error(
+    site: Site, tmp_path: Path, args: tuple[str, ...]
+) -> None:
+    (tmp_path / "empty").mkdir()
+    result = invoke("validate", *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert "there is no" in result.stderr
+
+
+def test_a_blocked_plugin_is_missing_to_a_config(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "orchestrion.yaml").write_text(GOOD)
+    for args in (("--block", "parts", "validate"), ("validate", "--block", "parts")):
+        result = invoke(*args)
+        assert result.exit_code == 2
+        assert "plugin 'parts' (orchestrion-parts 1.0) might, but is blocked" in result.stderr
+
+
+# ------------------------------------------------------------------ plugins
+
+
+def test_plugins_are_listed_from_metadata(site: Site) -> None:
+    site.plugin("bad", "raise RuntimeError('imported')")
+    listed = {p["name"]: p for p in data(invoke("plugins", "--json"))["plugins"]}
+    assert listed["bad"]["state"] == "installed"
+    assert listed["parts"]["distribution"] == "orchestrion-parts"
+    assert "bad_plugin" not in sys.modules
+    assert "orchestrion-parts 1.0" in invoke("plugins").stdout
+
+
+def test_components_are_listed_by_loading_and_broken_plugins_degrade(site: Site) -> None:
+    site.plugin("bad", "import no_such_library")
+    result = invoke("plugins", "--components")
+    assert result.exit_code == 0
+    assert "agent   echo   says something" in result.stdout
+    assert "broken" in result.stdout
+    assert "No module named 'no_such_library'" in result.stdout
+    listed = {p["name"]: p for p in data(invoke("plugins", "--components", "--json"))["plugins"]}
+    assert listed["parts"]["components"][0] == {
+        "kind": "agent",
+        "name": "echo",
+        "summary": "says something",
+        "version": "1",
+    }
+    assert "cli_parts" not in sys.modules, "classes are not needed for a listing"
+
+
+def test_a_clash_is_shown_in_the_listing(site: Site) -> None:
+    site.plugin("parts", SUPPLIES, distribution="late")
+    listed = data(invoke("plugins", "--json"))["plugins"]
+    states = {p["distribution"]: p["state"] for p in listed if p["name"] == "parts"}
+    assert states == {"orchestrion-parts": "clash", "late": "clash"}
+
+
+def test_one_plugin_is_shown_with_the_settings_of_its_components(site: Site) -> None:
+    result = invoke("plugins", "parts")
+    assert "agent echo: says something" in result.stdout
+    assert "one of 'a', 'b', 3" in result.stdout
+    assert "orchestrion_run_finished" in result.stdout
+    detail = data(invoke("plugins", "parts", "--json"))["plugin"]
+    settings = {s["name"]: s for s in detail["components"][0]["settings"]}
+    assert settings["text"]["learnable"] is True
+    assert settings["text"]["help"] == "what to say, always."
+    assert settings["times"]["default"] == 1
+    assert detail["editable"] is False
+
+
+def test_an_unknown_plugin_is_an_error_with_a_hint(site: Site) -> None:
+    result = invoke("plugins", "part")
+    assert result.exit_code == 2
+    assert "did you mean 'parts'?" in result.stderr
+
+
+# ------------------------------------------------------------------ doctor
+
+
+def findings(*args: str) -> tuple[int, dict[str, list[tuple[str, str]]]]:
+    result = invoke("doctor", "--json", *args)
+    found: dict[str, list[tuple[str, str]]] = {}
+    for finding in data(result)["findings"]:
+        found.setdefault(finding["topic"], []).append((finding["state"], finding["text"]))
+    return result.exit_code, found
+
+
+def test_doctor_finds_nothing_wrong_where_nothing_is(site: Site) -> None:
+    code, found = findings()
+    assert code == 0
+    assert found["plugin parts"][0][1].startswith("orchestrion-parts 1.0, 5 components")
+    assert invoke("doctor").stdout.endswith("no problems\n")
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("import no_such_library", "orchestrion-bad 1.0 is broken: ModuleNotFoundError"),
+        ("@hookimpl\ndef orchestrion_agent(): return []", "did you mean 'orchestrion_agents'?"),
+        ("ORCHESTRION_API = 99", "orchestrion-bad 1.0 is incompatible"),
+        (
+            "@hookimpl\ndef orchestrion_agents(): yield Component('x', 'no_such_module:X', '')",
+            "agent 'x' of plugin 'bad' (orchestrion-bad 1.0) cannot be imported",
+        ),
+        (
+            "@hookimpl\ndef orchestrion_components(): yield 'judge', Component('x', 'm:X', '')",
+            "of kind 'judge', which nobody adds",
+        ),
+    ],
+)
+def test_doctor_says_what_is_wrong_and_whose_fault_it_is(
+    site: Site, source: str, words: str
+) -> None:
+    site.plugin("bad", source)
+    code, found = findings()
+    assert code == 3
+    (finding,) = found["plugin bad"]
+    assert finding[0] == "problem"
+    assert words in finding[1]
+
+
+def test_doctor_shows_names_of_keys_and_never_their_values(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "sk-secret")
+    (tmp_path / "orchestrion.yaml").write_text('x: "${env:HERE}"\ny: "${env:MISSING}"\n')
+    (tmp_path / ".env").write_text("HERE=sk-secret\n")
+    code, found = findings()
+    assert code == 3
+    assert ("ok", "HERE is set") in found["keys"]
+    assert ("problem", "MISSING is not set, and the config here needs it") in found["keys"]
+    assert ("ok", "SOME_API_KEY is set") in found["keys"]
+    assert "sk-secret" not in invoke("doctor").output
+
+
+def test_doctor_warns_of_switched_off_byte_code(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    assert "byte code" in findings()[1]
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    assert "byte code" not in findings()[1]
+
+
+# ------------------------------------------------------------------ check
+
+
+class Check:
+    """A check as the kit yields it."""
+
+    def __init__(self, name: str, error: Exception | None = None) -> None:
+        self.component, self.name, self.error = "agent echo", name, error
+
+    def run(self) -> int:
+        if self.error is not None:
+            raise self.error
+        return 25
+
+
+@pytest.fixture
+def kit(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
+    """A conformance kit that yields these checks."""
+    found: list[Check] = []
+    module = types.ModuleType("orchestrion.testing.kit")
+    module.__dict__["checks"] = lambda plugin: iter(found)
+    monkeypatch.setitem(sys.modules, "orchestrion.testing.kit", module)
+    return found
+
+
+def test_check_reports_every_check_with_counts(site: Site, kit: list[Check]) -> None:
+    kit += [Check("is frozen"), Check("acts")]
+    result = invoke("check", "parts")
+    assert result.exit_code == 0
+    assert "ok   parts agent echo is frozen\n" in result.stdout
+    assert "2 checks of 1 components, 50 examples" in result.stdout
+    assert "none failed" in result.stdout
+
+
+def test_check_exits_with_3_when_one_fails(site: Site, kit: list[Check]) -> None:
+    kit += [
+        Check("is frozen"),
+        Check("acts", AssertionError("it says nothing")),
+        Check("x", KeyError("k")),
+    ]
+    result = invoke("check", "parts")
+    assert result.exit_code == 3
+    assert "FAIL parts agent echo acts\n       it says nothing\n" in result.stdout
+    assert "KeyError: 'k'" in result.stdout
+    document = data(invoke("check", "parts", "--json"))
+    assert [c["ok"] for c in document["checks"]] == [True, False, False]
+
+
+def test_a_plugin_with_nothing_to_check_fails(site: Site, kit: list[Check]) -> None:
+    assert invoke("check", "parts").exit_code == 3
+
+
+def test_a_plugin_that_cannot_be_loaded_cannot_be_checked(site: Site, kit: list[Check]) -> None:
+    site.plugin("bad", "import no_such_library")
+    assert invoke("check", "bad").exit_code == 2
+
+
+# ------------------------------------------------------------------ init
+
+
+def test_init_writes_a_config_that_is_valid_where_nothing_is_left_open(
+    site: Site, tmp_path: Path
+) -> None:
+    args = ["init", "--task", "toy", "--agent", "echo", "--policy", "order", "--yes"]
+    result = invoke(*args)
+    assert result.exit_code == 0
+    assert "it is a valid config" in result.stderr
+    text = (tmp_path / "orchestrion.yaml").read_text()
+    assert text.startswith("# yaml-language-server: $schema=orchestrion.schema.json\n")
+    assert "    # times: 1 # how often.\n" in text
+    assert json.loads((tmp_path / "orchestrion.schema.json").read_text())["title"]
+    assert invoke("validate").exit_code == 0
+
+
+def test_every_commented_setting_of_init_is_right_as_it_stands(site: Site, tmp_path: Path) -> None:
+    invoke("init", "--task", "toy", "--agent", "echo", "--policy", "order", "--yes")
+    text = (tmp_path / "orchestrion.yaml").read_text()
+    head, _, rest = text.partition("task:\n")
+    plain = [line.replace("# ", "", 1) if ": " in line else line for line in rest.splitlines()]
+    uncommented = [
+        line for line in plain if not line.lstrip().startswith(("#", "reward", "trainer"))
+    ]
+    (tmp_path / "orchestrion.yaml").write_text(head + "task:\n" + "\n".join(uncommented))
+    result = invoke("validate")
+    assert result.exit_code == 0, result.stderr
+
+
+def test_init_without_choices_lists_what_there_is_and_what_is_missing(
+    site: Site, tmp_path: Path
+) -> None:
+    result = invoke("init", "new/c.yaml", "--yes")
+    assert result.exit_code == 0
+    assert "still to be filled in" in result.stderr
+    assert "# policy: {use: ...} # one of: order" in (tmp_path / "new" / "c.yaml").read_text()
+
+
+def test_init_overwrites_nothing_unless_told_to(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "orchestrion.yaml").write_text("mine")
+    assert invoke("init", "--yes").exit_code == 2
+    assert (tmp_path / "orchestrion.yaml").read_text() == "mine"
+    assert invoke("init", "--yes", "--force").exit_code == 0
+
+
+def test_init_refuses_components_that_are_not_there(site: Site, tmp_path: Path) -> None:
+    result = invoke("init", "--task", "toys", "--yes")
+    assert result.exit_code == 2
+    assert "did you mean 'toy'?" in result.stderr
+    assert not (tmp_path / "orchestrion.yaml").exists()
