@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 import subprocess
 import tomllib
 from collections.abc import Iterable, Iterator
@@ -18,7 +17,17 @@ from packaging.utils import canonicalize_name
 import dev
 from dev import ROOT
 
-__all__ = ["ROOT", "Import", "Member", "files", "imports", "members", "python_files"]
+__all__ = [
+    "ROOT",
+    "Import",
+    "Member",
+    "distributions_of",
+    "files",
+    "imports",
+    "members",
+    "python_files",
+    "tree_of",
+]
 
 _SKIPPED = {"__pycache__", "build", "dist"}
 
@@ -105,12 +114,18 @@ def python_files(folder: Path) -> list[Path]:
     return [path for path in files() if path.suffix == ".py" and path.is_relative_to(folder)]
 
 
+@cache
+def tree_of(file: Path) -> ast.Module:
+    return ast.parse(file.read_text(encoding="utf-8"), str(file))
+
+
+@cache
 def imports(file: Path) -> list[Import]:
     """The absolute imports of a file, without those that only a type checker sees."""
     found: list[Import] = []
 
     def visit(node: ast.AST, at_import: bool) -> None:
-        if isinstance(node, ast.If) and re.search(r"\bTYPE_CHECKING\b", ast.unparse(node.test)):
+        if isinstance(node, ast.If) and _is_for_types(node.test):
             for other in node.orelse:
                 visit(other, at_import)
             return
@@ -122,8 +137,13 @@ def imports(file: Path) -> list[Import]:
         for child in ast.iter_child_nodes(node):
             visit(child, at_import and not inside)
 
-    visit(ast.parse(file.read_text(encoding="utf-8"), str(file)), at_import=True)
+    visit(tree_of(file), at_import=True)
     return found
+
+
+def _is_for_types(test: ast.expr) -> bool:
+    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    return name == "TYPE_CHECKING"
 
 
 @cache

@@ -186,7 +186,7 @@ def test_a_plugins_command_cannot_replace_one_of_core(site: Site) -> None:
 def test_two_suppliers_of_one_command_are_an_error_naming_both(site: Site) -> None:
     add_command(site, "greet", "first", "greet_one:greet", COMMAND)
     add_command(site, "greet", "second", "greet_two:greet", COMMAND)
-    assert "from first 1.0 and second 1.0" in invoke("--help").stdout
+    assert "from first 1.0 and from second 1.0" in invoke("--help").stdout
     result = invoke("greet")
     assert result.exit_code == 2
     assert "both first 1.0 and second 1.0 supply a command 'greet'" in result.stderr

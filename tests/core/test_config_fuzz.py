@@ -33,9 +33,28 @@ FUZZ = settings(
 )
 
 WORDS = st.sampled_from(
-    ["use", "echo", "team", "order", "toy", "api", "main", "one", "in", "agents", "policy", "model"]
-    + ["x", "", "no", "1e-3", "false", "${env:KEY}", "${env:NO_KEY}", "${env:", "a.b", "[0]", "<<"]
-)
+    [
+        "use",
+        "echo",
+        "team",
+        "order",
+        "toy",
+        "api",
+        "main",
+        "one",
+        "in",
+        "agents",
+        "policy",
+        "model",
+        "x",
+        "no",
+        "1e-3",
+        "false",
+        "a.b",
+        "[0]",
+        "<<",
+    ]
+) | st.sampled_from(["", "${env:KEY}", "${env:NO_KEY}", "${env:"])
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | WORDS,
     lambda inner: (

@@ -750,7 +750,7 @@ def test_run_block_acts_before_anything_is_imported(
     site.plugin("bad", "raise RuntimeError('imported')")
     text = "task: {use: toy}\nagents: {a: {use: echo}}\npolicy: {use: order}\nrun: {block: [bad]}"
     (tmp_path / "c.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=r"'bad' .* is blocked"):
+    with pytest.raises(ConfigError, match="blocked plugins might: bad"):
         load(tmp_path / "c.yaml")
     assert "bad_plugin" not in sys.modules
     with pytest.raises(ConfigError, match="RuntimeError: imported"):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.workspace import ROOT, Member, distributions_of, imports, members, python_files
+from tests.workspace import ROOT, Member, distributions_of, imports, members, python_files, tree_of
 
 HEAVY = ("torch", "numpy", "scipy", "sklearn", "pandas", "transformers", "anthropic", "openai")
 # What a plugin may rely on because core's interface is made of it: components are attrs classes.
@@ -64,12 +64,14 @@ def test_nothing_is_stored_by_pickle(member: Member) -> None:
     for file in python_files(member.source):
         where = file.relative_to(ROOT)
         found += [f"{where}:{item.line}" for item in imports(file) if item.top in PICKLES]
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call):
-                name = ast.unparse(node.func)
-                unpickles = any(word.arg == "allow_pickle" for word in node.keywords)
-                if name in ("torch.load", "torch.save") or unpickles:
-                    found.append(f"{where}:{node.lineno} {name}")
+        for node in ast.walk(tree_of(file)):
+            if isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                found.append(f"{where}:{node.lineno} allow_pickle")
+            if isinstance(node, ast.Attribute) and ast.unparse(node) in (
+                "torch.load",
+                "torch.save",
+            ):
+                found.append(f"{where}:{node.lineno} {ast.unparse(node)}")
     assert found == [], "arrays go to safetensors, the rest to JSON"
 
 

@@ -5,13 +5,12 @@ Distributions are read one by one, so that the damaged metadata of one cannot hi
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from importlib.metadata import Distribution
+from typing import NamedTuple
 
 __all__ = ["COMMANDS", "GROUP", "Plugin", "Selection", "installed", "normal"]
 
@@ -47,34 +46,55 @@ def normal(name: str) -> str:
 
 def installed(group: str = GROUP, path: Sequence[str] | None = None) -> list[Plugin]:
     """All entry points of a group, sorted; `path` stands in for `sys.path`."""
-    from importlib.metadata import distributions
-
     found: dict[str, list[Plugin]] = {}
-    for dist in distributions() if path is None else distributions(path=list(path)):
-        plugins = _read(dist, group)
+    for folder in _folders(sys.path if path is None else path):
+        plugins = _read(folder, group)
         if plugins:
             # The same distribution twice on sys.path: Python imports the first, and so do we.
             found.setdefault(normal(plugins[0].distribution), plugins)
     return sorted(plugin for plugins in found.values() for plugin in plugins)
 
 
-def _read(dist: Distribution, group: str) -> list[Plugin]:
-    location = str(dist.locate_file(""))
+def _folders(path: Iterable[str]) -> Iterator[str]:
+    """Metadata folders, where installers put them.
+
+    Importing `importlib.metadata`, which does the same for archives as well, would take as long
+    as all the rest of `orchestrion --help`.
+    """
+    for place in dict.fromkeys(path):
+        try:
+            names = sorted(os.listdir(place or os.curdir))
+        except OSError:
+            continue
+        for name in names:
+            if name.endswith((".dist-info", ".egg-info")):
+                yield os.path.join(place or os.curdir, name)
+
+
+def _read(folder: str, group: str) -> list[Plugin]:
+    location, file = os.path.split(folder)
     try:
-        points = list(_entry_points(dist.read_text("entry_points.txt") or "", group))
+        points = list(_entry_points(_text(folder, "entry_points.txt"), group))
         if not points:
             return []
-        name, version, summary = _headers(dist)
+        name, version, summary = _headers(folder)
     except Exception as exc:
         # Without readable metadata nobody knows the group: go by the folder's name.
-        folder = getattr(getattr(dist, "_path", None), "name", "")
-        name, _, rest = folder.partition("-")
+        name, _, rest = file.partition("-")
         if not name.startswith("orchestrion"):
             return []
         problem = f"its metadata cannot be read: {type(exc).__name__}: {exc}"
         version = rest.removesuffix(".dist-info").removesuffix(".egg-info")
         return [Plugin(normal(name), normal(name), version, "", "", location, problem)]
     return [Plugin(n, name, version, value, summary, location) for n, value in points]
+
+
+def _text(folder: str, name: str) -> str:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            return file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
 def _entry_points(text: str, group: str) -> Iterator[tuple[str, str]]:
@@ -89,9 +109,9 @@ def _entry_points(text: str, group: str) -> Iterator[tuple[str, str]]:
             yield name.strip(), value.partition("[")[0].strip()
 
 
-def _headers(dist: Distribution) -> tuple[str, str, str]:
+def _headers(folder: str) -> tuple[str, str, str]:
     """Name, version and summary; a fifth of the time that parsing METADATA as mail takes."""
-    text = dist.read_text("METADATA") or dist.read_text("PKG-INFO") or ""
+    text = _text(folder, "METADATA") or _text(folder, "PKG-INFO")
     fields = {"name": "", "version": "", "summary": ""}
     for line in text.splitlines():
         if not line:

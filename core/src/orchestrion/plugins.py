@@ -332,10 +332,12 @@ class Plugins:
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"
         text += f" (installed: {listed(names)})" if names else f" (nor any other {kind.name})"
-        for plugin in self.installed:
-            if failure := self.failure(plugin):
+        failures = [(plugin, self.failure(plugin)) for plugin in self.installed]
+        for plugin, failure in failures:
+            if failure is not None and failure.state != "blocked":
                 text += f"; plugin {plugin} might, but is {failure.state}: {failure.reason}"
-        return text
+        blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
+        return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
 
     def component_class(self, found: Found) -> type:
         """Import a component's class.

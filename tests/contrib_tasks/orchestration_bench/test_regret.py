@@ -58,9 +58,9 @@ def best_choices(task: Relay, weight: float) -> Chooser:
     process = process_of(task)
     _, policy = optimum(process, weight)
     rows = {
-        repr(step.observation): process.actions[int(acts[i].argmax())].row
+        repr(layer.show(i)): process.actions[int(acts[i].argmax())].row
         for layer, acts in zip(process.layers, policy, strict=True)
-        for i, step in enumerate(layer.steps())
+        for i in range(len(layer))
     }
     return lambda seen: {rows[repr(seen)]: 1.0}
 
@@ -226,10 +226,13 @@ def test_answers_that_are_no_distributions_are_refused() -> None:
         regret(RELAY, lambda seen: {"planner": 0.5}, team)
     with pytest.raises(UsageError, match="'nobody' is not a choice"):
         regret(RELAY, lambda seen: {"nobody": 1.0}, team)
-    short = Table(team)
-    short.choices = short.choices[:-1]
-    with pytest.raises(UsageError, match="shape"):
-        regret(RELAY, short, team)
+
+    class Short(Table):
+        def probabilities(self, situations: Sequence[Situation]) -> np.ndarray:
+            return super().probabilities(situations)[:, :-1]
+
+    with pytest.raises(UsageError, match=r"shape \(4, 7\), expected \(4, 8\)"):
+        regret(RELAY, Short(team), team)
 
 
 # ---------------------------------------------------------------------- the report

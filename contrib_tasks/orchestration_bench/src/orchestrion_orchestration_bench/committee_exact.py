@@ -10,12 +10,11 @@ from itertools import product
 import numpy as np
 from attrs import frozen
 
-from orchestrion import JSON, Step, UsageError
+from orchestrion import JSON, Observation, UsageError
 from orchestrion_orchestration_bench.agents import FIRST
 from orchestrion_orchestration_bench.committee import Committee
 from orchestrion_orchestration_bench.committee_rules import (
     STOP,
-    CommitteeState,
     Genotype,
     Slot,
     readers,
@@ -261,7 +260,7 @@ def process_of(task: Committee) -> Process:
         fits = [i for i, (_, option) in enumerate(columns) if _fits(option, step)]
         added = np.array([[rules.names.index(columns[i][0]), readers(columns[i][1])] for i in fits])
         n, m = len(kinds), len(fits)
-        layer = _layer(task, worth, columns, fits, _steps(task, kinds, reading))
+        layer = _layer(task, worth, columns, fits, _shower(task, kinds, reading))
         layers.append(layer)
         kinds = np.column_stack([np.repeat(kinds, m, axis=0), np.tile(added[:, 0], n)])
         reading = np.column_stack([np.repeat(reading, m, axis=0), np.tile(added[:, 1], n)])
@@ -286,7 +285,7 @@ def _layer(
     worth: Floats,
     columns: Sequence[tuple[str, str]],
     fits: Sequence[int],
-    steps: Callable[[], Sequence[Step]],
+    show: Callable[[int], Observation],
 ) -> Layer:
     """A layer whose placements lead nowhere yet; stopping pays what is there."""
     n, a = len(worth), len(columns) + 1
@@ -298,16 +297,12 @@ def _layer(
     allowed[:, [*fits, a - 1]] = True
     shape = (n, a, 1)
     group: Ints = np.zeros(n, np.int64)
-    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, steps)
+    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, show)
 
 
-def _steps(task: Committee, kinds: Ints, reading: Ints) -> Callable[[], Sequence[Step]]:
-    def steps() -> Sequence[Step]:
-        rules = task.rules
-        result = []
-        for types, bits in zip(kinds.tolist(), reading.tolist(), strict=True):
-            slots = tuple(Slot(rules.names[t], b) for t, b in zip(types, bits, strict=True))
-            result.append(Step(CommitteeState(slots, 0.0), rules.observe(slots)))
-        return result
+def _shower(task: Committee, kinds: Ints, reading: Ints) -> Callable[[int], Observation]:
+    def show(i: int) -> Observation:
+        pairs = zip(kinds[i].tolist(), reading[i].tolist(), strict=True)
+        return task.rules.observe(tuple(Slot(task.rules.names[t], bits) for t, bits in pairs))
 
-    return steps
+    return show

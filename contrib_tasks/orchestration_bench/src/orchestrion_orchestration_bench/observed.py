@@ -139,7 +139,9 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
     sampled, greedy = [], []
     for t, layer in enumerate(process.layers):
         places = np.flatnonzero(walk.reached)
-        given = _in_batches(ask, walk.situations(places))
+        given = np.zeros((0, len(team.choices) + 1))
+        if len(places):
+            given = _in_batches(ask, walk.situations(places))
         walk.compare(ask, given, places)
         best = np.zeros_like(given)
         best[np.arange(len(given)), given.argmax(axis=1)] = 1.0
@@ -155,7 +157,7 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
 
 def _in_batches(ask: Ask, situations: Sequence[Situation]) -> Floats:
     return np.concatenate(
-        [ask(situations[i : i + BATCH]) for i in range(0, max(1, len(situations)), BATCH)]
+        [ask(situations[i : i + BATCH]) for i in range(0, len(situations), BATCH)]
     )
 
 
@@ -166,7 +168,6 @@ class _Walk:
         self.solved, self.process, self.team, self.turns = solved, process, team, turns
         self.t = 0
         self.layer = process.layers[0]
-        self.steps = self.layer.steps()
         self.reached: Bools = process.start > 0
         self.ways: list[Trajectory | None] = [Trajectory()] * len(self.layer)
         self.others: dict[int, Trajectory] = {}
@@ -185,7 +186,7 @@ class _Walk:
             way = self.ways[i] if ways is None else ways[i]
             assert way is not None
             problem = self.solved.problems[self.layer.group[i]]
-            result.append(Situation(problem, way, self.steps[i].observation, (), left, False))
+            result.append(Situation(problem, way, self.layer.show(i), (), left, False))
         return result
 
     def compare(self, ask: Ask, given: Floats, places: Ints) -> None:
@@ -227,7 +228,6 @@ class _Walk:
         self.reached = first[:, 0] >= 0
         self.t += 1
         self.layer = self.process.layers[self.t]
-        self.steps = self.layer.steps()
 
     def _extend(
         self, first: Ints, last: Ints
@@ -241,8 +241,8 @@ class _Walk:
         return ways, others
 
     def _way(self, place: int, column: int) -> Trajectory:
-        way = self.ways[place]
+        way, layer = self.ways[place], self.process.layers[self.t]
         assert way is not None
         choice, action = self.choice[column], self.process.actions[column]
-        output = play(action.row, action.option, self.steps[place].observation)
+        output = play(action.row, action.option, layer.show(place))
         return way.append(Turn(self.t, choice.agent, choice.option, output, decision=self.t))

@@ -17,7 +17,7 @@ import numpy as np
 from attrs import evolve, field, frozen
 from numpy.typing import NDArray
 
-from orchestrion import Step
+from orchestrion import Observation
 
 __all__ = [
     "Action",
@@ -60,7 +60,7 @@ class Layer:
         pay: expected pay if the episode ends with the action [n, a].
         cost: of the action [n, a].
         allowed: whether the task lets the action be taken [n, a].
-        steps: the environment's steps of these states, for asking policies.
+        show: what is observed in the i-th state, for asking policies.
     """
 
     group: Ints
@@ -69,7 +69,7 @@ class Layer:
     pay: Floats
     cost: Floats
     allowed: Bools
-    steps: Callable[[], Sequence[Step]] = field(repr=False)
+    show: Callable[[int], Observation] = field(repr=False)
 
     def __len__(self) -> int:
         return len(self.group)

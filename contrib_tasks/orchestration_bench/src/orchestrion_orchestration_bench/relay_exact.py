@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from orchestrion import Step
+from orchestrion import Observation
 from orchestrion_orchestration_bench.process import Action, Layer, Process
 from orchestrion_orchestration_bench.relay import Relay
 from orchestrion_orchestration_bench.relay_rules import STOP, RelayRules, RelayState
@@ -56,8 +56,8 @@ def _layer(task: Relay, states: Sequence[State], after: Sequence[State], step: i
                     chance[i, column, k] = move.probability
     group = np.array([kind for kind, _ in states])
     allowed = np.ones((n, a), dtype=bool)
-    return Layer(group, to, chance, pay, cost, allowed, _steps(rules, states, step))
+    return Layer(group, to, chance, pay, cost, allowed, _shower(rules, states, step))
 
 
-def _steps(rules: RelayRules, states: Sequence[State], step: int) -> Callable[[], Sequence[Step]]:
-    return lambda: [rules.show(RelayState(kind, done, step)) for kind, done in states]
+def _shower(rules: RelayRules, states: Sequence[State], step: int) -> Callable[[int], Observation]:
+    return lambda i: rules.observe(RelayState(*states[i], step))

@@ -173,6 +173,12 @@ class RelayRules:
         """Skills by name, in the table's order."""
         return [skill for i, skill in enumerate(self.task.skills) if bits >> i & 1]
 
+    def observe(self, state: RelayState) -> Observation:
+        """What is shown in a state: all of it."""
+        observation = self.show(state).observation
+        assert observation is not None
+        return observation
+
     def _observation(self, state: RelayState) -> Observation:
         kind, done, step = state
         left = self.task.horizon - step

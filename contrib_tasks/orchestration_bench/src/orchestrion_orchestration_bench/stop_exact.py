@@ -7,11 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
-from orchestrion import Step, UsageError
+from orchestrion import Observation, UsageError
 from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
 from orchestrion_orchestration_bench.stop import Stop
 from orchestrion_orchestration_bench.stop_rules import (
@@ -21,7 +21,6 @@ from orchestrion_orchestration_bench.stop_rules import (
     SUBMIT,
     WRONG,
     StopRules,
-    StopState,
 )
 
 __all__ = ["MOST_BELIEFS", "MOST_HISTORIES", "beliefs_of", "blind_of", "process_of"]
@@ -47,7 +46,7 @@ def process_of(task: Stop) -> Process:
 
 
 def beliefs_of(task: Stop) -> Process:
-    """The process of a stop task over beliefs; it has no steps to ask a policy about.
+    """The process of a stop task over beliefs; it has no observations to ask a policy about.
 
     Raises:
         UsageError: there are too many beliefs.
@@ -78,7 +77,7 @@ def _forward(task: Stop, *, merge: bool) -> Process:
         _check_size(_histories(task), MOST_HISTORIES, "histories")
     for step in range(task.horizon + 1):
         last = step == task.horizon
-        layer = _layer(task, group, belief, last, _steps(task.rules, group, histories))
+        layer = _layer(task, group, belief, last, _shower(task.rules, group, histories))
         if not last:
             parents, heard, beliefs = _children(task, layer, belief)
             first = places = np.arange(len(parents))
@@ -122,7 +121,7 @@ def _check_size(count: int, most: int, noun: str) -> None:
 
 
 def _layer(
-    task: Stop, group: Ints, belief: Floats, last: bool, steps: Callable[[], Sequence[Step]]
+    task: Stop, group: Ints, belief: Floats, last: bool, show: Callable[[int], Observation]
 ) -> Layer:
     """A layer whose calls lead nowhere yet."""
     n, calls = len(group), len(task.solvers) + len(task.checkers)
@@ -139,7 +138,7 @@ def _layer(
     if last:
         allowed[:, :calls] = False
     shape = (n, calls + 2, 2)
-    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, steps)
+    return Layer(group, np.zeros(shape, np.int64), np.zeros(shape), pay, cost, allowed, show)
 
 
 def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Floats]:
@@ -187,19 +186,15 @@ def _link(task: Stop, layer: Layer, parents: Ints, heard: Ints, places: Ints) ->
             layer.chance[parents[mask], column, outcome] = 1.0
 
 
-def _steps(
+def _shower(
     rules: StopRules, group: Ints, histories: Histories | None
-) -> Callable[[], Sequence[Step]]:
-    def steps() -> Sequence[Step]:
+) -> Callable[[int], Observation]:
+    def show(i: int) -> Observation:
         if histories is None:
             raise UsageError("a process over beliefs has no observations to show a policy")
-        # What is hidden is not known here, and no policy sees it.
-        return [
-            Step(StopState(kind, False, NONE, heard), rules.observe(kind, heard))
-            for kind, heard in zip(group.tolist(), histories, strict=True)
-        ]
+        return rules.observe(int(group[i]), histories[i])
 
-    return steps
+    return show
 
 
 def blind_of(task: Stop) -> Process:
@@ -217,7 +212,7 @@ def blind_of(task: Stop) -> Process:
         start[i] = (answer == NONE) * (likely if hard else 1 - likely) / kinds
     layers = []
     for step in range(task.horizon + 1):
-        layer = _layer(task, group, belief, step == task.horizon, _steps(task.rules, group, None))
+        layer = _layer(task, group, belief, step == task.horizon, _shower(task.rules, group, None))
         for i, (_, hard, answer) in enumerate(states):
             for column, solver in enumerate(task.solvers.values()):
                 right = solver.hard if hard else solver.easy

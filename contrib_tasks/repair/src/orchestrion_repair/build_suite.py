@@ -34,8 +34,9 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from copy import deepcopy
+from functools import lru_cache
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from orchestrion import JSON
@@ -226,7 +227,7 @@ def call(code: str, name: str, args: list[JSON]) -> Any:
             raise Endless
         return trace
 
-    exec(compile(code, "<candidate>", "exec"), namespace)
+    exec(_compiled(code), namespace)
     before = sys.gettrace()
     sys.settrace(trace)
     signal.signal(signal.SIGVTALRM, _too_slow)
@@ -236,6 +237,11 @@ def call(code: str, name: str, args: list[JSON]) -> Any:
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         sys.settrace(before)
+
+
+@lru_cache(maxsize=8)
+def _compiled(code: str) -> CodeType:
+    return compile(code, "<candidate>", "exec")
 
 
 def _too_slow(number: int, frame: FrameType | None) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from copy import deepcopy
 from typing import Any
 
 __all__ = ["one_edit"]
@@ -22,7 +21,7 @@ SMALL = 8
 def one_edit(before: str, after: str) -> bool:
     """Whether one edit leads from one source to the other; it is symmetric."""
     a, b = ast.parse(before), ast.parse(after)
-    return _near(a, b) or bool(_without_one(a) & _without_one(b))
+    return _near(a, b) or _one_statement_moved(a, b)
 
 
 def _near(a: Any, b: Any) -> bool:
@@ -121,21 +120,24 @@ def _operand(whole: ast.expr, part: ast.expr) -> bool:
     return False
 
 
-def _without_one(tree: ast.Module) -> set[str]:
-    """The tree without any one of its statements, each with the statement that is gone."""
-    return {f"{gone}\n{_text(left)}" for gone, left in _deletions(tree)}
+def _one_statement_moved(a: ast.Module, b: ast.Module) -> bool:
+    """The same statements, and without one of them the trees are equal."""
+    if sorted(map(_text, _simple(a))) != sorted(map(_text, _simple(b))):
+        return False
+    return not set(_deletions(a)).isdisjoint(_deletions(b))
 
 
-def _deletions(tree: ast.Module) -> Iterator[tuple[str, ast.Module]]:
-    count = sum(len(block) for block in _blocks(tree))
-    for number in range(count):
-        copy, left = deepcopy(tree), number
-        for block in _blocks(copy):
-            if left < len(block):
-                gone = _text(block.pop(left))
-                yield gone, copy
-                break
-            left -= len(block)
+def _simple(tree: ast.Module) -> list[ast.stmt]:
+    return [line for block in _blocks(tree) for line in block if not hasattr(line, "body")]
+
+
+def _deletions(tree: ast.Module) -> Iterator[str]:
+    """The tree without any one of its statements, and that statement."""
+    for block in _blocks(tree):
+        for number, statement in enumerate(list(block)):
+            del block[number]
+            yield f"{_text(statement)}\n{_text(tree)}"
+            block.insert(number, statement)
 
 
 def _blocks(tree: ast.AST) -> list[list[ast.stmt]]:

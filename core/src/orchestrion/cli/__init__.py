@@ -218,6 +218,7 @@ def _discard_output() -> None:
 
 
 @click.command(
+    "orchestrion",
     cls=Main,
     context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,

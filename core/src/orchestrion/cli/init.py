@@ -34,7 +34,13 @@ _NEEDED = ("task", "agent", "policy")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @click.pass_context
 def command(
-    ctx: click.Context, /, config: Path, agents: tuple[str, ...], yes: bool, force: bool, **uses: Any
+    ctx: click.Context,
+    /,
+    config: Path,
+    agents: tuple[str, ...],
+    yes: bool,
+    force: bool,
+    **uses: Any,
 ) -> None:
     """Write CONFIG (default: orchestrion.yaml) from components that are installed.
 

@@ -100,8 +100,9 @@ class Config:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides the result: everything but names, folders and the like."""
+        """SHA-256 of what decides the result: everything but the budget, names and folders."""
         data = self.resolved()
+        del data["budget"]
         data["run"] = {k: v for k, v in data["run"].items() if k not in COSMETIC}
         text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
