@@ -103,6 +103,7 @@ def test_special_floats_are_numbers_only_when_spelled_as_such() -> None:
         ("a: \x01", "not valid YAML"),
         ("a: " + "[" * 60, "levels deep"),
         ("<<: 3\na: 1", "'<<' merges mappings only"),
+        ("<<: {a: 1}\n<<: {b: 1}", "key '<<' stands here twice"),
     ],
 )
 def test_what_cannot_be_read_is_a_problem_with_its_line(text: str, message: str) -> None:
@@ -118,6 +119,10 @@ def test_aliases_are_copies_and_merge_keys_merge() -> None:
     value = fine(text)
     assert value["other"] == {"x": 3, "y": [2]}
     assert value["more"] == {"x": 1, "y": [2], "z": 4}
+
+
+def test_a_merge_key_in_quotes_is_a_key_like_any_other() -> None:
+    assert fine('{"<<": {a: 1}}') == {"<<": {"a": 1}}
 
 
 def test_aliases_of_aliases_cannot_grow_without_bound() -> None:
@@ -238,13 +243,15 @@ def test_files_that_include_each_other_are_reported_with_the_chain(tmp_path: Pat
         ("include: a.yaml", "expected a list of files"),
         ("include: [3]", "expected the name of a file"),
         ("include: ['.']", "cannot be read"),
+        ("include: ['${env:KEY}.yaml']", "${env:KEY}.yaml"),
         ("[1]", "must be a mapping of sections"),
         ("", "is empty"),
     ],
 )
 def test_files_that_cannot_be_used_are_problems(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "main.yaml").write_text(text)
-    assert message in "\n".join(tree(tmp_path / "main.yaml")[1])
+    problems = tree(tmp_path / "main.yaml", {"KEY": "secret"})[1]
+    assert message in "\n".join(problems)
 
 
 def test_files_too_large_or_not_utf_8_are_problems(tmp_path: Path) -> None:

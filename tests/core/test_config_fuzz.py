@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrion import ConfigError
+from orchestrion.cli import main
 from orchestrion.config import Config, from_data, load
 from orchestrion.schema import json_schema
 from tests.core.plugin_support import with_parts
@@ -144,17 +146,35 @@ def test_damaged_data_is_right_or_refused(data: dict[str, Any]) -> None:
     attempt(lambda: from_data(data, env=ENV, plugins=PLUGINS))
 
 
-@FUZZ
-@given(st.data())
-def test_damaged_text_is_right_or_refused(tmp_path: Path, data: st.DataObject) -> None:
+@st.composite
+def damaged_text(draw: st.DrawFn) -> str:
+    """The text of a good config with one to three pieces cut out or put in."""
     text = TEXT
-    for _ in range(data.draw(st.integers(1, 3))):
-        start = data.draw(st.integers(0, len(text)))
-        end = data.draw(st.integers(start, min(len(text), start + 12)))
-        new = data.draw(WORDS | st.text(alphabet="{}[]:,\n \t-#&*!|>'\"%@`$x1", max_size=4))
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, len(text)))
+        end = draw(st.integers(start, min(len(text), start + 12)))
+        new = draw(WORDS | st.text(alphabet="{}[]:,\n \t-#&*!|>'\"%@`$x1", max_size=4))
         text = text[:start] + new + text[end:]
+    return text
+
+
+@FUZZ
+@given(damaged_text())
+def test_damaged_text_is_right_or_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.yaml").write_text(text)
     attempt(lambda: load(tmp_path / "c.yaml", env=ENV, plugins=PLUGINS))
+
+
+@settings(FUZZ, max_examples=max(20, EXAMPLES // 10))
+@given(damaged_text())
+def test_the_command_exits_with_0_or_2_and_never_with_a_traceback(
+    tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    result = CliRunner().invoke(main, ["validate", str(tmp_path / "c.yaml")], env=ENV)
+    assert result.exit_code in (0, 2)
+    assert result.stderr.startswith("error: ") == (result.exit_code == 2)
+    assert "Traceback" not in result.output
 
 
 @FUZZ

@@ -460,7 +460,7 @@ def test_annotations_that_no_setting_can_have_are_the_plugins_fault() -> None:
 
     @frozen
     class OddDefault(Agent):
-        x: Model = field(factory=lambda: object())  # type: ignore[arg-type]
+        x: Model = field(factory=lambda: object())  # type: ignore[assignment]
 
     @frozen
     class OddUnresolved(Agent):
@@ -680,6 +680,30 @@ def test_no_message_repeats_a_secret(plugins: Plugins) -> None:
         with pytest.raises(ConfigError) as caught:
             secret_config(plugins, api)
         assert "sk-" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "agents=${env:KEY}",
+        "agents.a=${env:KEY}",
+        "agents.a.use=${env:KEY}",
+        "agents.a.model=${env:KEY}",
+        "agents.a.mode=${env:KEY}",
+        "agents.a.code=${env:KEY}",
+        "agents.a.even=${env:KEY}",
+        "policy.agents=['${env:KEY}']",
+        "policy=${env:KEY}",
+        "limits=${env:KEY}",
+        "run.observers=['${env:KEY}']",
+        "evaluation.baselines=${env:KEY}",
+        "models=${env:KEY}",
+    ],
+)
+def test_no_message_repeats_what_came_from_the_environment(plugins: Plugins, change: str) -> None:
+    found = problems({}, plugins, change)
+    assert found != []
+    assert "sk-" not in "\n".join(found)
 
 
 def test_a_dotenv_file_beside_the_config_adds_variables(tmp_path: Path, plugins: Plugins) -> None:

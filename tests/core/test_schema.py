@@ -170,8 +170,8 @@ def test_both_refuse(path: str, value: Any) -> None:
     assert not VALIDATOR.is_valid(data)
 
 
-SETTINGS = ("text", "times", "rate", "loud", "mode", "colour", "limit", "code", "words", "pair")
-SETTINGS += ("weights", "part", "parts", "either", "anything")
+SETTINGS = ["text", "times", "rate", "loud", "mode", "colour", "limit", "code", "words", "pair"]
+SETTINGS = [*SETTINGS, "weights", "part", "parts", "either", "anything"]
 # An integral float is an integer to JSON Schema and none to us: that is the one difference.
 SCALARS = st.none() | st.booleans() | st.integers(-3, 12) | st.just(0.5) | st.text(max_size=5)
 VALUES = SCALARS | st.recursive(

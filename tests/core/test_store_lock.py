@@ -48,20 +48,25 @@ def test_a_lock_is_free_when_its_holder_was_killed(tmp_path: Path) -> None:
 
 
 @needs_fork
-def test_a_child_that_outlives_a_holder_does_not_keep_its_lock(tmp_path: Path) -> None:
-    held = RunLock(tmp_path)
-    read, write = os.pipe()
+def test_a_child_that_outlives_a_killed_holder_does_not_keep_its_lock(tmp_path: Path) -> None:
+    ready, say_ready = os.pipe()
+    wait, let_go = os.pipe()
 
-    def wait() -> None:
-        os.close(write)
-        os.read(read, 1)
+    def outlive() -> None:
+        os.close(let_go)
+        os.write(say_ready, b".")
+        os.read(wait, 1)
 
-    child = forked(wait)
-    os.close(read)
-    held.release()
+    def hold() -> None:
+        RunLock(tmp_path)
+        forked(outlive)
+        os.read(ready, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    assert ended(forked(hold)) == -signal.SIGKILL
     RunLock(tmp_path).release()
-    os.close(write)
-    assert ended(child) == 0
+    for descriptor in (let_go, wait, ready, say_ready):
+        os.close(descriptor)
 
 
 @needs_fork

@@ -109,12 +109,12 @@ def test_always_the_generalist() -> None:
 
 def test_a_policy_without_probabilities_is_played_and_says_so() -> None:
     team = relay_team(RELAY)
-    report = regret(RELAY, Uniform(team), team, episodes=4000)
+    report = regret(RELAY, Uniform(team), team, episodes=2000)
     exact = report.optimum.value - report.random.value
     assert report.sampled.method == "monte carlo"
-    assert report.sampled.episodes == 4000
+    assert report.sampled.episodes == 2000
     spread = report.sampled.high - report.sampled.low
-    assert 0.005 < spread < 0.05
+    assert 0.01 < spread < 0.05
     assert abs(report.sampled.regret - exact) < 2 * spread
     assert "not exact: the policy does not say its probabilities" in report.as_text()
     assert "95 % interval" in report.as_text()
@@ -147,6 +147,17 @@ def test_a_policy_that_takes_what_is_blocked_is_played() -> None:
     assert "blocks" in report.note
     # Six refused checks, then what is there is handed in: nothing.
     assert report.sampled.worth.value == 0.0
+
+
+def test_a_limit_below_the_horizon_cuts_episodes_off() -> None:
+    team = relay_team(RELAY)
+    report = regret(RELAY, Table(team), team, turns=3, episodes=100)
+    assert "limits.turns" in report.note
+    assert report.sampled.worth.calls <= 3
+    always = regret(RELAY, lambda seen: {"tester": 1.0}, team, turns=3, episodes=10)
+    assert always.sampled.worth.quality == 0.0
+    assert always.sampled.worth.cost == pytest.approx(0.09)
+    assert regret(RELAY, Table(team), team, turns=10).sampled.method == "exact"
 
 
 def test_too_many_histories_are_played() -> None:

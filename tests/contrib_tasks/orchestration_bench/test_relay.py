@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from attrs import evolve
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_orchestration_bench.agents import BenchAgent, play
 from orchestrion_orchestration_bench.relay import Relay, Worker
@@ -94,6 +94,7 @@ def test_an_agent_that_is_not_in_the_table_takes_time_and_does_nothing() -> None
     assert SURE.step(step.state, failed, Key()).state == RelayState(0, 0, 1)
 
 
+@settings(max_examples=40)
 @given(relays(), st.integers(0, 99), st.data())
 def test_an_episode_ends_at_the_horizon_and_nothing_revives_it(
     task: Relay, seed: int, data: st.DataObject
@@ -110,6 +111,7 @@ def test_an_episode_ends_at_the_horizon_and_nothing_revives_it(
         assert task.rules.scores(again.state) == scores
 
 
+@settings(max_examples=40)
 @given(relays())
 def test_outcomes_of_a_call_have_probabilities_that_sum_to_one(task: Relay) -> None:
     for kind in range(len(task.types)):
@@ -120,6 +122,7 @@ def test_outcomes_of_a_call_have_probabilities_that_sum_to_one(task: Relay) -> N
                 assert len({move.done for move in moves}) == len(moves)
 
 
+@settings(max_examples=40)
 @given(relays(), st.integers(0, 99))
 def test_only_skills_that_are_required_and_ready_are_gained(task: Relay, seed: int) -> None:
     step = task.start(task.problems("train")[0], Key(seed))

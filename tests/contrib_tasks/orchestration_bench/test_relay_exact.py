@@ -83,7 +83,7 @@ def test_a_process_ends_within_its_horizon() -> None:
     assert evaluate(PARTIAL, uniform(PARTIAL), 1.0).calls <= 10
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(relays(), st.sampled_from([0.0, 0.5, 1.0, 3.0]))
 def test_the_best_value_of_any_table_is_that_of_plain_recursion(task: Relay, weight: float) -> None:
     worth, _ = optimum(process_of(task), weight)
@@ -91,7 +91,7 @@ def test_the_best_value_of_any_table_is_that_of_plain_recursion(task: Relay, wei
     assert worth.value == pytest.approx(worth.quality - weight * worth.cost, abs=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(relays(), st.integers(0, 2**32 - 1), st.sampled_from([0.0, 1.0]))
 def test_no_policy_beats_the_best(task: Relay, seed: int, weight: float) -> None:
     process = process_of(task)
@@ -108,7 +108,7 @@ def test_no_policy_beats_the_best(task: Relay, seed: int, weight: float) -> None
     assert max(others) <= best.value + 1e-9
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(relays(), st.integers(0, 99))
 def test_playing_agrees_with_the_exact_value(task: Relay, seed: int) -> None:
     process, roster = process_of(task), relay_team(task)

@@ -267,7 +267,7 @@ def test_no_policy_beats_the_best_and_beliefs_are_enough(
     assert best_chain(stop_exact.blind_of(task), weight, 20).value <= best + 1e-9
 
 
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(tables, st.integers(0, 99))
 def test_playing_agrees_with_the_exact_value(task: Stop, seed: int) -> None:
     process, roster = stop_exact.process_of(task), stop_team(task)

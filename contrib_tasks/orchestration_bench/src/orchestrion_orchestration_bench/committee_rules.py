@@ -99,7 +99,7 @@ class CommitteeRules:
         if self.task.bernoulli:
             right = state.draw < accuracy
             return Scores(float(right), right, parts)
-        return Scores(accuracy, accuracy >= self.task.target, parts)
+        return Scores(accuracy, 0 < accuracy >= self.task.target, parts)
 
     # ------------------------------------------------------------------ costs and accuracy
 

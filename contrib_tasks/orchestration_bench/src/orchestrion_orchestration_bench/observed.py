@@ -129,12 +129,14 @@ def observe(solved: Solved, team: Team, ask: Ask, turns: int | None = None) -> O
         turns: the run's limit of turns, which policies may look at.
 
     Raises:
-        NotExactError: the states are too many, the policy goes by more than the observation, or
-            it takes what the task blocks.
+        NotExactError: the states are too many, the policy goes by more than the observation, it
+            takes what the task blocks, or the limit of turns is too low.
     """
     process = solved.shown
     if process is None:
         raise NotExactError(solved.note)
+    if turns is not None and turns < len(process.layers):
+        raise NotExactError("limits.turns may end an episode before the task does")
     walk = _Walk(solved, process, team, turns)
     sampled, greedy = [], []
     for t, layer in enumerate(process.layers):

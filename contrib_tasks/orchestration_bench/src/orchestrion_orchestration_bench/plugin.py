@@ -25,10 +25,16 @@ def orchestrion_tasks() -> Iterable[Component]:
 def orchestrion_agents() -> Iterable[Component]:
     """Their players."""
     yield Component(
-        "bench-agent", f"{PACKAGE}.agents:BenchAgent", "plays one row of a relay or stop table"
+        "bench-agent",
+        f"{PACKAGE}.agents:BenchAgent",
+        "plays one row of a relay or stop table",
+        example={"plays": "planner"},
+        around={"task": {"use": "relay"}},
     )
     yield Component(
         "committee-agent",
         f"{PACKAGE}.agents:CommitteeAgent",
         "places one type of member in a committee",
+        example={"plays": "coder"},
+        around={"task": {"use": "committee"}},
     )

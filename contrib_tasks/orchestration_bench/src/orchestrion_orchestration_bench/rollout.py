@@ -44,7 +44,7 @@ class _Playing:
         self.task, self.problem, self.key = task, problem, key
         self.trajectory = Trajectory()
         self.now: Step = task.start(problem, key.child("start"))
-        self.over, self.cost, self.calls = False, 0.0, 0
+        self.over, self.limited, self.cost, self.calls = False, False, 0.0, 0
 
     def situation(self, turns: int | None, training: bool) -> Situation:
         left = None if turns is None else turns - len(self.trajectory)
@@ -56,6 +56,15 @@ class _Playing:
         for activation, output in outputs:
             self._append(activation, output)
         self.over = self.over or decision.stop or self.now.done
+
+    def check_limit(self, turns: int | None) -> None:
+        """An episode that uses up its turns is cut off, and then worth nothing."""
+        if not self.over and turns is not None and len(self.trajectory) >= turns:
+            self.over = self.limited = True
+
+    def quality(self) -> float:
+        """What the verifier gives, if the episode was completed."""
+        return 0.0 if self.limited else float(self.task.rules.scores(self.now.state).value)
 
     def _play(self, one: Activation, team: Team, seen: Observation | None) -> Output | None:
         """What an agent says; None if the task refuses it."""
@@ -94,22 +103,17 @@ def roll_out(
     Raises:
         UsageError: an episode does not end.
     """
-    bench: Any = task
     episodes = [_Playing(task, one, key.child(i)) for i, one in enumerate(problems)]
     for step in range(LONGEST):
+        for one in episodes:
+            one.check_limit(turns)
         active = [one for one in episodes if not one.over]
         if not active:
             break
-        if turns is not None:
-            active = [one for one in active if len(one.trajectory) < turns]
-            if not active:
-                break
         situations = [one.situation(turns, training) for one in active]
         keys = [one.key.child("decide", step) for one in active]
         for one, decision in zip(active, decide(situations, keys), strict=True):
             one.follow(decision, team)
     else:
         raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
-    return np.array(
-        [[bench.rules.scores(one.now.state).value, one.cost, one.calls] for one in episodes]
-    )
+    return np.array([[one.quality(), one.cost, one.calls] for one in episodes])

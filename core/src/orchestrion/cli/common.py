@@ -78,7 +78,7 @@ def options(ctx: click.Context) -> Options:
 
 def emit(data: Mapping[str, Any]) -> None:
     """Print a JSON document with the version of its schema; NaN and infinities become null."""
-    click.echo(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2, ensure_ascii=False))
+    click.echo(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2))
 
 
 def _finite(value: Any) -> Any:

@@ -121,7 +121,7 @@ def _choices(plugins: Plugins, kind: str) -> str:
 
 def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) -> Iterator[str]:
     from orchestrion.config.plain import OMIT, Dumper, to_yaml
-    from orchestrion.config.structure import expected
+    from orchestrion.config.wording import expected
 
     found = plugins.find(kind, use)
     quoted = to_yaml({"use": use}).strip()

@@ -111,7 +111,7 @@ def _settings(
 ) -> dict[str, Any]:
     from orchestrion.config.plain import OMIT, Dumper
     from orchestrion.config.shapes import UnsupportedError
-    from orchestrion.config.structure import expected
+    from orchestrion.config.wording import expected
     from orchestrion.errors import PluginError
 
     dumper = Dumper(shaper, {})

@@ -22,8 +22,9 @@ from orchestrion.config.shapes import (
     refers,
 )
 from orchestrion.config.structure import FAILED, Structurer
+from orchestrion.config.wording import got, named
 from orchestrion.errors import PluginError
-from orchestrion.suggest import article, did_you_mean, listed, shown
+from orchestrion.suggest import article, did_you_mean, listed
 
 if TYPE_CHECKING:
     from orchestrion.components import Kind
@@ -163,7 +164,7 @@ class Builder:
         if not isinstance(node.value, dict):
             if node.value is not BROKEN:
                 self.problems.add(
-                    node, kind.section, f"expected a mapping of names, got {shown(node.value)}"
+                    node, kind.section, f"expected a mapping of names, got {got(node)}"
                 )
             return
         for name, child in node.value.items():
@@ -238,8 +239,9 @@ class Builder:
         if node.value is BROKEN:
             return None
         if not isinstance(node.value, dict):
-            hint = f"; write {{use: {node.value}}}" if isinstance(node.value, str) else ""
-            self.problems.add(node, path, f"expected a mapping, got {shown(node.value)}{hint}")
+            bare = isinstance(node.value, str) and node.raw is None
+            hint = f"; write {{use: {node.value}}}" if bare else ""
+            self.problems.add(node, path, f"expected a mapping, got {got(node)}{hint}")
             return None
         use = node.child("use")
         if use is None:
@@ -250,13 +252,15 @@ class Builder:
             return None
         if not isinstance(use.value, str) or not use.value:
             self.problems.add(
-                use, f"{path}.use", f"expected the name of {article(kind)}, got {shown(use.value)}"
+                use, f"{path}.use", f"expected the name of {article(kind)}, got {got(use)}"
             )
             return None
         try:
             return self.plugins.find(kind, use.value)
         except PluginError as exc:
-            self.problems.add(use, f"{path}.use", str(exc))
+            # The sentence repeats the name.
+            text = str(exc) if use.raw is None else f"no {kind} is called what {named(use)} says"
+            self.problems.add(use, f"{path}.use", text)
             return None
 
     def _refer(self, kind: str, node: Node, path: str) -> Any:
@@ -282,7 +286,7 @@ class Builder:
                 node,
                 path,
                 f"{article(kind_name)} is named only by {kind.section!r} or given as {{use: ...}}, "
-                f"got {node.value!r}",
+                f"got {named(node)}",
             )
             return "", None
         target = section.child(node.value) if section is not None else None
@@ -291,9 +295,10 @@ class Builder:
             return where, self.define(kind_name, where, target)
         names = section.value if section is not None and isinstance(section.value, dict) else {}
         defined = f" (defined: {listed(names)})" if names else f" (no {kind.section} are defined)"
+        close = did_you_mean(node.value, names) if node.raw is None else ""
         self.problems.add(
             node,
             path,
-            f"no {kind_name} is called {node.value!r}{did_you_mean(node.value, names)}{defined}",
+            f"no {kind_name} is called {named(node)}{close}{defined}",
         )
         return "", None

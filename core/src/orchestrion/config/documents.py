@@ -10,6 +10,8 @@ import datetime
 import re
 from typing import Any, Final
 
+from attrs import define, field
+
 from orchestrion.config.nodes import BROKEN, MAX_DEPTH, MAX_NODES, Node, Problems, Source, at_key
 
 __all__ = ["MAX_BYTES", "from_plain", "read_toml", "read_yaml", "scalar"]
@@ -138,12 +140,22 @@ def _first_line(exc: BaseException) -> str:
     return (str(exc).splitlines() or [type(exc).__name__])[0]
 
 
+@define
+class _Frame:
+    """An open mapping or list: the key that waits for its value, and what `<<` names."""
+
+    node: Node
+    key: tuple[str, int] | None = None
+    merging: bool = False
+    merged: list[Node] = field(factory=list)
+
+
 class _Composer:
     """Turns parser events into nodes, without recursion."""
 
     def __init__(self, source: Source, problems: Problems) -> None:
         self.source, self.problems = source, problems
-        self.stack: list[tuple[Node, list[tuple[str, int]]]] = []
+        self.stack: list[_Frame] = []
         self.anchors: dict[str, Node] = {}
         self.count = 0
 
@@ -158,11 +170,11 @@ class _Composer:
                 self._place(node)
                 root = root or node
                 if name in ("MappingStartEvent", "SequenceStartEvent"):
-                    self.stack.append((node, []))
+                    self.stack.append(_Frame(node))
                     if len(self.stack) > MAX_DEPTH:
                         raise _Stop(line, f"more than {MAX_DEPTH} levels deep")
             elif name in ("MappingEndEvent", "SequenceEndEvent"):
-                self._close(self.stack.pop()[0])
+                self._close(self.stack.pop())
         return root if root is not None else Node(None, self.source, 1)
 
     def _node(self, name: str, event: Any, line: int) -> Node | None:
@@ -209,7 +221,7 @@ class _Composer:
         node = self.anchors.get(anchor)
         if node is None:
             raise _Stop(line, f"alias *{anchor} refers to no anchor above it")
-        if any(node is open_node for open_node, _ in self.stack):
+        if any(node is frame.node for frame in self.stack):
             raise _Stop(line, f"alias *{anchor} refers to what it is a part of")
         return self._copy(node, line, len(self.stack))
 
@@ -228,7 +240,10 @@ class _Composer:
 
     def _keyed(self, node: Node, event: Any, line: int) -> bool:
         """Take a node as the key of the open mapping, if a key is due there."""
-        if not self.stack or not isinstance(self.stack[-1][0].value, dict) or self.stack[-1][1]:
+        frame = self.stack[-1] if self.stack else None
+        if frame is None or not isinstance(frame.node.value, dict):
+            return False
+        if frame.key is not None:
             return False
         key = node.value
         if isinstance(key, (dict, list)):
@@ -237,34 +252,38 @@ class _Composer:
             if key is not BROKEN:
                 self.problems.add(node, "", f"key {key!r} is not text: put it in quotes")
             key = str(getattr(event, "value", key))
-        if key in self.stack[-1][0].value:
-            first = self.stack[-1][0].value[key].line
+        # In quotes it is a key like any other.
+        frame.merging = key == "<<" and getattr(event, "style", "") is None
+        if key in frame.node.value or (frame.merging and frame.merged):
+            first = frame.node.value[key].line if key in frame.node.value else frame.node.line
             self.problems.add(node, "", f"key {key!r} stands here twice, first in line {first}")
-        self.stack[-1][1].append((key, line))
+        frame.key = (key, line)
         return True
 
     def _place(self, node: Node) -> None:
         """Put a node into the open mapping or list."""
         if not self.stack:
             return
-        parent, pending = self.stack[-1]
-        if isinstance(parent.value, list):
-            parent.value.append(node)
-        else:
-            key, node.line = pending.pop()
-            parent.value[key] = node
+        frame = self.stack[-1]
+        if isinstance(frame.node.value, list):
+            frame.node.value.append(node)
+        elif frame.merging:
+            frame.merged.append(node)
+            frame.key, frame.merging = None, False
+        elif frame.key is not None:
+            key, node.line = frame.key
+            frame.node.value[key] = node
+            frame.key = None
 
-    def _close(self, node: Node) -> None:
+    def _close(self, frame: _Frame) -> None:
         """Merge what `<<` names below the mapping's own keys."""
-        merge = node.value.pop("<<", None) if isinstance(node.value, dict) else None
-        if merge is None:
-            return
-        for source in merge.value if isinstance(merge.value, list) else [merge]:
-            if not isinstance(source.value, dict):
-                self.problems.add(merge, "", "'<<' merges mappings only")
-                continue
-            for key, child in source.value.items():
-                node.value.setdefault(key, child)
+        for merge in frame.merged:
+            for source in merge.value if isinstance(merge.value, list) else [merge]:
+                if not isinstance(source.value, dict):
+                    self.problems.add(merge, "", "'<<' merges mappings only")
+                    continue
+                for key, child in source.value.items():
+                    frame.node.value.setdefault(key, child)
 
 
 # ------------------------------------------------------------------------------ TOML

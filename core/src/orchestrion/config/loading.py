@@ -18,9 +18,10 @@ from orchestrion.config.sections import Baseline, Budget, Evaluation, Limits, Ru
 from orchestrion.config.shapes import Scalar, Shaper
 from orchestrion.config.sources import override, read_tree, tree_of
 from orchestrion.config.structure import FAILED, Structurer
+from orchestrion.config.wording import got, named
 from orchestrion.errors import ConfigError, PluginError
 from orchestrion.plugins import Plugins
-from orchestrion.suggest import did_you_mean, listed, shown
+from orchestrion.suggest import did_you_mean, listed
 
 __all__ = ["build", "from_data", "load"]
 
@@ -217,7 +218,7 @@ class _Assembly:
         if node.value is BROKEN:
             return FAILED
         if not isinstance(node.value, dict):
-            text = f"expected a mapping, got {shown(node.value)}"
+            text = f"expected a mapping, got {got(node)}"
             self.problems.add(node, section, text)
             return FAILED
         skip = ("baselines",) if section == "evaluation" else ()
@@ -236,7 +237,8 @@ class _Assembly:
                 try:
                     self.plugins.load(self.plugins.get(item.value))
                 except PluginError as exc:
-                    self.problems.add(item, at_index("run.observers", index), str(exc))
+                    text = str(exc) if item.raw is None else f"{named(item)} names no usable plugin"
+                    self.problems.add(item, at_index("run.observers", index), text)
 
     # ------------------------------------------------------------------ components
 
@@ -266,7 +268,7 @@ class _Assembly:
             return {}
         path = "evaluation.baselines"
         if not isinstance(node.value, dict):
-            text = f"expected a mapping of names, got {shown(node.value)}"
+            text = f"expected a mapping of names, got {got(node)}"
             self.problems.add(node, path, text)
             return {}
         found = {
@@ -309,7 +311,7 @@ class _Assembly:
             return None
         path = f"{path}.agents"
         if not isinstance(node.value, list) or not node.value:
-            text = f"expected a list of names of agents, got {shown(node.value)}"
+            text = f"expected a list of names of agents, got {got(node)}"
             self.problems.add(node, path, text)
             return None
         agents = self._agents()
@@ -318,13 +320,13 @@ class _Assembly:
             where = at_index(path, index)
             if not isinstance(item.value, str):
                 if item.value is not BROKEN:
-                    self.problems.add(item, where, f"expected a name, got {shown(item.value)}")
+                    self.problems.add(item, where, f"expected a name, got {got(item)}")
             elif item.value not in agents:
-                close = did_you_mean(item.value, agents)
-                text = f"no agent is called {item.value!r}{close} (defined: {listed(agents)})"
+                close = did_you_mean(item.value, agents) if item.raw is None else ""
+                text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
                 self.problems.add(item, where, text)
             elif item.value in names:
-                self.problems.add(item, where, f"agent {item.value!r} is named twice")
+                self.problems.add(item, where, f"agent {named(item)} is named twice")
             else:
                 names.append(item.value)
         return tuple(names)

@@ -39,8 +39,10 @@ class _Reader:
             what = "is empty" if root.value is None else "must be a mapping of sections"
             self.problems.add(Node(None, source, root.line), "", f"a config {what}")
             return None
+        # Names of files are taken as they stand: a message may show them.
+        include = root.value.pop("include", None)
         expand(root, self.environment, self.problems)
-        return self._include(root, path, (*above, _identity(path)))
+        return self._include(root, include, path, (*above, _identity(path)))
 
     def _text(self, path: Path, by: Node | None) -> str | None:
         place = by if by is not None else Node(None, Source(str(path), path.parent))
@@ -61,9 +63,10 @@ class _Reader:
             self.problems.add(place, name, f"{path} cannot be read: {reason}")
         return None
 
-    def _include(self, root: Node, path: Path, above: tuple[Path, ...]) -> Node:
+    def _include(
+        self, root: Node, include: Node | None, path: Path, above: tuple[Path, ...]
+    ) -> Node:
         """`root` over the files it includes; of these, later ones win."""
-        include = root.value.pop("include", None)
         if include is None:
             return root
         if not isinstance(include.value, list):

@@ -8,14 +8,12 @@ would have to be told about every type twice, here and in the JSON Schema.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from attrs import NOTHING, Factory, fields_dict, frozen
 
-from orchestrion.config.documents import scalar
 from orchestrion.config.nodes import BROKEN, Node, Problems, at_index, at_key, walk
 from orchestrion.config.shapes import (
     Anything,
@@ -32,9 +30,10 @@ from orchestrion.config.shapes import (
     UnsupportedError,
     Variants,
 )
-from orchestrion.suggest import article, did_you_mean, shown
+from orchestrion.config.wording import expected, got, habit, violations
+from orchestrion.suggest import did_you_mean
 
-__all__ = ["FAILED", "MASK", "Structurer", "expected"]
+__all__ = ["FAILED", "MASK", "Structurer"]
 
 
 class _Failed:
@@ -54,41 +53,6 @@ Refer = Callable[[str, Node, str], Any]
 
 def _refuse(kind: str, node: Node, path: str) -> Any:
     raise UnsupportedError(f"{path}: no {kind} can be wired in here")
-
-
-_NAMES: dict[type, str] = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "text",
-    Path: "a path",
-    type(None): "null",
-}
-
-
-def expected(shape: Shape) -> str:
-    """What a value of this shape is, in words."""
-    match shape:
-        case Scalar(type=kind):
-            return _NAMES[kind]
-        case Choice(values=values):
-            return "one of " + ", ".join(_literal(v) for v in values)
-        case Items():
-            return "a list"
-        case Fixed(items=items):
-            return f"a list of {len(items)}"
-        case Ref(kind=kind):
-            return f"the name of {article(kind)}, or {{use: ...}}"
-        case Variants(members=members):
-            words = [expected(member) for member in members]
-            return " or ".join(sorted(words, key=lambda word: word == "null"))
-        case Anything():
-            return "plain data"
-    return "a mapping"
-
-
-def _literal(value: Any) -> str:
-    return repr(value) if isinstance(value, str) else shown(value).partition(" (")[0]
 
 
 @frozen
@@ -157,8 +121,8 @@ class Structurer:
         return self._wrong(shape, node, path, secret) if result is FAILED else result
 
     def _wrong(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
-        hint = "" if secret or node.raw is not None else _hint(shape, node.value)
-        self.problems.add(node, path, f"expected {expected(shape)}, got {_got(node, secret)}{hint}")
+        hint = "" if secret or node.raw is not None else habit(shape, node.value)
+        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{hint}")
         return FAILED
 
     def _choice(self, shape: Choice, node: Node, path: str, secret: bool) -> Any:
@@ -168,9 +132,7 @@ class Structurer:
         texts = [v for v in shape.values if isinstance(v, str)]
         hidden = secret or node.raw is not None or not isinstance(node.value, str)
         close = "" if hidden else did_you_mean(node.value, texts)
-        self.problems.add(
-            node, path, f"expected {expected(shape)}, got {_got(node, secret)}{close}"
-        )
+        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{close}")
         return FAILED
 
     def _table(self, shape: Table, node: Node, path: str, secret: bool) -> Any:
@@ -216,9 +178,9 @@ class Structurer:
     # ------------------------------------------------------------------ constraints
 
     def _within(self, shape: Shape, node: Node, path: str, secret: bool) -> bool:
-        messages = [text for meta in shape.limits for text in _violations(meta, node.value)]
+        messages = [text for meta in shape.limits for text in violations(meta, node.value)]
         for text in messages:
-            self.problems.add(node, path, f"must {text}, got {_got(node, secret)}")
+            self.problems.add(node, path, f"must {text}, got {got(node, secret)}")
         return not messages
 
     # ------------------------------------------------------------------ attrs classes
@@ -364,64 +326,3 @@ def _could_be(shape: Shape, value: Any) -> bool:
         case Variants(members=members):
             return any(_could_be(member, value) for member in members)
     return True
-
-
-def _got(node: Node, secret: bool) -> str:
-    if node.raw is not None:
-        return f"{node.raw!r} (text from the environment)"
-    return "a secret" if secret and node.value is not None else shown(node.value)
-
-
-def _hint(shape: Shape, value: Any) -> str:
-    """A sentence on the mistakes that come with YAML and JSON habits."""
-    shapes = shape.members if isinstance(shape, Variants) else (shape,)
-    kinds = {s.type for s in shapes if isinstance(s, Scalar)}
-    if isinstance(value, float) and not math.isfinite(value) and float in kinds:
-        return "; it must be finite"
-    if isinstance(value, str):
-        if bool in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n"):
-            return "; in YAML 1.2 that is a word"
-        try:
-            meant = scalar(value)
-        except ValueError:
-            return ""
-        if meant is not None and not isinstance(meant, str) and type(meant) in kinds | {int}:
-            return "; leave out the quotes" if kinds & {bool, int, float} else ""
-        if any(isinstance(s, Items) for s in shapes):
-            return f"; for one element, write [{value}]" if len(value) < 40 else ""
-    elif str in kinds and isinstance(value, (bool, int, float)):
-        return "; put it in quotes"
-    return ""
-
-
-def _violations(meta: Any, value: Any) -> list[str]:
-    """What a msgspec `Meta` demands of a value and the value does not meet.
-
-    As in JSON Schema, a constraint on numbers says nothing about text, and so on.
-    """
-    found = []
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        bounds = (
-            ("be at least", meta.ge, lambda limit: value >= limit),
-            ("be greater than", meta.gt, lambda limit: value > limit),
-            ("be at most", meta.le, lambda limit: value <= limit),
-            ("be less than", meta.lt, lambda limit: value < limit),
-            ("be a multiple of", meta.multiple_of, lambda limit: _multiple(value, limit)),
-        )
-        found += [
-            f"{text} {limit}" for text, limit, ok in bounds if limit is not None and not ok(limit)
-        ]
-    if isinstance(value, str) and meta.pattern is not None and not re.search(meta.pattern, value):
-        found.append(f"match {meta.pattern}")
-    if isinstance(value, (str, list, dict)):
-        unit = "characters" if isinstance(value, str) else "elements"
-        if meta.min_length is not None and len(value) < meta.min_length:
-            found.append(f"have at least {meta.min_length} {unit}")
-        if meta.max_length is not None and len(value) > meta.max_length:
-            found.append(f"have at most {meta.max_length} {unit}")
-    return found
-
-
-def _multiple(value: float, of: float) -> bool:
-    quotient = value / of
-    return math.isfinite(quotient) and quotient == int(quotient)

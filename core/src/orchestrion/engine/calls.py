@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
 from attrs import frozen
 
 from orchestrion.engine.budget import Budget
@@ -161,6 +162,9 @@ class CallPath:
                 await asyncio.sleep(pause)
             else:
                 limiter.succeeded()
+                # As a replay would give it: tuples are lists, keys are text.
+                data = msgspec.json.decode(msgspec.json.encode(answer.data))
+                answer = Answer(data, answer.usage)
                 await self._record(Recorded(scope, name, answer.data, answer.usage))
                 return answer
 

@@ -136,6 +136,9 @@ class RunLock:
             _held.discard(self._descriptor)
             with suppress(OSError):
                 os.ftruncate(self._descriptor, 0)
+                if fcntl is not None:
+                    # Closing alone would leave it to children that are just being forked.
+                    fcntl.flock(self._descriptor, fcntl.LOCK_UN)
             os.close(self._descriptor)
 
 

@@ -42,12 +42,15 @@ _GROUPS = (
     "update add", "remove discard pop", "heappush heappushpop", "heappop heapreplace",
     "bisect_left bisect_right", "get setdefault pop", "permutations combinations product",
     "partition rpartition", "enumerate range zip", "lower casefold", "count index",
-    "append appendleft", "ord chr int",
+    "append appendleft", "ord chr int str",
 )  # fmt: skip
 _WRAPS = {
     "number": ("abs({})", "int({})", "str({})", "round({})", "max({}, 0)", "-{}"),
     "bool": ("not {}",),
-    "str": ("{}.lower()", "{}.strip()", "int({})", "len({})", "{}[::-1]", "{}.upper()", "list({})"),
+    "": ("not {}", "len({})", "sorted({})", "reversed({})", "str({})", "list({})", "int({})",
+         "abs({})", "{}[0]", "{}[-1]"),
+    "str": ("{}.lower()", "{}.strip()", "int({})", "len({})", "{}.split()", "{}.upper()",
+            "{}.rstrip()", "{}[::-1]", "list({})", "{}.lstrip()"),
     "list": ("sorted({})", "len({})", "list({})", "set({})", "{}[::-1]", "sum({})", "{}[0]",
              "{}[-1]", "reversed({})", "{}[:]", "max({})", "min({})"),
     "dict": ("sorted({})", "{}.items()", "{}.values()", "len({})", "dict({})"),
@@ -192,10 +195,17 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
         yield "add", fit(site, f"{text} + {name}")
         if kind == "number":
             yield "subtract", fit(site, f"{text} - {name}")
+            yield "subtract-from", fit(site, f"{name} - {text}")
             yield "multiply", fit(site, f"{text} * {name}")
         else:
             yield "before", fit(site, f"{name} + {text}")
-    for call in _atoms(source, site, "number") if kind == "number" else ():
+    if kind != "number":
+        return
+    for value in _factors(source, site):
+        yield "factor", fit(site, f"{text} * {value}")
+        yield "divisor", fit(site, f"{text} // {value}")
+        yield "remainder", fit(site, f"{text} % {value}")
+    for call in _atoms(source, site, "number"):
         yield "term", fit(site, f"{text} + {call}")
         yield "term", fit(site, f"{text} - {call}")
 
@@ -248,8 +258,10 @@ def extend(source: Source, site: Site) -> Iterator[Change]:
         return
     text = source.text(site.node)
     inner = _operand_of_bool(source, site.node)
+    parts = site.node.values if isinstance(site.node, ast.BoolOp) else []
+    there = {text, *map(source.text, parts)}
     for sub, extra in _conditions(source, site):
-        if extra in text:
+        if extra in there:
             continue
         yield f"and-{sub}", fit(site, f"{inner} and {extra}")
         yield f"or-{sub}", fit(site, f"{inner} or {extra}")
@@ -286,7 +298,7 @@ def _conditions(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if one < other_name and fits(kinds.name(one), kinds.name(other_name)):
                 kind = outer(kinds.name(one))
                 if kind in ("number", "str"):
-                    for sign in ("==", "!=", "<", ">"):
+                    for sign in ("==", "!=", "<", ">", "<=", ">="):
                         yield "pair", f"{one} {sign} {other_name}"
             if outer(kinds.name(other_name)) in ("list", "set", "dict") and (
                 fits(kinds.name(one), element(kinds.name(other_name)))
@@ -303,12 +315,17 @@ def _conditions(source: Source, site: Site) -> Iterator[tuple[str, str]]:
 def variable(source: Source, site: Site) -> Iterator[Change]:
     """Another variable."""
     node = site.node
-    if not isinstance(node, ast.Name) or site.function is None:
+    if site.function is None:
         return
-    names = source.names(site.function)
-    if node.id not in names:
+    names, kinds = source.names(site.function), source.kinds(site.function)
+    if isinstance(node, ast.Constant) and not isinstance(site.parent, ast.UnaryOp):
+        kind = kinds.of(node)
+        for name in names:
+            if kinds.name(name) and fits(kinds.name(name), kind) and kind not in ("bool", "none"):
+                yield "for-constant", name
         return
-    kinds = source.kinds(site.function)
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return
     stored = isinstance(node.ctx, ast.Store)
     for name in names:
         if name == node.id or not fits(kinds.name(node.id), kinds.name(name)):
@@ -391,7 +408,7 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
     if isinstance(node, ast.IfExp):
         test, one, two = map(source.text, (node.test, node.body, node.orelse))
         yield "swap", fit(site, f"{two} if {test} else {one}")
-    elif isinstance(node, ast.Tuple | ast.List) and _is_value(site):
+    elif isinstance(node, ast.Tuple | ast.List):
         yield from _reordered(source, site, node.elts)
     elif isinstance(node, ast.Call):
         yield from _reordered(source, site, node.args)
@@ -528,7 +545,7 @@ def wrap(source: Source, site: Site) -> Iterator[Change]:
         return
     for rank, form in enumerate(_WRAPS.get(outer(kind), ())):
         done = form.format(text if form.startswith(("{", "-", "not")) else whole)
-        yield f"{outer(kind)}-{min(rank, 3)}", fit(site, done) if done[0] in "-n" else done
+        yield f"{outer(kind) or 'any'}-{min(rank, 3)}", fit(site, done) if done[0] in "-n" else done
     kinds = source.kinds(site.function)
     for name in source.names(site.function):
         holder = kinds.name(name)
@@ -606,6 +623,19 @@ def _ends(lower: str, upper: str) -> list[tuple[str, str]]:
         for two in dict.fromkeys((upper, f"{upper} + 1" if upper else "-1", f"{upper} - 1")):
             ends.append((one, two if upper or two == "-1" else upper))
     return list(dict.fromkeys(ends))
+
+
+def _factors(source: Source, site: Site) -> list[int]:
+    """Numbers from 2 on that stand in the function."""
+    found = {
+        other.node.value
+        for other in source.sites
+        if other.function is site.function
+        and isinstance(other.node, ast.Constant)
+        and type(other.node.value) is int
+        and other.node.value > 1
+    }
+    return sorted({2, 10, *found})[:6]
 
 
 def _atoms(source: Source, site: Site, kind: str) -> list[str]:

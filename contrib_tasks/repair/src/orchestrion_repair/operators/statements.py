@@ -77,7 +77,7 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
     kinds = source.kinds(place.function)
     names = source.names(place.function)
     parameters = [a.arg for a in place.function.args.args] if place.function else []
-    near = {n.id for n in ast.walk(place.node) if isinstance(n, ast.Name)}
+    near = {n.id for row in place.block for n in ast.walk(row) if isinstance(n, ast.Name)}
     for name in names:
         if name not in parameters and name not in near:
             continue
@@ -136,6 +136,11 @@ def insert(source: Source, place: Place) -> Iterator[Rewrite]:
     last = place.index == len(place.block) - 1
     ends = isinstance(place.node, ast.Return | ast.Break | ast.Continue | ast.Raise)
     own = source.text(place.node)
+    for renamed in _renamed(source, place):
+        yield "renamed-before", start, start, f"{indent}{renamed}\n"
+        if not ends:
+            gap = "" if source.code[:end].endswith("\n") else "\n"
+            yield "renamed-after", end, end, f"{gap}{indent}{renamed}\n"
     for sub, text in _missing(source, place):
         if text == own:
             continue
@@ -147,6 +152,22 @@ def insert(source: Source, place: Place) -> Iterator[Rewrite]:
             # A file may end without a newline.
             gap = "" if source.code[:end].endswith("\n") else "\n"
             yield f"{sub}-after", end, end, gap + line
+
+
+def _renamed(source: Source, place: Place) -> Iterator[str]:
+    """A simple statement once more, for another variable of the same kind."""
+    node = place.node
+    if not isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) or "\n" in source.text(node):
+        return
+    kinds, names = source.kinds(place.function), source.names(place.function)
+    start = source.span(node)[0]
+    used = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in names]
+    for name in used:
+        first, last = source.span(name)
+        for other in names:
+            if other != name.id and kinds.name(other) and fits(kinds.name(other), kinds.name(name.id)):
+                text = source.text(node)
+                yield text[: first - start] + other + text[last - start :]
 
 
 def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
@@ -331,6 +352,11 @@ def returned(source: Source, place: Place) -> Iterator[Rewrite]:
         if outer(kinds.name(name)) == outer(kind) == "number":
             yield "sum", start, end, f"return {text} + {name}"
             yield "sum", start, end, f"return {text} - {name}"
+    numbers = [name for name in names if outer(kinds.name(name)) == "number"][:6]
+    for one in numbers:
+        for two in numbers:
+            if one != two and (kind in ("", "list", "tuple") or text in (one, two)):
+                yield "pair", start, end, f"return [{one}, {two}]"
     if place.owner is not place.function and place.loop:
         yield "leave", start, end, "break"
         yield "leave", start, end, "continue"
@@ -397,7 +423,7 @@ def augmented(source: Source, place: Place) -> Iterator[Rewrite]:
         yield "plain", start, end, f"{target} = {value}"
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = source.text(node.targets[0]), source.text(node.value)
-        if isinstance(node.targets[0], ast.Name | ast.Subscript) and place.index + place.loop:
+        if isinstance(node.targets[0], ast.Name | ast.Subscript):
             kind = outer(source.kinds(place.function).of(node.value))
             if kind in ("number", "str", "list", ""):
                 yield "augment", start, end, f"{target} += {value}"

@@ -1,0 +1,163 @@
+"""Keys and records: names for randomness, and what never changes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import orchestrion
+from orchestrion import Array, Decision, Key, Output, Problem, Trajectory, Turn, Usage, records
+
+names = st.lists(st.text(max_size=5) | st.integers(), min_size=1, max_size=4)
+
+
+@given(st.integers(0, 2**63), names)
+def test_equal_paths_give_equal_draws_however_they_are_spelled(seed: int, path: list[str]) -> None:
+    one, two = Key(seed), Key(seed)
+    for name in path:
+        one = one.child(name)
+    assert one.uniforms(9) == one.uniforms(9)
+    assert two.child(*path).digest == Key(seed).child(*path).digest
+
+
+@given(names, names)
+def test_different_paths_give_different_draws(one: list[str], two: list[str]) -> None:
+    if one != two:
+        assert Key(1).child(*one) != Key(1).child(*two)
+
+
+def test_a_number_and_its_text_are_different_names() -> None:
+    assert Key(1).child(3) != Key(1).child("3")
+
+
+def test_draws_are_the_same_in_every_process_and_fixed_for_good() -> None:
+    code = "from orchestrion import Key; print(Key(7).child('beam', 3).uniforms(2))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(Key(7).child("beam", 3).uniforms(2))
+    assert Key(7).child("beam", 3).hex() == "ef4090c0da7ca4f4f99ee0998b8cabca"
+
+
+def test_uniforms_are_uniform() -> None:
+    draws = Key(3).uniforms(20_000)
+    assert all(0 <= draw < 1 for draw in draws)
+    assert sum(draws) / len(draws) == pytest.approx(0.5, abs=0.01)
+    for edge in (0.1, 0.5, 0.9):
+        assert sum(draw < edge for draw in draws) / len(draws) == pytest.approx(edge, abs=0.015)
+
+
+def test_records_are_frozen() -> None:
+    for name in records.__all__:
+        kind = getattr(records, name)
+        if isinstance(kind, type) and attrs.has(kind):
+            assert kind.__setattr__ is not object.__setattr__, name
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        Usage().calls = 1  # type: ignore[misc]
+
+
+@given(st.lists(st.integers(0, 99), max_size=30), st.integers(0, 30))
+def test_forks_share_their_prefix_and_never_touch_it(agents: list[int], at: int) -> None:
+    whole = Trajectory()
+    steps = [whole]
+    for i, agent in enumerate(agents):
+        whole = whole.append(Turn(i, str(agent)))
+        steps.append(whole)
+    fork = steps[min(at, len(agents))]
+    before = fork.turns
+    left, right = fork.append(Turn(50, "left")), fork.append(Turn(50, "right"))
+    assert fork.turns == before
+    assert left.turns[:-1] == right.turns[:-1] == before
+    assert all(a is b for a, b in zip(left.turns, fork.turns, strict=False))
+    assert len(left) == len(fork) + 1
+
+
+def test_turns_stand_in_the_order_of_activation_not_of_arrival() -> None:
+    trajectory = Trajectory().append(Turn(1, "late")).append(Turn(0, "early"))
+    assert [turn.agent for turn in trajectory] == ["early", "late"]
+    assert trajectory.last is not None
+    assert trajectory.last.agent == "early"
+
+
+def test_the_public_part_of_a_problem_hides_what_is_hidden() -> None:
+    assert Problem("p", "text", hidden=42).public() == Problem("p", "text")
+
+
+def test_the_record_behind_a_decision_is_no_part_of_its_value() -> None:
+    assert Decision(stop=True, record=[1]) == Decision(stop=True, record=[2])
+
+
+def test_public_names_are_what_they_were() -> None:
+    """A change here is a change of the plugin interface: make it knowingly."""
+    assert sorted(set(orchestrion.__all__) - {"API_VERSION", "__version__"}) == PUBLIC
+    assert all(hasattr(orchestrion, name) for name in PUBLIC)
+
+
+PUBLIC = [
+    "Activation",
+    "Agent",
+    "Answer",
+    "Array",
+    "Branch",
+    "BudgetError",
+    "CallError",
+    "CallLimits",
+    "Calls",
+    "CheckpointError",
+    "Component",
+    "ConfigError",
+    "Decision",
+    "Episode",
+    "JSON",
+    "Job",
+    "Key",
+    "Kind",
+    "Member",
+    "Meta",
+    "Metrics",
+    "Model",
+    "Observation",
+    "OpenContext",
+    "OrchestrionError",
+    "Output",
+    "PluginError",
+    "Policy",
+    "Problem",
+    "ReplayError",
+    "Request",
+    "Reward",
+    "RewardFunction",
+    "RunError",
+    "Saved",
+    "Scores",
+    "Session",
+    "Situation",
+    "Split",
+    "Stateful",
+    "Status",
+    "Step",
+    "StoreError",
+    "Task",
+    "Trainer",
+    "Trajectory",
+    "Turn",
+    "Usage",
+    "UsageError",
+    "View",
+    "hookimpl",
+    "learnable",
+]
+
+
+def test_importing_orchestrion_imports_next_to_nothing() -> None:
+    code = "import sys, orchestrion; print(sorted(m for m in sys.modules if 'orchestrion' in m))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['orchestrion']"
+
+
+def test_arrays_and_outputs_have_values() -> None:
+    assert Array("F64", (1,), b"12345678") == Array("F64", (1,), b"12345678")
+    assert Output("a") == Output("a")

@@ -1,0 +1,65 @@
+"""Fenced blocks of the documentation, in order, as tests run them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+FENCE = re.compile(r"^```(\w+)([^\n]*)\n(.*?)^```$", re.M | re.S)
+
+
+class Block(NamedTuple):
+    """One fenced block: its page, line, language, words after the language, and text."""
+
+    page: str
+    line: int
+    language: str
+    info: str
+    text: str
+
+
+class Command(NamedTuple):
+    """A line after `$ `, and the output shown under it."""
+
+    line: str
+    shown: str
+
+
+def pages() -> list[Path]:
+    """Every page: the README, docs/ and the READMEs of the members."""
+    members = [ROOT / "README.md", *ROOT.glob("*/README.md"), *ROOT.glob("*/*/README.md")]
+    found = {*members, *(ROOT / "docs").rglob("*.md")}
+    return sorted(path for path in found if path.is_file() and ".venv" not in path.parts)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The fenced blocks of a page."""
+    text = page.read_text(encoding="utf-8")
+    for match in FENCE.finditer(text):
+        line = text[: match.start()].count("\n") + 1
+        name = str(page.relative_to(ROOT))
+        yield Block(name, line, match[1], match[2].strip(), match[3])
+
+
+def commands(block: Block) -> list[Command]:
+    """The commands of a console block."""
+    found: list[Command] = []
+    for line in block.text.splitlines():
+        if line.startswith("$ "):
+            found.append(Command(line[2:], ""))
+        elif found:
+            found[-1] = Command(found[-1].line, f"{found[-1].shown}{line}\n")
+    return found
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether what was printed is what is shown; `...` stands for anything, also lines."""
+    wanted = [re.escape(part) for part in shown.strip().split("...")]
+    pattern = ".*?".join(part.strip() if i else part for i, part in enumerate(wanted))
+    # Runs of spaces are layout.
+    squeeze = re.compile(r"[ \t]+")
+    pattern = re.sub(r"(\\ )+", r"\\ ", pattern)
+    return re.fullmatch(pattern, squeeze.sub(" ", printed.strip()), re.S) is not None

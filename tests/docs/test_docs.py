@@ -1,0 +1,120 @@
+"""The documentation is executed: Python blocks, configs, commands; references are up to date."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrion import hookspecs
+from orchestrion.config import from_data
+from orchestrion.config.documents import read_yaml
+from orchestrion.config.nodes import Problems, Source
+from orchestrion.plugins import Plugins
+from tests.docs.pages import ROOT, blocks, commands, matches, pages
+
+PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
+TRAINING = re.compile(r"\btrain\b|\bpip install orchestrion|dev\.py")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_python_blocks_run_one_after_the_other(page: Path) -> None:
+    space: dict[str, object] = {"__name__": "docs"}
+    for block in blocks(page):
+        if block.language == "python" and "norun" not in block.info:
+            code = compile("\n" * block.line + block.text, block.page, "exec")
+            exec(code, space)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", text):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_yaml_blocks_are_yaml_1_2(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "yaml":
+            problems = Problems()
+            read_yaml(block.text, Source(block.page, ROOT), problems)
+            assert not problems.found, f"{block.page}:{block.line}: {problems.found}"
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "docs" / "examples").glob("*.yaml")), ids=str)
+def test_every_example_is_a_valid_config(example: Path) -> None:
+    from orchestrion.config import load
+
+    config = load(example)
+    assert from_data(config.resolved(), plugins=Plugins()).digest == config.digest
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
+    """Except those that train for minutes or install from an index: others try these."""
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": sys.prefix,
+        "COLUMNS": "100",
+    }
+    for block in blocks(page):
+        if block.language != "console" or "norun" in block.info:
+            continue
+        for one in commands(block):
+            if TRAINING.search(one.line) and "run" not in block.info.split():
+                continue
+            done = subprocess.run(
+                ["bash", "-c", one.line],
+                cwd=tmp_path,
+                env=environment,
+                capture_output=True,
+                text=True,
+                stdin=subprocess.DEVNULL,
+                check=False,
+            )
+            where = f"{block.page}:{block.line}: $ {one.line}"
+            assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+            if one.shown.strip():
+                assert matches(one.shown, done.stdout), f"{where}\n{done.stdout}"
+
+
+def test_the_reference_is_up_to_date() -> None:
+    script = runpy.run_path(str(ROOT / "docs" / "build_reference.py"))
+    for name, page in script["PAGES"].items():
+        stored = (ROOT / "docs" / "reference" / name).read_text()
+        assert stored == script["NOTE"] + page(), f"{name}: run docs/build_reference.py"
+
+
+def test_every_hook_is_in_the_reference_with_its_arguments() -> None:
+    text = (ROOT / "docs" / "reference" / "hooks.md").read_text()
+    names = [name for name in vars(hookspecs) if name.startswith("orchestrion_")]
+    assert len(names) >= 14
+    for name in names:
+        arguments = getattr(hookspecs, name).__code__.co_varnames
+        heading = re.search(rf"^## {name}$.*?^def {name}\((.*?)\) ->", text, re.M | re.S)
+        assert heading, name
+        assert re.findall(r"(\w+):", heading[1]) == list(arguments)
+
+
+@pytest.mark.parametrize(
+    ("shown", "printed", "same"),
+    [
+        ("a ... c", "a b c", True),
+        ("a\n...\nc", "a\nb\nb\nc", True),
+        ("a", "a b", False),
+        ("a   b", "a b", True),
+        ("1.5", "125", False),
+    ],
+)
+def test_what_is_shown_is_compared_with_what_is_printed(
+    shown: str, printed: str, same: bool
+) -> None:
+    assert matches(shown, printed) is same
