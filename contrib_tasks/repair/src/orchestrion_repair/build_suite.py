@@ -151,6 +151,7 @@ def _bug(
     edits = sorted(_edit(text, source) for text in patches.split(" ;; "))
     code = patched(source, edits)
     try:
+        compile(code, "<candidate>", "exec")
         same_tree = ast.dump(ast.parse(code)) == ast.dump(ast.parse(source))
     except SyntaxError as error:
         raise BuildError(f"{line!r}: {error}\n{code}") from None

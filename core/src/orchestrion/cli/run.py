@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -89,17 +90,20 @@ def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
 class _Printer:
     """Shows turns on standard error as they end."""
 
-    episode_finished = None
+    def __init__(self) -> None:
+        self.episode_finished: Callable[[Episode], None] | None = None
+        self.turn_finished: Callable[[str, Turn], None] | None = _print_turn
 
-    def turn_finished(self, episode: str, turn: Turn) -> None:
-        option = f":{turn.option}" if turn.option is not None else ""
-        head = f"[{turn.index + 1}] {turn.agent}{option}"
-        if turn.status != "completed":
-            click.echo(f"{head} {turn.status}: {turn.error}", err=True)
-        else:
-            click.echo(f"{head} (cost {turn.usage.cost:g})", err=True)
-            if turn.output.content:
-                click.echo("    " + turn.output.content.rstrip().replace("\n", "\n    "), err=True)
+
+def _print_turn(_: str, turn: Turn) -> None:
+    option = f":{turn.option}" if turn.option is not None else ""
+    head = f"[{turn.index + 1}] {turn.agent}{option}"
+    if turn.status != "completed":
+        click.echo(f"{head} {turn.status}: {turn.error}", err=True)
+        return
+    click.echo(f"{head} (cost {turn.usage.cost:g})", err=True)
+    if turn.output.content:
+        click.echo("    " + turn.output.content.rstrip().replace("\n", "\n    "), err=True)
 
 
 def _conclude(episode: Episode) -> None:

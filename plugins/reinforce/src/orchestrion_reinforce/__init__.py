@@ -1,0 +1,1 @@
+"""A policy that is a neural network, and the policy-gradient trainer that teaches it."""

@@ -1,0 +1,60 @@
+"""The policy `neural`: its settings. What they build stands in `network_policy`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal
+
+from attrs import Factory, frozen
+
+from orchestrion import Decision, Key, Meta, OpenContext, Policy, Situation
+
+__all__ = ["Neural"]
+
+
+@frozen
+class Neural(Policy):
+    """Chooses the next agent, and its option, by a neural network.
+
+    Its choices are every agent of the team with each of its options, and stopping if `stop` is
+    set. What the task blocks has probability 0. The trainer `reinforce` teaches it.
+
+    Args:
+        hidden: widths of the hidden layers.
+        activation: what stands between them.
+        observation: read the features and the progress that the task shows.
+        history: read how often each choice was made, the number of turns, their cost, the last
+            choice, and whether it failed.
+        cost_unit: what the cost is divided by before the network sees it.
+        text: width of hashed word features, once for the problem and once for the turns; 0
+            leaves texts out.
+        roles: width of hashed words of the agents' names and roles, on which a learned embedding
+            of the choices is built; 0 gives each choice weights of its own.
+        stop: whether ending the episode is a choice. Leave it out where an agent does that.
+        greedy: in use, take the likeliest choice instead of a sampled one; in training it
+            always samples.
+    """
+
+    hidden: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1)] = Factory(
+        lambda: [64, 64]
+    )
+    activation: Literal["tanh", "relu"] = "tanh"
+    observation: bool = True
+    history: bool = True
+    cost_unit: Annotated[float, Meta(gt=0)] = 1.0
+    text: Annotated[int, Meta(ge=0)] = 0
+    roles: Annotated[int, Meta(ge=0)] = 0
+    stop: bool = False
+    greedy: bool = False
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Build the network for this team."""
+        from orchestrion_reinforce.network_policy import NetworkPolicy
+
+        yield NetworkPolicy(self, ctx)
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Decisions are taken by what `open` yields."""
+        raise NotImplementedError("open() yields the policy that decides")
