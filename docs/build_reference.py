@@ -53,7 +53,7 @@ def hooks() -> str:
             for one in inspect.signature(function).parameters.values()
         )
         returns = function.__annotations__["return"]
-        lines += ["", f"## {name}", "", "```python", f"def {name}({parameters}) -> {returns}"]
+        lines += ["", f"## {name}", "", "```python norun", f"def {name}({parameters}) -> {returns}"]
         lines += ["```", "", inspect.getdoc(function) or ""]
     return "\n".join(lines) + "\n"
 

@@ -122,12 +122,20 @@ class EngineSession:
                     names[i], job.problem, job.key, job.policy, job.training
                 )
 
+        if not jobs:
+            return []
+        workers = min(self._concurrency, len(jobs))
+        # Known before the first episode starts: agents that never wait would otherwise run
+        # episode after episode, each alone, and no two decisions would ever be taken together.
+        self.engine.active += workers - 1
         try:
             async with asyncio.TaskGroup() as group:
-                for _ in range(min(self._concurrency, len(jobs))):
+                for _ in range(workers):
                     group.create_task(work())
         except BaseExceptionGroup as errors:
             raise first_cause(errors) from None
+        finally:
+            self.engine.active -= workers - 1
         return [episode for episode in results if episode is not None]
 
     def begin(self, problem: Problem, key: Key) -> Branch:

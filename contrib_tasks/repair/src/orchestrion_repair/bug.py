@@ -129,7 +129,9 @@ def _same(got: Any, want: Any) -> bool:
     if isinstance(got, int | float) and isinstance(want, int | float):
         if isinstance(got, int) and isinstance(want, int):
             return got == want
-        return math.isclose(got, want, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or got != got != want
+        return math.isclose(got, want, rel_tol=RELATIVE, abs_tol=ABSOLUTE) or (
+            math.isnan(got) and math.isnan(want)
+        )
     if isinstance(got, list) and isinstance(want, list):
         return len(got) == len(want) and all(map(_same, got, want))
     if isinstance(got, dict) and isinstance(want, dict):

@@ -102,7 +102,7 @@ def _wrapped(whole: ast.AST, part: ast.AST) -> bool:
         return False
     text = _text(part)
     inside = any(_text(node) == text for node in ast.walk(whole) if node is not whole)
-    return inside and _size(whole) - _size(part) <= SMALL or _operand(whole, part)
+    return (inside and _size(whole) - _size(part) <= SMALL) or _operand(whole, part)
 
 
 def _operand(whole: ast.expr, part: ast.expr) -> bool:

@@ -70,7 +70,8 @@ def leave_one_out(returns: Floats, groups: Ints) -> Floats:
 
 def spread(per_episode: Floats, lengths: Ints) -> Floats:
     """One number an episode to one a decision."""
-    return np.repeat(per_episode, lengths)
+    result: Floats = np.repeat(per_episode, lengths)
+    return result
 
 
 def normalize(advantages: Floats) -> Floats:
@@ -85,7 +86,8 @@ def normalize(advantages: Floats) -> Floats:
     deviation = float(np.sqrt(np.mean(centred * centred)))
     if deviation <= EQUAL * float(np.abs(advantages).max()):
         return np.zeros_like(advantages)
-    return centred / deviation
+    result: Floats = centred / deviation
+    return result
 
 
 def _table(flat: Floats, lengths: Ints) -> tuple[Floats, NDArray[np.bool_]]:

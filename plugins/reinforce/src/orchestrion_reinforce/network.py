@@ -11,6 +11,7 @@ start to.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -64,7 +65,7 @@ class Network:
     ) -> None:
         self.widths, self.activation = tuple(widths), activation
         self.embedding = embedding
-        self.shapes = [(b, a) for a, b in zip(widths[:-1], widths[1:], strict=True)]
+        self.shapes = [(b, a) for a, b in pairwise(widths)]
         if embedding is not None:
             self.shapes[-1] = (embedding.shape[1], widths[-2])
         self.biases = list(widths[1:])
@@ -74,8 +75,7 @@ class Network:
             last = i == len(self.shapes) - 1
             scale = gain if last else np.sqrt(2.0)
             weight[:] = scale * _orthogonal(weight.shape, generator)
-        self._cast: tuple[Array, list[tuple[Array, Array]]] | None = None
-        widest = max(a * b for a, b in zip(widths[:-1], widths[1:], strict=True))
+        widest = max(a * b for a, b in pairwise(widths))
         self._block = max(8, min(64, SERIAL // widest))
 
     def views(self, flat: Array) -> list[tuple[Array, Array]]:

@@ -11,9 +11,7 @@ HERE = "orchestrion_reinforce"
 
 @hookimpl
 def orchestrion_policies() -> Iterator[Component]:
-    yield Component(
-        "neural", f"{HERE}.neural:Neural", "a neural network over what happened so far"
-    )
+    yield Component("neural", f"{HERE}.neural:Neural", "a neural network over what happened so far")
 
 
 @hookimpl

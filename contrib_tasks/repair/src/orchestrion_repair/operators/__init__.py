@@ -1,7 +1,8 @@
 """What can be tried on a program: every small edit, by family, with a rank.
 
-    >>> [c.family for c in candidates("def f(x):\\n    return x < 1\\n")][:2]
-    ['comparison', 'comparison']
+    >>> source, found = candidates("def f(x):\\n    return x < 1\\n")
+    >>> found[0].apply(source.code).splitlines()[1]
+    '    return x <= 1'
 
 A *family* is a kind of mistake it undoes; a *sub-kind* a finer one, by which edits of equal place
 are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
@@ -9,10 +10,7 @@ are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
 
 from __future__ import annotations
 
-import ast
-import math
 from collections.abc import Iterator
-from functools import lru_cache
 
 from attrs import frozen
 
@@ -20,7 +18,7 @@ from orchestrion_repair.operators.expressions import EXPRESSION_FAMILIES
 from orchestrion_repair.operators.source import Source
 from orchestrion_repair.operators.statements import STATEMENT_FAMILIES
 
-__all__ = ["FAMILIES", "Candidate", "Program", "candidates", "program"]
+__all__ = ["FAMILIES", "Candidate", "candidates"]
 
 FAMILIES: tuple[str, ...] = (*EXPRESSION_FAMILIES, *(
     name for name in STATEMENT_FAMILIES if name not in EXPRESSION_FAMILIES
@@ -48,38 +46,26 @@ class Candidate:
         return code[: self.start] + self.text + code[self.end :]
 
 
-@frozen
-class Program:
-    """A program and all that can be tried on it; no candidate stands there twice."""
+def candidates(
+    code: str, entry_point: str = "", arguments: tuple[str, ...] = ()
+) -> tuple[Source | None, tuple[Candidate, ...]]:
+    """The parsed program and everything to try on it, in the order it is written.
 
-    source: Source | None
-    candidates: tuple[Candidate, ...]
-
-
-@lru_cache(maxsize=2_000)
-def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -> Program:
-    """Everything to try on a program, in the order it is written; nothing if it has no syntax.
-
-    `arguments` are the kinds of the entry point's, see `kinds_of_arguments`.
+    No two candidates give the same text. `arguments` are the kinds of the entry point's, see
+    `kinds_of_arguments`. A program without syntax has neither source nor candidates.
     """
     try:
         source = Source(code, entry_point, arguments)
     except (SyntaxError, ValueError, RecursionError):
-        return Program(None, ())
+        return None, ()
     seen = {code}
     found: list[Candidate] = []
     for family, sub, line, start, end, text in _edits(source):
-        candidate = Candidate(len(found), family, sub, line, start, end, text)
-        new = candidate.apply(code)
+        new = code[:start] + text + code[end:]
         if new not in seen:
             seen.add(new)
-            found.append(candidate)
-    return Program(source, tuple(found))
-
-
-def candidates(code: str) -> tuple[Candidate, ...]:
-    """All edits of a program."""
-    return program(code).candidates
+            found.append(Candidate(len(found), family, sub, line, start, end, text))
+    return source, tuple(found)
 
 
 def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str]]:

@@ -293,20 +293,20 @@ def _conditions(source: Source, site: Site) -> Iterator[tuple[str, str]]:
         if kind == "":
             yield "none", f"{name} is None"
             yield "none", f"{name} is not None"
+    near = source.used(site.statement)
     for one in names:
-        for other_name in names:
-            if one < other_name and fits(kinds.name(one), kinds.name(other_name)):
-                kind = outer(kinds.name(one))
-                if kind in ("number", "str"):
-                    for sign in ("==", "!=", "<", ">", "<=", ">="):
-                        yield "pair", f"{one} {sign} {other_name}"
-            if outer(kinds.name(other_name)) in ("list", "set", "dict") and (
-                fits(kinds.name(one), element(kinds.name(other_name)))
-                and one != other_name
-                and outer(kinds.name(one)) not in ("list", "dict", "set")
-            ):
-                yield "member", f"{one} in {other_name}"
-                yield "member", f"{one} not in {other_name}"
+        kind = outer(kinds.name(one))
+        for two in names:
+            if one == two or (one not in near and two not in near):
+                continue
+            if one < two and kind in ("number", "str") and kind == outer(kinds.name(two)):
+                for sign in ("==", "!=", "<", ">", "<=", ">=")[: 6 if kind == "number" else 2]:
+                    yield "pair", f"{one} {sign} {two}"
+            held = kinds.name(two)
+            if outer(held) in ("list", "set", "dict") and kind not in ("list", "dict", "set"):
+                if one in near and fits(kind, element(held)):
+                    yield "member", f"{one} in {two}"
+                    yield "member", f"{one} not in {two}"
 
 
 # ---------------------------------------------------------------- names and values
@@ -414,7 +414,9 @@ def argument(source: Source, site: Site) -> Iterator[Change]:
         yield from _reordered(source, site, node.args)
         yield from _fewer(source, site, node)
         yield from _more(source, site, node)
-        if isinstance(node.func, ast.Attribute) and len(node.args) == 1:
+        if isinstance(node.func, ast.Attribute) and len(node.args) == 1 and not isinstance(
+            node.args[0], ast.Constant
+        ):
             one, two = _operand(source, node.args[0]), source.text(node.func.value)
             yield "receiver", f"{one}.{node.func.attr}({two})"
 
@@ -469,7 +471,7 @@ def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
     if name in ("min", "max"):
         extras += ["default=0"]
     for extra in extras:
-        if extra not in parts:
+        if extra not in parts and ("=" in extra or not node.keywords):
             yield "add", f"{function}({', '.join([*parts, extra])})"
 
 
@@ -570,7 +572,8 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
         if other.function is not site.function or not _is_value(other):
             continue
         if isinstance(
-            other.node, ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp
+            other.node,
+            ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp | ast.Tuple,
         ):
             continue
         copy = source.text(other.node)

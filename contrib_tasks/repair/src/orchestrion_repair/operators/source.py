@@ -142,6 +142,17 @@ class Source:
     def _names(self) -> dict[Function | None, tuple[str, ...]]:
         return {function: tuple(_bound(function)) for function in self.functions}
 
+    def used(self, node: ast.stmt) -> frozenset[str]:
+        """The names a statement uses, with all that stands below it."""
+        if node not in self._used:
+            names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name))
+            self._used[node] = frozenset(names)
+        return self._used[node]
+
+    @cached_property
+    def _used(self) -> dict[ast.stmt, frozenset[str]]:
+        return {}
+
     def kinds(self, function: Function | None) -> Kinds:
         """What kind of value each of a function's names holds, as far as it can be told."""
         if function not in self._kinds:

@@ -62,22 +62,14 @@ def guard(source: Source, place: Place) -> Iterator[Rewrite]:
     if isinstance(place.node, _SIMPLE):
         body = _indented(source.block_text(place.node), indent + _STEP)
         for sub, condition in _conditions(source, _site(place)):
-            if sub in ("pair", "member", "none") and not _about(condition, place.node):
-                continue
             yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
-
-
-def _about(condition: str, node: ast.stmt) -> bool:
-    """Whether a condition speaks of a name that the statement uses."""
-    used = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-    return not used.isdisjoint(condition.split())
 
 
 def _exits(source: Source, place: Place) -> Iterator[str]:
     kinds = source.kinds(place.function)
     names = source.names(place.function)
     parameters = [a.arg for a in place.function.args.args] if place.function else []
-    near = {n.id for row in place.block for n in ast.walk(row) if isinstance(n, ast.Name)}
+    near = frozenset().union(*map(source.used, place.block))
     for name in names:
         if name not in parameters and name not in near:
             continue
@@ -92,7 +84,7 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
             yield f"len({name}) == 1"
     for one in names:
         for two in names:
-            if (one in near or two in near) and one < two:
+            if one in near and two in near and one < two:
                 if outer(kinds.name(one)) == outer(kinds.name(two)) == "number":
                     yield from (f"{one} > {two}", f"{one} < {two}", f"{one} == {two}")
             inside = element(kinds.name(two))

@@ -1,0 +1,52 @@
+"""What all repair agents do alike: read the task's observation, run trials, report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from orchestrion import JSON, Output, View
+from orchestrion_repair.bug import Case
+from orchestrion_repair.runner import Limits, Outcome, Trial
+
+__all__ = ["NOTHING", "limits_of", "outcome_json", "trial_of", "work_of"]
+
+NOTHING = Output("There is no program here that I could work on.")
+"""The answer to a view that is not of the repair task."""
+
+
+def work_of(view: View) -> Mapping[str, Any] | None:
+    """The observation's data if it is of the repair task."""
+    data = view.observation.data if view.observation is not None else None
+    wanted = ("code", "on", "entry_point", "visible", "limits", "regions", "weights", "tried")
+    if isinstance(data, Mapping) and all(name in data for name in wanted):
+        return data
+    return None
+
+
+def limits_of(work: Mapping[str, Any]) -> Limits:
+    """The task's limits on one program."""
+    return Limits(**work["limits"])
+
+
+def trial_of(
+    work: Mapping[str, Any],
+    code: str,
+    order: list[int],
+    stop: bool = False,
+    lines: bool = False,
+) -> Trial:
+    """A trial of a program on visible tests, in the given order."""
+    cases = tuple(Case.from_json(work["visible"][index]) for index in order)
+    return Trial(code, work["entry_point"], cases, work.get("prelude", ""), stop, lines)
+
+
+def outcome_json(outcome: Outcome) -> dict[str, JSON]:
+    """An outcome as agents report it."""
+    return {
+        "passed": outcome.passed,
+        "error": outcome.error,
+        "line": outcome.line,
+        "got": outcome.got,
+        "lines": list(outcome.lines),
+    }

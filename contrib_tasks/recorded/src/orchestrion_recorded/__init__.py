@@ -1,0 +1,1 @@
+"""Learn routing, cascades and stopping from a table of recorded answers."""

@@ -1,0 +1,136 @@
+"""Made-up tables of recorded answers, with what makes real ones interesting.
+
+Every question has a difficulty that all models feel, so their mistakes come together; every model
+is better at some groups than at others; wrong answers gather at a popular one; and skill costs.
+
+    P(model m is right on question q of group g) = logistic(s_m + a_mg - d_q)
+
+with skills s_m from `weakest` to `strongest`, affinities a_mg and difficulties d_q logistic noise
+scaled by `specialised` and `spread`. The i-th of n models costs dearest^(i / (n - 1)).
+"""
+
+from __future__ import annotations
+
+import csv
+from math import exp, log
+from pathlib import Path
+from typing import Annotated
+
+from attrs import frozen
+
+from orchestrion import Key, Meta
+from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
+
+__all__ = ["Generated", "generate", "write_prices", "write_table"]
+
+Share = Annotated[float, Meta(ge=0, le=1)]
+
+
+@frozen
+class Generated:
+    """What a made-up table is like. Models are called m1, m2, ... from weak and cheap to strong.
+
+    Args:
+        questions: how many.
+        models: how many.
+        groups: how many kinds of question.
+        options: answers to choose from.
+        weakest: skill of the first model, in logits.
+        strongest: skill of the last one.
+        specialised: how much better a model is at some groups than at others.
+        spread: how much questions differ in difficulty.
+        popular: how often a wrong answer is the question's popular one.
+        none: how often a model gives no answer.
+        missing: how often a model's answer is not recorded.
+        dearest: price of the last model; the first costs 1.
+        seed: another table of the same kind.
+    """
+
+    questions: Annotated[int, Meta(ge=1)] = 3000
+    models: Annotated[int, Meta(ge=1, le=100)] = 6
+    groups: Annotated[int, Meta(ge=1, le=100)] = 6
+    options: Annotated[int, Meta(ge=2, le=26)] = 8
+    weakest: float = -0.6
+    strongest: float = 1.2
+    specialised: Annotated[float, Meta(ge=0)] = 0.5
+    spread: Annotated[float, Meta(ge=0)] = 0.8
+    popular: Share = 0.4
+    none: Share = 0.05
+    missing: Share = 0.0
+    dearest: Annotated[float, Meta(ge=1)] = 20.0
+    seed: int = 0
+
+
+def generate(like: Generated) -> Table:
+    """The table; equal settings give equal tables, on every machine."""
+    key = Key(like.seed).child("recorded")
+    models = tuple(f"m{i + 1}" for i in range(like.models))
+    steps = max(like.models - 1, 1)
+    skills = [
+        like.weakest + (like.strongest - like.weakest) * i / steps for i in range(like.models)
+    ]
+    affinities = [
+        [like.specialised * _noise(u) for u in key.child("group", g).uniforms(like.models)]
+        for g in range(like.groups)
+    ]
+    rows = tuple(_question(like, key, n, models, skills, affinities) for n in range(like.questions))
+    prices = {model: like.dearest ** (i / steps) for i, model in enumerate(models)}
+    return Table("the generated table", models, rows, prices)
+
+
+def _question(
+    like: Generated,
+    key: Key,
+    number: int,
+    models: tuple[str, ...],
+    skills: list[float],
+    affinities: list[list[float]],
+) -> Row:
+    draws = key.child("question", number).uniforms(4 + 4 * len(models))
+    group = int(draws[0] * like.groups)
+    difficulty = like.spread * _noise(draws[1])
+    letters = [chr(ord("A") + i) for i in range(like.options)]
+    right = letters.pop(int(draws[2] * like.options))
+    popular = letters[int(draws[3] * len(letters))]
+    answers = {}
+    for i, model in enumerate(models):
+        absent, silent, luck, other = draws[4 + 4 * i : 8 + 4 * i]
+        if absent < like.missing:
+            continue
+        chance = 1 / (1 + exp(difficulty - skills[i] - affinities[group][i]))
+        answer: str | None = right
+        if luck >= chance:  # the rest of the draw says whether the mistake is the popular one
+            follows = (luck - chance) / (1 - chance) < like.popular
+            answer = popular if follows else letters[int(other * len(letters))]
+        answers[model] = Recorded(None if silent < like.none else answer)
+    return Row(f"q{number + 1}", f"g{group + 1}", right, like.options, answers)
+
+
+def _noise(uniform: float) -> float:
+    """Logistic noise with deviation 1."""
+    inside = min(max(uniform, 1e-9), 1 - 1e-9)
+    return log(inside / (1 - inside)) * 0.5513288954217921  # sqrt(3) / pi
+
+
+def write_table(table: Table, path: Path) -> None:
+    """Write a table as CSV that `read_table` reads; prices go by `write_prices`."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["question_id", "group", "n_options", "right", *table.models])
+        for row in table.rows:
+            cells = [_cell(row.answers.get(model)) for model in table.models]
+            writer.writerow([row.id, row.group, row.options or "", row.right, *cells])
+
+
+def write_prices(table: Table, path: Path) -> None:
+    """Write the models' prices as CSV."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["model", "price"])
+        writer.writerows([model, repr(table.prices[model])] for model in table.models)
+
+
+def _cell(told: Recorded | None) -> str:
+    if told is None:
+        return MISSING
+    return NONE if told.answer is None else told.answer

@@ -1,0 +1,295 @@
+"""Tables from files: CSV, or JSON lines, plain or gzipped."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
+from pathlib import Path
+
+from orchestrion import JSON, UsageError
+from orchestrion_recorded.columns import MEASURES, Columns, Layout, Measure, lay_out
+from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table, same
+
+__all__ = ["models_of", "read_prices", "read_table"]
+
+_REPORTED = 5  # problems of one file named at once
+_NESTED = ("answers", "models", "responses")
+_ANSWER = ("answer", "response", "output")
+
+Line = tuple[int, Mapping[str, str]]
+
+
+def read_table(path: Path, columns: Columns | None = None, prices: Path | None = None) -> Table:
+    """A table of recorded answers.
+
+    Args:
+        path: CSV with a header, or JSON lines; `.gz` is unpacked.
+        columns: what its columns are, where their names do not say so.
+        prices: a table of prices, one a model.
+
+    Raises:
+        UsageError: something in a file is wrong, with its line; several at once.
+    """
+    header, lines, first = _read(path)
+    layout = lay_out(header, columns or Columns(), f"{path}:{first}")
+    problems = _Problems(path)
+    rows = [row for line in lines if (row := _row(line, layout, problems)) is not None]
+    _check_ids(rows, problems)
+    if not rows and not problems.found:
+        problems.add(first, "the table has no questions")
+    problems.raise_any()
+    found = {} if prices is None else read_prices(prices, layout.models)
+    return Table(str(path), layout.models, tuple(rows), found)
+
+
+def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
+    """The models of a table; of a CSV file only the header is read."""
+    if _is_json(path):
+        header, _, first = _read(path)
+    else:
+        with _open(path) as file:
+            header, first = _header(_records(file, path), path)
+    return lay_out(header, columns or Columns(), f"{path}:{first}").models
+
+
+def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
+    """Prices by model: CSV with a column of models and one of prices; other models are ignored.
+
+    Raises:
+        UsageError: a model has no price or two, or a price is no number of 0 or more.
+    """
+    header, lines, first = _read(path)
+    if len(header) != 2:
+        raise UsageError(
+            f"{path}:{first}: expected two columns, a model and its price; got {len(header)}"
+        )
+    name, price = header
+    problems = _Problems(path)
+    found: dict[str, float] = {}
+    for number, line in lines:
+        if line[name] in found:
+            problems.add(number, f"a second price for {line[name]!r}; keep one")
+            continue
+        found[line[name]] = problems.number(number, price, line[price]) or 0.0
+    lacking = [model for model in models if model not in found]
+    if lacking:
+        problems.add(first, f"no price for {', '.join(map(repr, lacking))}; add a line for each")
+    problems.raise_any()
+    return {model: found[model] for model in models}
+
+
+# ---------------------------------------------------------------------------- questions
+
+
+def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
+    number, fields = line
+    right, name = fields[layout.right].strip(), fields[layout.question].strip()
+    before = len(problems.found)
+    if not name:
+        problems.add(number, f"the question has no id ({layout.question!r} is empty)")
+    if right in ("", NONE, MISSING):
+        problems.add(number, f"the right answer ({layout.right!r}) is {right!r}; give one")
+    options = problems.whole(number, layout.options, fields.get(layout.options, ""))
+    measures = _measures(number, fields, layout, problems)
+    if len(problems.found) > before:
+        return None
+    answers = {
+        model: _recorded(fields[model].strip(), measures.get(model, {}))
+        for model in layout.models
+        if fields.get(model, "").strip() not in ("", MISSING)
+    }
+    group = fields[layout.group].strip() if layout.group else ""
+    text = fields[layout.text] if layout.text else ""
+    return Row(name, group, right, options, answers, text, number)
+
+
+def _measures(
+    number: int, fields: Mapping[str, str], layout: Layout, problems: _Problems
+) -> dict[str, dict[Measure, float]]:
+    found: dict[str, dict[Measure, float]] = {}
+    for column, (model, measure) in layout.measures.items():
+        text = fields.get(column, "").strip()
+        asked = fields.get(model, "").strip() not in ("", MISSING)
+        if text in ("", MISSING, NONE):
+            if asked and measure == "price":
+                problems.add(number, f"{model!r} has an answer but no price ({column!r})")
+            continue
+        value = problems.number(number, column, text)
+        if value is not None:
+            found.setdefault(model, {})[measure] = value
+    return found
+
+
+def _recorded(text: str, measures: Mapping[Measure, float]) -> Recorded:
+    return Recorded(
+        None if text == NONE else text,
+        measures.get("price"),
+        int(measures.get("input_tokens", 0)),
+        int(measures.get("output_tokens", 0)),
+        measures.get("latency"),
+    )
+
+
+def _check_ids(rows: Iterable[Row], problems: _Problems) -> None:
+    seen: dict[str, int] = {}
+    for row in rows:
+        first = seen.setdefault(row.id, row.line)
+        if first != row.line:
+            problems.add(row.line, f"question {row.id!r} is there already, in line {first}")
+        most = len({same(one.answer) for one in row.answers.values() if one.answer is not None})
+        if row.options and most > row.options:
+            problems.add(row.line, f"{most} different answers, but only {row.options} options")
+
+
+class _Problems:
+    """What is wrong with a file, so that several things are reported at once."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.found: list[str] = []
+
+    def add(self, line: int, text: str) -> None:
+        """Note a problem."""
+        self.found.append(f"{self.path}:{line}: {text}")
+
+    def number(self, line: int, column: str, text: str) -> float | None:
+        """A number of 0 or more; None, and noted, if it is not."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if isfinite(value) and value >= 0:
+            return value
+        self.add(line, f"{column!r} is {text!r}; expected a number of 0 or more")
+        return None
+
+    def whole(self, line: int, column: str, text: str) -> int:
+        """A whole number of at least 2; 0 where nothing is given."""
+        if not text.strip():
+            return 0
+        try:
+            value = int(text)
+        except ValueError:
+            value = -1
+        if value < 2:
+            self.add(line, f"{column!r} is {text!r}; expected a whole number of 2 or more")
+        return value
+
+    def raise_any(self) -> None:
+        """Raise what was noted."""
+        more = len(self.found) - _REPORTED
+        if self.found:
+            tail = [f"... and {more} more problems"] if more > 0 else []
+            raise UsageError("\n".join([*self.found[:_REPORTED], *tail]))
+
+
+# ---------------------------------------------------------------------------- files
+
+
+def _is_json(path: Path) -> bool:
+    return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
+
+
+def _open(path: Path) -> io.TextIOWrapper:
+    try:
+        raw = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
+    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+
+
+def _read(path: Path) -> tuple[list[str], list[Line], int]:
+    """Columns, lines with their numbers, and the number of the line that names the columns."""
+    with _open(path) as file:
+        try:
+            return _json_lines(file, path) if _is_json(path) else _csv_lines(file, path)
+        except UnicodeDecodeError as error:
+            raise UsageError(f"{path}: is not UTF-8 text ({error.reason})") from None
+        except (gzip.BadGzipFile, EOFError) as error:
+            raise UsageError(f"{path}: is not a whole gzip file ({error})") from None
+
+
+def _records(file: Iterable[str], path: Path) -> Iterator[tuple[int, list[str]]]:
+    reader = csv.reader(file, strict=True)
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            raise UsageError(f"{path}:{reader.line_num}: is not CSV: {error}") from None
+        if fields:
+            yield reader.line_num, fields
+
+
+def _header(records: Iterator[tuple[int, list[str]]], path: Path) -> tuple[list[str], int]:
+    number, header = next(records, (1, []))
+    if not header:
+        raise UsageError(f"{path}:1: the file is empty; expected a line with the columns' names")
+    return [name.strip() for name in header], number
+
+
+def _csv_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
+    records = _records(file, path)
+    header, first = _header(records, path)
+    problems, lines = _Problems(path), []
+    for number, fields in records:
+        if len(fields) != len(header):
+            problems.add(number, f"{len(fields)} fields; the header has {len(header)}")
+            continue
+        lines.append((number, dict(zip(header, fields, strict=True))))
+    problems.raise_any()
+    return header, lines, first
+
+
+def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
+    problems, lines = _Problems(path), []
+    header: dict[str, None] = {}
+    for number, text in enumerate(file, 1):
+        if not text.strip():
+            continue
+        try:
+            record = json.loads(text)
+        except ValueError as error:
+            problems.add(number, f"is not JSON: {error}")
+            continue
+        if not isinstance(record, dict):
+            problems.add(number, f"expected an object, got {type(record).__name__}")
+            continue
+        fields = _flat(record)
+        header.update(dict.fromkeys(fields))
+        lines.append((number, fields))
+    problems.raise_any()
+    return list(header), [(n, dict.fromkeys(header, "") | fields) for n, fields in lines], 1
+
+
+def _flat(record: Mapping[str, JSON]) -> dict[str, str]:
+    """A JSON record as fields; `answers: {model: answer or {answer, price, ...}}` is unfolded."""
+    fields: dict[str, str] = {}
+    for name, value in record.items():
+        if name in _NESTED and isinstance(value, dict):
+            for model, told in value.items():
+                fields |= _told(model, told)
+        else:
+            fields[name] = _text(value)
+    return fields
+
+
+def _told(model: str, told: JSON) -> dict[str, str]:
+    if not isinstance(told, dict):
+        return {model: _text(told)}
+    answer = next((told[name] for name in _ANSWER if name in told), None)
+    rest = {f"{model}_{name}": _text(v) for name, v in told.items() if name in MEASURES}
+    return {model: _text(answer), **rest}
+
+
+def _text(value: JSON) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    return str(len(value)) if isinstance(value, list) else json.dumps(value)

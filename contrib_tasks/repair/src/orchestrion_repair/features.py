@@ -1,0 +1,193 @@
+"""Numbers for learned policies: what failing tests, code and earlier calls showed.
+
+`NAMES` says what each stands for. All are about [-1, 1], of fixed number, and speak of no name in
+the program, so that what was learned on some functions holds for others. Families and regions are
+the task's own words; agents are not known here.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Iterator
+from functools import lru_cache
+
+from orchestrion_repair.operators import FAMILIES
+from orchestrion_repair.ranking import REGIONS, Map, Program
+from orchestrion_repair.state import State, map_of, program_of
+from orchestrion_repair.symptoms import SYMPTOMS, symptoms
+
+__all__ = ["NAMES", "features"]
+
+BATCH = 12
+"""How many candidates the outlook of a family in a region looks at."""
+_PROGRESS = (
+    "tests known", "share passing", "fixed", "improved", "turns", "executions", "best gain",
+    "second gain", "moved on top line", "moved elsewhere", "lint known", "lint on top line",
+    "suspicion of top line", "gap to next line", "share of lines as suspicious as the top",
+    "lines", "candidates", "share tried",
+)  # fmt: skip
+_SYNTAX = (
+    "if", "while", "for", "return", "assign", "augmented", "call statement", "compare", "boolean",
+    "arithmetic", "call", "subscript", "slice", "number", "text", "comprehension", "not",
+    "in loop", "first line", "raised here", "last in block", "tuple",
+)  # fmt: skip
+_SHOWN = ("top", "next")
+
+NAMES: tuple[str, ...] = (
+    *_PROGRESS,
+    *SYMPTOMS,
+    *(f"{name} on {region}" for region in _SHOWN for name in _SYNTAX),
+    *(f"outlook of {family} in {region}" for family in FAMILIES for region in REGIONS),
+    *(f"calls of {family} in {region}" for family in FAMILIES for region in REGIONS),
+)
+
+
+def features(state: State) -> tuple[float, ...]:
+    """One number for every name in `NAMES`."""
+    program, lines = program_of(state), map_of(state)
+    return (
+        *_progress(state, program, lines),
+        *_symptoms(state),
+        *(v for region in _SHOWN for v in _syntax(state, program, lines.regions[region])),
+        *_outlook(program, lines, state.tried),
+        *(min(1.0, number / 2) for number in state.calls),
+    )
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _progress(state: State, program: Program, lines: Map) -> Iterator[float]:
+    results = state.results
+    yield float(results is not None)
+    yield sum(one["passed"] for one in results) / len(results) if results else 0.0
+    yield float(state.fixed)
+    yield float(state.improved)
+    yield min(1.0, state.turns / 12)
+    yield min(1.0, math.log1p(state.executions) / math.log(500))
+    gains = sorted((share for _, share in state.boosts), reverse=True)
+    yield gains[0] if gains else 0.0
+    yield gains[1] if len(gains) > 1 else 0.0
+    top = lines.order[0] if lines.order else 0
+    moved = dict(state.moved)
+    yield min(1.0, moved.get(top, 0) / 10)
+    yield min(1.0, sum(number for line, number in moved.items() if line != top) / 20)
+    yield float(bool(state.findings))
+    yield float(top in state.findings)
+    known = dict(state.suspicion or ())
+    scores = [known.get(line, 0.0) for line in lines.order] or [0.0]
+    yield scores[0]
+    yield scores[0] - (scores[1] if len(scores) > 1 else 0.0)
+    yield sum(score >= scores[0] for score in scores) / len(scores) if known else 0.0
+    yield min(1.0, len(lines.order) / 25)
+    number = program.number
+    yield min(1.0, math.log1p(number) / 9)
+    yield len(state.tried) / number if number else 1.0
+
+
+def _symptoms(state: State) -> Iterator[float]:
+    if state.results is None:
+        yield from (0.0 for _ in SYMPTOMS)
+        return
+    found = symptoms(state.results, state.target.visible)
+    yield from (found[name] for name in SYMPTOMS)
+
+
+def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator[float]:
+    """The share of a region's lines that have each property."""
+    raised = {r["line"] for r in state.results or () if r["line"] is not None}
+    rows = [line_syntax(program).get(line, frozenset()) for line in region]
+    for name in _SYNTAX:
+        if name == "raised here":
+            number = sum(line in raised for line in region)
+        else:
+            number = sum(name in row for row in rows)
+        yield number / len(region) if region else 0.0
+
+
+def _outlook(program: Program, lines: Map, tried: frozenset[int]) -> Iterator[float]:
+    """How much of what is left the next call of a family in a region could try, 0 to 1.
+
+    The weights of its best untried candidates, as a share of all untried ones; on a logarithmic
+    scale, since most are small: 1 for all of it, 0 for a thousandth or less.
+    """
+    table = program.table
+    best: list[float] = []
+    total = 0.0
+    for family in FAMILIES:
+        for region in REGIONS:
+            left: list[float] = []
+            for line in lines.regions[region]:
+                weight = lines.weights[line]
+                pairs = table[line].get(family, ())
+                fresh = [v * weight for v, c in pairs if c.number not in tried]
+                total += sum(fresh)
+                left += fresh[:BATCH]
+            left.sort(reverse=True)
+            best.append(sum(left[:BATCH]))
+    for value in best:
+        share = value / total if total else 0.0
+        yield max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
+
+
+# ---------------------------------------------------------------- syntax
+
+
+@lru_cache(maxsize=2_000)
+def line_syntax(program: Program) -> dict[int, frozenset[str]]:
+    """What stands on each line, by the line's first statement."""
+    if program.source is None:
+        return {}
+    found: dict[int, frozenset[str]] = {}
+    for place in program.source.places:
+        node = place.node
+        words = set(_statement_words(node))
+        if place.loop:
+            words.add("in loop")
+        if place.owner is place.function and place.index <= 1:
+            words.add("first line")
+        if place.index == len(place.block) - 1:
+            words.add("last in block")
+        found.setdefault(node.lineno, frozenset(words))
+    for site in program.source.sites:
+        words = set(_expression_words(site.node))
+        if words:
+            found[site.line] = found.get(site.line, frozenset()) | words
+    return found
+
+
+def _statement_words(node: ast.stmt) -> Iterator[str]:
+    names = {
+        ast.If: "if", ast.While: "while", ast.For: "for", ast.Return: "return",
+        ast.Assign: "assign", ast.AugAssign: "augmented", ast.Expr: "call statement",
+    }  # fmt: skip
+    for kind, name in names.items():
+        if isinstance(node, kind):
+            yield name
+
+
+def _expression_words(node: ast.expr) -> Iterator[str]:
+    match node:
+        case ast.Compare():
+            yield "compare"
+        case ast.BoolOp():
+            yield "boolean"
+        case ast.BinOp():
+            yield "arithmetic"
+        case ast.Call():
+            yield "call"
+        case ast.Subscript(slice=ast.Slice()):
+            yield "slice"
+        case ast.Subscript():
+            yield "subscript"
+        case ast.Constant(str()):
+            yield "text"
+        case ast.Constant(int() | float()):
+            yield "number"
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp() | ast.DictComp():
+            yield "comprehension"
+        case ast.UnaryOp(ast.Not()):
+            yield "not"
+        case ast.Tuple():
+            yield "tuple"

@@ -1,0 +1,370 @@
+"""Problems from files: a user's folder, or JSON lines in our own or a public form.
+
+A folder holds problems as sub-folders or pairs of files, and files of JSON lines:
+
+    NAME/buggy.py      the program                                     NAME.py
+    NAME/tests.json    or a file test_*.py                             NAME.json or test_NAME.py
+    NAME/problem.json  optional: entry_point, split, kind, group       NAME.problem.json
+    NAME/correct.py    optional: a solution, for reports only
+
+`tests.json` is a list of cases (or one a line, as in QuixBugs), or an object with `visible` and
+`hidden`. A case is `[arguments, wanted]`, `{"call": [...], "want": ...}`, `{"assert": "..."}` or a
+text with an assert. A test file may have plain asserts, pytest functions without fixtures
+(parametrize with written-out values works), and unittest classes.
+
+A JSON line is in one of these forms; other fields are ignored:
+
+    own         name, code, entry_point, and `cases` or `visible` and `hidden`; optional: prelude,
+                split, kind, group, category, solution
+    QuixBugs    name, buggy, cases or pytest, node, correct
+    HumanEval   task_id, prompt, entry_point, test, canonical_solution, and `buggy` (or
+                `buggy_solution`): the whole function or its body
+    MBPP        task_id, test_list, code, and `buggy`
+
+Where the tests are not divided into visible and hidden, every second one is hidden, beginning with
+the second; equal tests count once. A problem that names no split is in `test`, or in the split
+that `fractions` gives its group. Problems with equal tests are variants of one function: they are
+one group, and a group is in one split.
+
+What is malformed is an error that names the place. What is well formed but cannot be used here is
+left out, and said in `Collection.skipped`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import get_args
+
+from attrs import Factory, define, evolve, frozen
+
+from orchestrion import JSON, Split, UsageError
+from orchestrion_repair.bug import Bug
+from orchestrion_repair.rows import SPLITS, Malformed, Unusable, kind_of, read_row
+from orchestrion_repair.sources import from_source
+
+__all__ = ["Collection", "bug_from_text", "load_path"]
+
+SHOWN = 20
+"""How many problems an error lists."""
+
+_EXPECTED = (
+    "expected sub-folders with buggy.py and tests.json or test_*.py, pairs NAME.py and NAME.json, "
+    "or files of JSON lines (*.jsonl)"
+)
+
+
+@frozen
+class Collection:
+    """What was loaded, and what was left out: one line each, with place and reason."""
+
+    bugs: tuple[Bug, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) -> Collection:
+    """All problems of a folder or a file.
+
+    Args:
+        path: a folder, a program, a file of JSON lines, or a JSON list of rows (`.json`).
+        fractions: shares of the splits for problems that name none; together 1.
+
+    Raises:
+        UsageError: with everything that is malformed, each with its place.
+    """
+    _check(fractions or {})
+    found = _Found()
+    for place, row in _rows(Path(path), found):
+        found.take(place, row)
+    if found.malformed:
+        raise UsageError(f"{path}: {len(found.malformed)} malformed{_listed(found.malformed)}")
+    if not found.bugs:
+        reasons = _listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
+        raise UsageError(f"{path}: no problem could be loaded{reasons}")
+    return Collection(tuple(found.in_splits(fractions)), tuple(found.skipped))
+
+
+def bug_from_text(text: str) -> Bug:
+    """One problem from a path, a row of JSON, or a source with its tests in it (`sources.py`).
+
+    Raises:
+        UsageError: if it is none of these, or has more than one problem.
+    """
+    line = text.strip()
+    try:
+        if line.startswith("{"):
+            row = _object(_json(line))
+            return read_row(_name(row) or "input", row).bug
+        if "\n" in line or not _is_path(line):
+            return from_source(text)
+    except (Malformed, Unusable) as error:
+        raise UsageError(f"the input {error}") from None
+    path = Path(line)
+    if path.suffix == ".py" and not _tests_beside(path):
+        return bug_from_text(f"{_read(path)}\n\n")
+    bugs = load_path(path).bugs
+    if len(bugs) > 1:
+        raise UsageError(f"{path}: has {len(bugs)} problems; expected one, e.g. {bugs[0].id}")
+    return bugs[0]
+
+
+def _is_path(line: str) -> bool:
+    return Path(line).suffix in (".py", ".json", ".jsonl") or Path(line).exists()
+
+
+def _check(fractions: Mapping[Split, float]) -> None:
+    if unknown := [name for name in fractions if name not in get_args(Split)]:
+        raise UsageError(f"fractions: {unknown[0]!r} is no split; expected {SPLITS}")
+    shares = fractions.values()
+    if fractions and (min(shares) < 0 or abs(sum(shares) - 1) > 1e-9):
+        raise UsageError(f"fractions: {dict(fractions)} are not shares that make 1 together")
+
+
+def _listed(lines: list[str]) -> str:
+    more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+    return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
+
+
+@define
+class _Found:
+    """What was found so far."""
+
+    bugs: list[Bug] = Factory(list)
+    skipped: list[str] = Factory(list)
+    malformed: list[str] = Factory(list)
+    ids: set[str] = Factory(set)
+    labels: dict[str, str] = Factory(dict)
+    splits: dict[str, tuple[Split, str]] = Factory(dict)
+
+    def take(self, place: str, row: Mapping[str, JSON]) -> None:
+        """One row: a bug, a reason to leave it out, or something malformed."""
+        name = _name(row)
+        where = f"{place}, {name}" if name else place
+        try:
+            read = read_row(name or "problem", row)
+            bug = evolve(read.bug, id=self._new_id(read.bug.id), group=self._group(read.bug))
+            if read.placed:
+                self._place(bug, where)
+        except Unusable as error:
+            self.skipped.append(f"{where}: {error}")
+        except Malformed as error:
+            self.malformed.append(f"{where}: {error}")
+        else:
+            self.bugs.append(bug)
+            self.skipped += [f"{where}: left out {note}" for note in read.notes]
+
+    def _new_id(self, wanted: str) -> str:
+        number, new = 1, wanted
+        while new in self.ids:
+            number, new = number + 1, f"{wanted}#{number + 1}"
+        self.ids.add(new)
+        return new
+
+    def _group(self, bug: Bug) -> str:
+        """The row's own, or the name of the first problem with the same tests."""
+        tests = sorted(json.dumps(case.to_json()) for case in bug.visible + bug.hidden)
+        text = "\n".join([bug.entry_point, bug.prelude, *tests])
+        key = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        label = self.labels.setdefault(key, bug.group or bug.name)
+        return bug.group or label
+
+    def _place(self, bug: Bug, where: str) -> None:
+        split, first = self.splits.setdefault(bug.group, (bug.split, where))
+        if split != bug.split:
+            raise Malformed(
+                f"is in the split {bug.split}, but {first}, of the same group "
+                f"{bug.group!r}, is in {split}; one function must not be in two splits"
+            )
+
+    def in_splits(self, fractions: Mapping[Split, float] | None) -> Iterator[Bug]:
+        """The bugs, each in its group's split."""
+        free = {bug.group for bug in self.bugs} - self.splits.keys()
+        drawn = _drawn(free, fractions or {"test": 1.0})
+        for bug in self.bugs:
+            placed = self.splits.get(bug.group)
+            yield evolve(bug, split=placed[0] if placed else drawn[bug.group])
+
+
+def _name(row: Mapping[str, JSON]) -> str:
+    keys = ("name", "task_id", "id", "entry_point")
+    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
+
+
+def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
+    """A split for each group: shares as near as can be, in an order no file decides."""
+    order = sorted(groups, key=lambda name: blake2b(name.encode("utf-8", "replace")).digest())
+    drawn: dict[str, Split] = {}
+    share, start = 0.0, 0
+    for split in get_args(Split):
+        share += fractions.get(split, 0.0)
+        end = round(share * len(order))
+        drawn |= dict.fromkeys(order[start:end], split)
+        start = end
+    return drawn
+
+
+# ---------------------------------------------------------------- files and folders
+
+_Rows = Iterator[tuple[str, Mapping[str, JSON]]]
+
+
+def _rows(path: Path, found: _Found) -> _Rows:
+    """Every problem as a row, with its place."""
+    if not path.exists():
+        raise UsageError(f"{path}: no such file or folder")
+    if path.is_dir():
+        yield from _folder(path, found)
+    elif path.suffix == ".json":
+        yield from _list(path, found)
+    elif path.suffix == ".py":
+        yield from _one(path, found)
+    else:
+        yield from _lines(path, found)
+
+
+def _lines(path: Path, found: _Found) -> _Rows:
+    for number, line in enumerate(_read(path).split("\n"), start=1):
+        if line.strip():
+            try:
+                yield f"{path}, line {number}", _object(_json(line))
+            except Malformed as error:
+                found.malformed.append(f"{path}, line {number}: {error}")
+
+
+def _list(path: Path, found: _Found) -> _Rows:
+    try:
+        rows = _json(_read(path))
+    except Malformed as error:
+        raise UsageError(f"{path}: {error}") from None
+    if not isinstance(rows, list):
+        raise UsageError(f"{path}: is {kind_of(rows)}; expected a list of rows")
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield f"{path}, row {number}", _object(row)
+        except Malformed as error:
+            found.malformed.append(f"{path}, row {number}: {error}")
+
+
+def _folder(path: Path, found: _Found) -> _Rows:
+    if (path / "buggy.py").exists():
+        yield from _one(path / "buggy.py", found)
+        return
+    for entry in sorted(path.iterdir()):
+        if entry.name.startswith((".", "_")):
+            continue
+        if entry.is_dir() and (entry / "buggy.py").exists():
+            yield from _one(entry / "buggy.py", found)
+        elif entry.is_dir():
+            found.skipped.append(f"{entry}: it has no buggy.py")
+        elif entry.suffix == ".jsonl":
+            yield from _lines(entry, found)
+        elif entry.suffix == ".py" and not _is_test_file(entry):
+            yield from _one(entry, found)
+
+
+def _one(program: Path, found: _Found) -> _Rows:
+    try:
+        yield str(program), _problem(program)
+    except Malformed as error:
+        found.malformed.append(f"{program}: {error}")
+
+
+def _problem(program: Path) -> dict[str, JSON]:
+    """A problem of a folder as a row."""
+    folder, pair = program.parent, program.name != "buggy.py"
+    name = program.stem if pair else folder.resolve().name
+    more = folder / (f"{name}.problem.json" if pair else "problem.json")
+    row: dict[str, JSON] = {"name": name}
+    if more.exists():
+        row |= _within(more, lambda text: _object(_json(text)))
+    row["code"] = _read(program)
+    if not pair and (folder / "correct.py").exists():
+        row["solution"] = _read(folder / "correct.py")
+    files = _tests_beside(program)
+    if not files:
+        expected = f"{name}.json or test_{name}.py" if pair else "tests.json or test_*.py"
+        raise Malformed(f"has no tests; expected {expected} beside it")
+    if files[0].suffix == ".json":
+        return row | _within(files[0], _case_file)
+    return row | {"files": [[file.name, _read(file)] for file in files]}
+
+
+def _tests_beside(program: Path) -> list[Path]:
+    """The file of cases that belongs to a program, or its test files."""
+    folder, name, pair = program.parent, program.stem, program.name != "buggy.py"
+    cases = folder / (f"{name}.json" if pair else "tests.json")
+    if cases.exists():
+        return [cases]
+    names = [f"test_{name}.py", f"{name}_test.py"]
+    files = [folder / name for name in names] if pair else sorted(folder.glob("*.py"))
+    return [file for file in files if _is_test_file(file) and file.exists()]
+
+
+def _is_test_file(path: Path) -> bool:
+    return path.name.startswith("test_") or path.stem.endswith("_test")
+
+
+def _within(path: Path, parse: Callable[[str], Mapping[str, JSON]]) -> dict[str, JSON]:
+    """What a file beside the program gives; an error names that file."""
+    try:
+        return dict(parse(_read(path)))
+    except Malformed as error:
+        raise Malformed(f"{path.name} {error}") from None
+
+
+def _case_file(text: str) -> Mapping[str, JSON]:
+    """The cases of tests.json: one value, or one case a line."""
+    lines = [(n, line) for n, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    try:
+        data = _json(text)
+        if _is_one_case(data):
+            data = [data]
+    except Malformed:
+        if len(lines) < 2 or not lines[0][1].rstrip().endswith("]"):
+            raise
+        data = [_numbered(number, line) for number, line in lines]
+    if isinstance(data, dict) and {"visible", "hidden"} <= data.keys():
+        return {"visible": data["visible"], "hidden": data["hidden"]}
+    if not isinstance(data, list):
+        raise Malformed(f"is {kind_of(data)}; expected a list of cases, or visible and hidden")
+    return {"cases": data}
+
+
+def _is_one_case(data: JSON) -> bool:
+    """A file of one line: `[[1, 2], 3]` is a case, `[[[1, 2], 3]]` a list of them."""
+    if not isinstance(data, list) or len(data) != 2 or not isinstance(data[0], list):
+        return False
+    return not (isinstance(data[1], list) and len(data[0]) == len(data[1]) == 2)
+
+
+def _numbered(number: int, line: str) -> JSON:
+    try:
+        return _json(line)
+    except Malformed as error:
+        raise Malformed(f"line {number} {error}") from None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+
+
+def _json(text: str) -> JSON:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise Malformed("is nested too deeply") from None
+    except ValueError as error:
+        raise Malformed(f"is not JSON: {error}") from None
+
+
+def _object(row: JSON) -> Mapping[str, JSON]:
+    if not isinstance(row, dict):
+        raise Malformed(f"is {kind_of(row)}; expected an object")
+    return row

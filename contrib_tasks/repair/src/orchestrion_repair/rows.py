@@ -1,0 +1,305 @@
+"""One row of a collection, in our own or a public form, as a bug. `loaders.py` tells the forms."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+from attrs import frozen
+
+from orchestrion import JSON, Split
+from orchestrion_repair.bug import Bug, Case
+from orchestrion_repair.statements import Statements, from_check, from_module, parse
+
+__all__ = ["SPLITS", "Malformed", "Row", "Unusable", "entry_point", "kind_of", "parsed", "read_row"]
+
+SPLITS = ", ".join(get_args(Split))
+
+
+class Malformed(Exception):
+    """A row is not as it must be."""
+
+
+class Unusable(Exception):
+    """A row is well formed, but nothing here can use it."""
+
+
+@frozen
+class Row:
+    """A row that was read.
+
+    Args:
+        bug: with `group` as the row gives it, perhaps "".
+        placed: whether the row names its split.
+        notes: tests that were left out, each with its reason.
+    """
+
+    bug: Bug
+    placed: bool
+    notes: tuple[str, ...] = ()
+
+
+@frozen
+class _Tests:
+    """A row's tests; `hidden` is None if they are not divided."""
+
+    cases: tuple[Case, ...]
+    hidden: tuple[Case, ...] | None = None
+    prelude: str = ""
+    names: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def read_row(name: str, row: Mapping[str, JSON]) -> Row:
+    """The bug a row describes.
+
+    Raises:
+        Malformed: something is missing, of the wrong type, or no Python.
+        Unusable: the tests are of a kind that nothing here can run.
+    """
+    code, solution = _sources(row)
+    tree = parsed("the program", code)
+    if solution:
+        parsed("the solution", solution)
+    tests = _tests(name, row)
+    visible, hidden = _divided(tests)
+    split = row.get("split", "test")
+    if split not in get_args(Split):
+        raise Malformed(f"split is {split!r}; expected {SPLITS}")
+    bug = Bug(
+        id=str(row.get("id", name)),
+        name=name,
+        entry_point=entry_point(name, tree, _text(row, "entry_point"), tests.names),
+        code=code,
+        visible=visible,
+        hidden=hidden,
+        kind=_text(row, "kind", "bug_type"),
+        group=_text(row, "group"),
+        split=split,
+        category=_text(row, "category"),
+        prelude=tests.prelude,
+        solution=solution,
+    )
+    return Row(bug, "split" in row, tests.left_out)
+
+
+# ---------------------------------------------------------------- sources
+
+
+def _sources(row: Mapping[str, JSON]) -> tuple[str, str]:
+    """The buggy program and, if there is one, a correct one."""
+    if "prompt" in row and "test" in row:
+        return _from_prompt(row)
+    buggy, code = _text(row, "buggy"), _text(row, "code")
+    solution = _text(row, "solution", "correct") or (code if buggy else "")
+    program = buggy or code
+    if not program:
+        raise Malformed("has no program; expected the field 'code' or 'buggy'")
+    if row.get("node"):
+        program = re.sub(r"^(from \.?node import .*|import node)$", "", program, flags=re.M)
+    return program, solution
+
+
+def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
+    name, prompt = _text(row, "entry_point"), _text(row, "prompt")
+    if not name:
+        raise Malformed("has no 'entry_point'")
+    if "buggy" not in row and "buggy_solution" not in row:
+        raise Malformed("has no 'buggy': the function with its mistake, whole or its body")
+    start = _text(row, "import")
+    start = f"{start}\n\n" if start else ""
+    body, right = _text(row, "buggy", "buggy_solution"), _text(row, "canonical_solution")
+    solution = start + _completed(prompt, name, right) if right else ""
+    return start + _completed(prompt, name, body), solution
+
+
+def _completed(prompt: str, name: str, body: str) -> str:
+    """The prompt with the body, or the whole function with what the prompt has before it."""
+    if not re.search(rf"^(async )?def {re.escape(name)}\b", body, re.M):
+        return prompt + body
+    try:
+        tree = parse(prompt)
+    except SyntaxError:
+        tree = parsed("prompt", f"{prompt.rstrip()}\n    pass")
+    lines = {ast.unparse(node) for node in parsed("'buggy'", body).body}
+    defined = _defined(parsed("'buggy'", body))
+    kept = [node for node in tree.body if not _binds(node) & defined and node is not tree.body[-1]]
+    head = [text for text in map(ast.unparse, kept) if text not in lines]
+    return "\n".join([*head, body])
+
+
+def parsed(what: str, source: str) -> ast.Module:
+    try:
+        return parse(source)
+    except SyntaxError as error:
+        place = f", line {error.lineno}" if error.lineno else ""
+        raise Malformed(f"{what} is not Python{place}: {error.msg}") from None
+
+
+def _binds(node: ast.stmt) -> set[str]:
+    """The names a top-level statement defines."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {node.name}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+    names = (inner for inner in ast.walk(node) if isinstance(inner, ast.Name))
+    return {name.id for name in names if isinstance(name.ctx, ast.Store)}
+
+
+def _defined(tree: ast.Module) -> set[str]:
+    return {name for node in tree.body for name in _binds(node)}
+
+
+def entry_point(name: str, tree: ast.Module, given: str, used: Sequence[str]) -> str:
+    """The function under test: given, used by the tests, called like the problem, or alone."""
+    defined = _defined(tree)
+    functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    if given and given not in defined:
+        raise Malformed(f"the program does not define the entry point {given!r}; {_has(functions)}")
+    own = name.rsplit("/", 1)[-1].replace("-", "_")
+    for candidate in (given, *used, own):
+        if candidate in defined:
+            return candidate
+    if len(functions) != 1:
+        raise Malformed(f"has no 'entry_point', and {_has(functions)}")
+    return functions[0]
+
+
+def _has(functions: Sequence[str]) -> str:
+    return f"it defines {', '.join(functions)}" if functions else "it defines no function"
+
+
+# ---------------------------------------------------------------- tests
+
+
+def _tests(name: str, row: Mapping[str, JSON]) -> _Tests:
+    prelude = _text(row, "prelude", "test_setup")
+    if "visible" in row or "hidden" in row:
+        missing = [key for key in ("visible", "hidden") if not row.get(key)]
+        if missing:
+            raise Malformed(f"has no {missing[0]} cases; expected both 'visible' and 'hidden'")
+        return _Tests(_cases(row, "visible"), _cases(row, "hidden"), prelude)
+    if row.get("files"):
+        return _files(name, row["files"])
+    if row.get("pytest") and not _is_plain(name, row):
+        return _quixbugs(name, row)
+    if row.get("cases") is not None:
+        return _Tests(_cases(row, "cases"), prelude=prelude)
+    if "test" in row:
+        source = _text(row, "test")
+        parsed("'test'", source)
+        return _taken(prelude, from_check(source, _text(row, "entry_point") or name))
+    if "test_list" in row:
+        setup = _text(row, "test_setup_code")
+        imports = row.get("test_imports") or []
+        return _Tests(_cases(row, "test_list"), prelude="\n".join([*imports, setup]).strip())
+    if "cases" in row:
+        raise Unusable("its cases are null, and it has no 'pytest' source")
+    raise Malformed("has no tests; expected 'cases', 'visible' and 'hidden', 'test' or 'test_list'")
+
+
+def _files(name: str, files: Sequence[tuple[str, str]]) -> _Tests:
+    """The tests of a folder's test files; each file's prelude must not disturb another's."""
+    if len(files) > 1:
+        raise Unusable(f"has {len(files)} test files; put the tests into one")
+    [(file, source)] = files
+    parsed(file, source)
+    return _taken("", from_module(source, {"buggy", "correct", "solution", name}))
+
+
+def _quixbugs(name: str, row: Mapping[str, JSON]) -> _Tests:
+    source = _text(row, "pytest")
+    parsed("'pytest'", source)
+    cases = _cases(row, "cases") if row.get("cases") is not None else None
+    rows = [[list(case.args), case.want] for case in cases] if cases is not None else None
+    return _taken(_text(row, "node"), from_module(source, {name}, rows))
+
+
+def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
+    """Whether the pytest source only compares results with the cases, which are given anyway."""
+    if row.get("cases") is None:
+        return False
+    functions = [
+        node
+        for node in parsed("'pytest'", _text(row, "pytest")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
+    ]
+    if len(functions) != 1:
+        return False
+    body = "\n".join(ast.unparse(node) for node in functions[0].body)
+    call = rf"{re.escape(name)}\(\*\w+\)"
+    return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
+
+
+def _taken(prelude: str, found: Statements) -> _Tests:
+    if not found.statements and found.left_out:
+        raise Unusable(f"no test is usable: {found.left_out[0]}")
+    cases = tuple(Case(statement=text) for text in found.statements)
+    whole = "\n\n".join(part for part in (prelude, found.prelude) if part)
+    return _Tests(cases, None, whole, found.names, found.left_out)
+
+
+def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:
+    data = row[key]
+    if not isinstance(data, list):
+        raise Malformed(f"'{key}' is {kind_of(data)}; expected a list of cases")
+    return tuple(_case(f"'{key}', case {number}", item) for number, item in enumerate(data, 1))
+
+
+def _case(place: str, data: JSON) -> Case:
+    if isinstance(data, str):
+        return _statement(place, data)
+    if isinstance(data, list) and len(data) == 2:
+        args, want = data
+        return Case(tuple(args) if isinstance(args, list) else (args,), want)
+    if isinstance(data, dict) and isinstance(data.get("assert"), str):
+        return _statement(place, data["assert"])
+    if isinstance(data, dict) and isinstance(data.get("call"), list) and "want" in data:
+        return Case(tuple(data["call"]), data["want"])
+    raise Malformed(
+        f'{place} is none of [arguments, wanted], {{"call": [...], "want": ...}}, '
+        f'{{"assert": "..."}} or a text with an assert: {json.dumps(data)[:80]}'
+    )
+
+
+def _statement(place: str, text: str) -> Case:
+    tree = parsed(place, text)
+    if not any(isinstance(node, ast.Assert | ast.Raise) for node in ast.walk(tree)):
+        raise Malformed(f"{place} has no assert: {text[:80]!r}")
+    return Case(statement=text)
+
+
+def _divided(tests: _Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    if tests.hidden is not None:
+        return tests.cases, tests.hidden
+    different = {json.dumps(case.to_json(), sort_keys=True): case for case in tests.cases}
+    cases = tuple(different.values())
+    if not cases:
+        raise Malformed("has no tests")
+    if len(cases) == 1:
+        raise Unusable("it has one test only, and nothing would be left to hide")
+    return cases[::2], cases[1::2]
+
+
+# ---------------------------------------------------------------- fields
+
+
+def _text(row: Mapping[str, JSON], *keys: str) -> str:
+    """The first of the fields that is there; it must be text."""
+    for key in keys:
+        value: Any = row.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, str):
+            raise Malformed(f"'{key}' is {kind_of(value)}; expected text")
+        return value
+    return ""
+
+
+def kind_of(value: JSON) -> str:
+    """What a JSON value is, in words."""
+    names = {dict: "an object", list: "a list", str: "text", bool: "a truth value"}
+    return names.get(type(value), "null" if value is None else "a number")

@@ -1,0 +1,223 @@
+"""The environment of a repair: what is known about a program, and what was tried on it.
+
+States are immutable. They change by what agents report in `Output.data`, in one of three forms:
+
+    {"tool": "tests", "on": digest, "results": [...]}       visible tests were run
+    {"tool": "edits", "on": digest, "tried": [...], ...}    candidates were run
+    {"tool": "lint", "on": digest, "findings": [...]}       lines that look odd
+    {"code": source}                                        another program, from any agent
+
+A report about another program than the current one (`on`) is ignored. Reports are believed only
+for what is shown next; the verdict is the verifier's, from the program itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from attrs import evolve, frozen
+
+from orchestrion import JSON, Turn
+from orchestrion_repair.operators import FAMILIES
+from orchestrion_repair.ranking import REGIONS, Map, Program, chart, ochiai, program
+
+__all__ = ["State", "Target", "after", "digest_of", "map_of", "program_of", "target_of"]
+
+
+@frozen
+class Target:
+    """What stays the same: the function to repair, as JSON of the problem tells it."""
+
+    entry_point: str
+    prelude: str
+    visible: tuple[Any, ...]
+    arguments: tuple[str, ...]
+    limits: Mapping[str, int]
+
+
+@frozen
+class State:
+    """What is known.
+
+    Args:
+        target: the function to repair.
+        code: the current program.
+        results: outcomes of the visible tests on it, if known.
+        suspicion: Ochiai's coefficient by line, if tests were run with coverage.
+        tried: numbers of the candidates that were run.
+        boosts: by line, the best share of failing tests that an edit there mended.
+        moved: by line, how many edits there changed what the first failing test gives.
+        findings: lines that a linter named.
+        calls: how many calls each family and region had, in the order of both.
+        turns: how many turns there were.
+        executions: test executions so far.
+        fixed: whether an agent says that all visible tests pass.
+        improved: whether the current program is one that an agent proposed.
+        empty: agents and options that have nothing left to do.
+    """
+
+    target: Target
+    code: str
+    results: tuple[Any, ...] | None = None
+    suspicion: tuple[tuple[int, float], ...] | None = None
+    tried: frozenset[int] = frozenset()
+    boosts: tuple[tuple[int, float], ...] = ()
+    moved: tuple[tuple[int, int], ...] = ()
+    findings: tuple[int, ...] = ()
+    calls: tuple[int, ...] = (0,) * (len(FAMILIES) * len(REGIONS))
+    turns: int = 0
+    executions: float = 0.0
+    fixed: bool = False
+    improved: bool = False
+    empty: frozenset[str] = frozenset()
+
+    @property
+    def failing(self) -> tuple[int, ...]:
+        """Indices of the visible tests that are known to fail."""
+        return tuple(i for i, r in enumerate(self.results or ()) if not r["passed"])
+
+
+def target_of(data: Mapping[str, Any], arguments: tuple[str, ...]) -> Target:
+    """The fixed part of a problem's data."""
+    return Target(
+        data["entry_point"],
+        data.get("prelude", ""),
+        tuple(data["visible"]),
+        arguments,
+        data["limits"],
+    )
+
+
+def digest_of(code: str) -> str:
+    """A short name of a source."""
+    return blake2b(code.encode(errors="replace"), digest_size=8).hexdigest()
+
+
+def program_of(state: State) -> Program:
+    """The current program with all its candidates."""
+    return program(state.code, state.target.entry_point, state.target.arguments)
+
+
+def map_of(state: State) -> Map:
+    """The current program's lines by suspicion."""
+    return _map(program_of(state), state.suspicion, state.boosts, state.findings)
+
+
+@lru_cache(maxsize=10_000)
+def _map(
+    program: Program,
+    suspicion: tuple[tuple[int, float], ...] | None,
+    boosts: tuple[tuple[int, float], ...],
+    findings: tuple[int, ...],
+) -> Map:
+    odd = {line: 0.2 for line in findings}
+    return chart(program, None if suspicion is None else dict(suspicion), {**odd, **dict(boosts)})
+
+
+# ---------------------------------------------------------------- what turns do
+
+
+def after(state: State, turn: Turn) -> State:
+    """The state after a turn; a report that makes no sense changes nothing but the counts."""
+    state = evolve(
+        state, turns=state.turns + 1, executions=state.executions + turn.output.usage.cost
+    )
+    data = turn.output.data
+    if turn.status != "completed" or not isinstance(data, dict):
+        return state
+    try:
+        if data.get("on") == digest_of(state.code):
+            state = _REPORTS.get(data.get("tool", ""), _nothing)(state, data, turn)
+        code = data.get("code")
+        if isinstance(code, str) and code != state.code:
+            state = _replaced(state, code, data)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return state
+    return state
+
+
+def _nothing(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+    return state
+
+
+def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+    results = tuple(_result(one) for one in data["results"])
+    if len(results) != len(state.target.visible):
+        return state
+    runs = [(one["passed"], frozenset(one["lines"])) for one in results]
+    covered = any(lines for _, lines in runs)
+    suspicion = tuple(sorted(ochiai(runs).items())) if covered else state.suspicion
+    fixed = all(passed for passed, _ in runs)
+    return evolve(
+        state,
+        results=results,
+        suspicion=suspicion,
+        fixed=fixed,
+        empty=state.empty | {turn.agent},
+    )
+
+
+def _result(one: Mapping[str, JSON]) -> dict[str, JSON]:
+    line = one.get("line")
+    return {
+        "passed": bool(one["passed"]),
+        "error": str(one.get("error", "")),
+        "got": one.get("got"),
+        "line": int(line) if line is not None else None,
+        "lines": [int(number) for number in one.get("lines", ())],
+    }
+
+
+def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+    boosts, moved = dict(state.boosts), dict(state.moved)
+    for line, share in data["gains"]:
+        boosts[int(line)] = max(boosts.get(int(line), 0.0), min(1.0, float(share)))
+    for line, number in data["moved"]:
+        moved[int(line)] = moved.get(int(line), 0) + int(number)
+    region = REGIONS.index(data["region"])
+    calls = list(state.calls)
+    for family in data["families"]:
+        calls[FAMILIES.index(family) * len(REGIONS) + region] += 1
+    gone = {f"{turn.agent}:{name}" for name, left in data["left"].items() if not left}
+    return evolve(
+        state,
+        tried=state.tried | {int(number) for number in data["tried"]},
+        boosts=tuple(sorted(boosts.items())),
+        moved=tuple(sorted(moved.items())),
+        calls=tuple(calls),
+        # Lines may have changed their region: what was empty may have something again.
+        empty=(state.empty if boosts == dict(state.boosts) else _tests_only(state)) | gone,
+    )
+
+
+def _tests_only(state: State) -> frozenset[str]:
+    return frozenset(name for name in state.empty if ":" not in name)
+
+
+def _lint(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
+    lines = tuple(sorted({int(line) for line, _ in data["findings"]}))
+    return evolve(state, findings=lines, empty=_tests_only(state) | {turn.agent})
+
+
+def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
+    """Another program: what was tried and found belongs to the one before."""
+    results: Sequence[Any] | None = data.get("results")
+    known = None
+    if results is not None and len(results) == len(state.target.visible):
+        known = tuple(_result(one) for one in results)
+    return State(
+        target=state.target,
+        code=code,
+        results=known,
+        calls=state.calls,
+        turns=state.turns,
+        executions=state.executions,
+        fixed=known is not None and all(one["passed"] for one in known),
+        improved=True,
+    )
+
+
+_REPORTS = {"tests": _tests, "edits": _edits, "lint": _lint}

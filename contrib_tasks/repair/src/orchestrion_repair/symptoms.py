@@ -1,0 +1,175 @@
+"""What failing tests look like: numbers that mean the same for every function.
+
+Each symptom is the share of the failing tests that show it, from 0 to 1. `got` and `want` are
+plain values; what a program raised instead of giving a value counts by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["SYMPTOMS", "symptoms"]
+
+_ERRORS = {
+    "TypeError": "type error",
+    "IndexError": "index error",
+    "KeyError": "key error",
+    "ValueError": "value error",
+    "AttributeError": "attribute error",
+    "NameError": "unbound name",
+    "UnboundLocalError": "unbound name",
+    "ZeroDivisionError": "division by zero",
+    "RecursionError": "endless",
+    "OutOfSteps": "endless",
+    "OutOfTime": "endless",
+    "MemoryError": "endless",
+}
+_WRONG = (
+    "gave nothing", "other type", "bool flipped", "one too high", "one too low", "too high",
+    "too low", "sign", "shorter", "longer", "other order", "prefix of wanted", "wanted is prefix",
+    "one item differs", "empty", "should be empty", "items off by one", "some items missing",
+    "some items too many", "is an argument", "blank or case",
+)  # fmt: skip
+_INPUTS = ("empty input", "single input", "zero input", "negative input", "repeated input")
+SYMPTOMS: tuple[str, ...] = (
+    *dict.fromkeys(_ERRORS.values()), "other error", *_WRONG,
+    *(f"fails with {name}" for name in _INPUTS), *(f"passes with {name}" for name in _INPUTS),
+)  # fmt: skip
+
+
+def symptoms(results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """The share of failing tests with each symptom; of passing ones for "passes with"."""
+    totals = dict.fromkeys(SYMPTOMS, 0.0)
+    failed = sum(not one["passed"] for one in results)
+    passed = len(results) - failed
+    for one, case in zip(results, cases, strict=True):
+        arguments = case.get("call")
+        word, number = ("passes", passed) if one["passed"] else ("fails", failed)
+        for name in _inputs(arguments or ()):
+            totals[f"{word} with {name}"] += 1 / number
+        if not one["passed"]:
+            for name in _of(one, case):
+                totals[name] += 1 / failed
+    return totals
+
+
+def _inputs(arguments: Sequence[Any]) -> set[str]:
+    found = set()
+    for value in arguments:
+        if isinstance(value, str | list | dict):
+            if not value:
+                found.add("empty input")
+            elif len(value) == 1:
+                found.add("single input")
+            if isinstance(value, list):
+                found |= _inputs([item for item in value if isinstance(item, int | float)])
+                texts = [repr(item) for item in value]
+                if len(set(texts)) < len(texts):
+                    found.add("repeated input")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            if value == 0:
+                found.add("zero input")
+            elif value < 0:
+                found.add("negative input")
+    return found
+
+
+def _of(result: Mapping[str, Any], case: Mapping[str, Any]) -> set[str]:
+    error = result["error"]
+    if error and error != "AssertionError":
+        return {_ERRORS.get(error, "other error")}
+    if "want" not in case or error:
+        return set()
+    got, want = _plain(result["got"]), case["want"]
+    found = _compared(got, want)
+    if any(type(got) is type(value) and got == value for value in case.get("call", ())):
+        found.add("is an argument")
+    return found
+
+
+def _plain(data: Any) -> Any:
+    """An encoded value (see `child.encode`) as a case would hold it."""
+    if isinstance(data, list):
+        return [_plain(item) for item in data]
+    if isinstance(data, dict) and set(data) == {"$", "v"}:
+        value = data["v"]
+        if data["$"] == "dict" and isinstance(value, list):
+            return {str(_plain(k)): _plain(v) for k, v in value}
+        return [_plain(item) for item in value] if isinstance(value, list) else value
+    return data
+
+
+def _compared(got: Any, want: Any) -> set[str]:
+    if got is None:
+        return {"gave nothing"}
+    if isinstance(got, bool) and isinstance(want, bool):
+        return {"bool flipped"}
+    if _number(got) and _number(want):
+        return _numbers(got, want)
+    if isinstance(got, str) and isinstance(want, str):
+        found = _sequences(got, want)
+        if "".join(got.lower().split()) == "".join(want.lower().split()):
+            found.add("blank or case")
+        return found
+    if isinstance(got, list) and isinstance(want, list):
+        found = _sequences(got, want)
+        pairs = [(g, w) for g, w in zip(got, want, strict=False) if g != w]
+        if pairs and all(_number(g) and _number(w) and abs(g - w) == 1 for g, w in pairs):
+            found.add("items off by one")
+        return found
+    if isinstance(got, dict) and isinstance(want, dict):
+        return _mappings(got, want)
+    return {"other type"}
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _numbers(got: float, want: float) -> set[str]:
+    if got - want in (1, -1):
+        return {"one too high" if got > want else "one too low"}
+    if got == -want:
+        return {"sign"}
+    return {"too high" if got > want else "too low"}
+
+
+def _sequences(got: Any, want: Any) -> set[str]:
+    found = set()
+    if len(got) != len(want):
+        found.add("shorter" if len(got) < len(want) else "longer")
+    elif sum(g != w for g, w in zip(got, want, strict=True)) == 1:
+        found.add("one item differs")
+    if not got and want:
+        found.add("empty")
+    if got and not want:
+        found.add("should be empty")
+    if got and want[: len(got)] == got:
+        found.add("prefix of wanted")
+    if want and got[: len(want)] == want:
+        found.add("wanted is prefix")
+    mine, theirs = sorted(map(repr, got)), sorted(map(repr, want))
+    if mine == theirs:
+        found.add("other order")
+    elif got and set(mine) < set(theirs):
+        found.add("some items missing")
+    elif want and set(theirs) < set(mine):
+        found.add("some items too many")
+    return found
+
+
+def _mappings(got: dict[str, Any], want: dict[str, Any]) -> set[str]:
+    found = set()
+    if not got and want:
+        found.add("empty")
+    if got.keys() < want.keys():
+        found |= {"some items missing", "shorter"}
+    elif want.keys() < got.keys():
+        found |= {"some items too many", "longer"}
+    differing = [key for key in got.keys() & want.keys() if got[key] != want[key]]
+    if len(differing) == 1:
+        found.add("one item differs")
+    for key in sorted(differing)[:5]:
+        found |= _compared(got[key], want[key]) - {"gave nothing"}
+    return found

@@ -1,0 +1,224 @@
+"""The repair task: a buggy function, visible tests to work with, hidden tests to be judged by."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+from attrs import Factory, asdict, field, frozen
+
+from orchestrion import (
+    JSON,
+    Calls,
+    Key,
+    Meta,
+    Observation,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+)
+from orchestrion_repair.bug import Bug, Case
+from orchestrion_repair.features import features
+from orchestrion_repair.operators.kinds import kinds_of_arguments
+from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
+from orchestrion_repair.shown import observation_text, problem_text
+from orchestrion_repair.state import State, after, digest_of, map_of, target_of
+
+__all__ = ["Repair"]
+
+BUILTIN = "builtin"
+
+
+@frozen
+class Repair(Task):
+    """Buggy Python functions with tests.
+
+    The verifier runs the final program on the visible and the hidden tests, each in a fresh
+    process that holds neither the wanted values nor another test; `parts` say which share of the
+    tests passed, and which share was judged outside the program's process. What agents claim
+    does not matter.
+
+    Args:
+        suite: `builtin`, or a folder or file of problems (see the README for the forms).
+        fractions: shares of the splits for problems without one of their own; by default all of
+            them are in `test`.
+        max_problems: at most so many problems a split, evenly spread.
+        stop_when_passing: end the episode when an agent's program passes all visible tests.
+        steps: loop rounds and calls after which a test counts as failed.
+        cpu_seconds: of one program; far above any honest run.
+        memory_mb: address space of one program.
+    """
+
+    suite: str = BUILTIN
+    fractions: Mapping[Split, float] = Factory(dict)
+    max_problems: Annotated[int, Meta(ge=1)] | None = None
+    stop_when_passing: bool = True
+    steps: Annotated[int, Meta(ge=100)] = 200_000
+    cpu_seconds: Annotated[int, Meta(ge=1)] = 2
+    memory_mb: Annotated[int, Meta(ge=64)] = 512
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[RunningRepair]:
+        """The task with its problems read and its runner ready."""
+        async with shared_runner() as runner:
+            yield RunningRepair(self, self.bugs(), runner)
+
+    def bugs(self) -> tuple[Bug, ...]:
+        """All problems, in a fixed order.
+
+        Raises:
+            UsageError: if the suite cannot be read.
+        """
+        if self.suite == BUILTIN:
+            from orchestrion_repair import suite
+
+            return suite.bugs()
+        from orchestrion_repair.loaders import load_path
+
+        return load_path(Path(self.suite), fractions=self.fractions).bugs
+
+    @property
+    def limits(self) -> Limits:
+        """How far one program may go."""
+        return Limits(self.steps, self.cpu_seconds, self.memory_mb)
+
+    # The protocol's methods, for a component that was not opened: problems, but no verdict.
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split."""
+        return RunningRepair(self, self.bugs(), None).problems(split)
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """Only an opened task can run programs."""
+        raise UsageError("open the repair task before asking it for a verdict")
+
+
+@frozen(eq=False)
+class RunningRepair(Task):
+    """An opened repair task."""
+
+    settings: Repair
+    bugs: tuple[Bug, ...]
+    runner: Runner | None
+    _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split, in a fixed order."""
+        if split not in self._known:
+            chosen = [bug for bug in self.bugs if bug.split == split]
+            most = self.settings.max_problems or len(chosen)
+            if len(chosen) > most:
+                chosen = [chosen[i * len(chosen) // most] for i in range(most)]
+            self._known[split] = tuple(self._problem(bug) for bug in chosen)
+        return self._known[split]
+
+    def _problem(self, bug: Bug) -> Problem:
+        data: dict[str, JSON] = {
+            "code": bug.code,
+            "entry_point": bug.entry_point,
+            "prelude": bug.prelude,
+            "visible": [case.to_json() for case in bug.visible],
+            "limits": asdict(self.settings.limits),
+        }
+        hidden = [case.to_json() for case in bug.hidden]
+        return Problem(bug.id, problem_text(data), data, bug.category, hidden)
+
+    def problem_from(self, text: str) -> Problem:
+        """A problem from a path, a line of JSON, or a source with asserts or doctests."""
+        from orchestrion_repair.loaders import bug_from_text
+
+        return self._problem(bug_from_text(text))
+
+    # ------------------------------------------------------------ the environment
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Nothing is known but the program and its visible tests."""
+        data = problem.data
+        calls = (case["call"] for case in data["visible"] if "call" in case)
+        state = State(target_of(data, kinds_of_arguments(calls)), data["code"])
+        return Step(state, self._observation(state))
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """What the turn showed; the end, if its program passes all visible tests."""
+        new = after(state, turn)
+        done = new.fixed and self.settings.stop_when_passing
+        return Step(new, self._observation(new), done)
+
+    def _observation(self, state: State) -> Observation:
+        lines = map_of(state)
+        data: dict[str, JSON] = {
+            "code": state.code,
+            "on": digest_of(state.code),
+            "entry_point": state.target.entry_point,
+            "prelude": state.target.prelude,
+            "arguments": list(state.target.arguments),
+            "visible": list(state.target.visible),
+            "limits": dict(state.target.limits),
+            "results": list(state.results) if state.results is not None else None,
+            "regions": {name: list(found) for name, found in lines.regions.items()},
+            "weights": {str(line): weight for line, weight in lines.weights.items()},
+            "tried": sorted(state.tried),
+        }
+        return Observation(observation_text(state, lines), data, features(state), state.empty)
+
+    # ------------------------------------------------------------ the verdict
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """1 if all tests pass, else 0; before the end, the share of visible tests that pass."""
+        if self.runner is None:
+            raise UsageError("open the repair task before asking it for a verdict")
+        data = problem.data
+        code = state.code if isinstance(state, State) else data["code"]
+        visible = await self._outcomes(code, data, data["visible"])
+        if not final:
+            return Scores(_share(visible), parts={"visible": _share(visible)})
+        hidden = await self._outcomes(code, data, problem.hidden or [])
+        everything = [*visible, *hidden]
+        success = bool(everything) and all(one.passed for one in everything)
+        apart = sum(one.apart for one in everything) / len(everything) if everything else 0.0
+        parts = {"visible": _share(visible), "hidden": _share(hidden), "judged_outside": apart}
+        return Scores(float(success), success, parts)
+
+    async def _outcomes(
+        self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
+    ) -> tuple[Outcome, ...]:
+        assert self.runner is not None
+        if not cases:
+            return ()
+        trial = Trial(
+            code,
+            data["entry_point"],
+            tuple(Case.from_json(case) for case in cases),
+            data.get("prelude", ""),
+            isolated=True,
+            split=True,
+        )
+        return (await self.runner.run([trial], Limits(**data["limits"])))[0]
+
+
+def _share(outcomes: Sequence[Outcome]) -> float:
+    return sum(one.passed for one in outcomes) / len(outcomes) if outcomes else 0.0

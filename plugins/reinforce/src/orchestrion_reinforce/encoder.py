@@ -1,0 +1,156 @@
+"""From situations to rows of numbers, and to masks of what is allowed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrion import Activation, Observation, RunError, Situation
+from orchestrion.choices import choice_name
+
+if TYPE_CHECKING:
+    from orchestrion_reinforce.neural import Neural
+
+__all__ = ["Encoder", "Floats", "Mask", "hashed_words"]
+
+Floats = NDArray[np.float64]
+Mask = NDArray[np.bool_]
+
+STOP = "stop"
+WORD = re.compile(r"\w+")
+REMEMBERED = 4096
+"""How many different texts and sets of blocked agents are kept encoded."""
+
+
+@lru_cache(REMEMBERED)
+def hashed_words(text: str, width: int) -> Floats:
+    """A text as a signed bag of words of length 1 (Weinberger et al. 2009); not to be changed."""
+    row = np.zeros(width)
+    for word in WORD.findall(text.lower()):
+        code = crc32(word.encode())
+        row[code % width] += 1.0 if (code >> 16) & 1 else -1.0
+    norm = float(np.sqrt(row @ row))
+    if norm > 0:
+        row /= norm
+    row.flags.writeable = False
+    return row
+
+
+class Encoder:
+    """Encodes situations of one team and task.
+
+    A row is, in this order and as far as switched on: the features and progress the task shows;
+    log(1 + .) of how often each choice was made, of the number of turns and of their cost; the
+    last choice as one of n, and whether it failed; hashed words of the problem, and of the
+    completed turns.
+
+    Args:
+        settings: the policy's.
+        choices: in the order of the network's outputs; None is stopping.
+        features: how many numbers the task shows.
+    """
+
+    def __init__(
+        self, settings: Neural, choices: Sequence[Activation | None], features: int
+    ) -> None:
+        self.settings, self.features = settings, features
+        self.count = len(choices)
+        self.places = {
+            (one.agent, one.option): i for i, one in enumerate(choices) if one is not None
+        }
+        self._names = [(STOP, STOP) if c is None else (c.agent, choice_name(c)) for c in choices]
+        self._stop = [i for i, one in enumerate(choices) if one is None]
+        self._masks: dict[frozenset[str], Mask] = {}
+        self._shown = features + 1 if settings.observation else 0
+        self._past = 2 * self.count + 3 if settings.history else 0
+        self.width = self._shown + self._past + 2 * settings.text
+
+    def encode(self, situations: Sequence[Situation]) -> Floats:
+        """Rows [n, width]."""
+        rows = np.zeros((len(situations), self.width))
+        if self._shown:
+            rows[:, : self._shown] = self._observed(situations)
+        if self._past:
+            end = self._shown + self._past
+            rows[:, self._shown : end] = [self._history(one) for one in situations]
+            numbers = slice(self._shown, self._shown + self.count + 2)
+            rows[:, numbers] = np.log1p(rows[:, numbers])
+        if self.settings.text:
+            for row, situation in zip(rows, situations, strict=True):
+                self._read(row, situation)
+        if not np.isfinite(rows).all():
+            raise RunError(
+                "policy neural: the task's features or a turn's cost are not finite numbers"
+            )
+        return rows
+
+    def _observed(self, situations: Sequence[Situation]) -> list[tuple[float, ...]]:
+        width = self.features
+        result = []
+        for situation in situations:
+            seen = situation.observation
+            shown = () if seen is None else seen.features
+            if len(shown) != width:
+                raise RunError(
+                    f"policy neural: problem {situation.problem.id!r} shows {len(shown)} features, "
+                    f"others showed {width}; a task must always show equally many"
+                )
+            progress = seen.progress if seen is not None else None
+            result.append((*shown, 0.0 if progress is None else progress))
+        return result
+
+    def _history(self, situation: Situation) -> list[float]:
+        count = self.count
+        row = [0.0] * self._past
+        places = self.places
+        cost = 0.0
+        for turn in situation.trajectory.backward():
+            place = places.get((turn.agent, turn.option))
+            if place is not None:
+                row[place] += 1.0
+            cost += turn.output.usage.cost
+        row[count] = float(len(situation.trajectory))
+        row[count + 1] = max(0.0, cost) / self.settings.cost_unit
+        last = situation.trajectory.last
+        if last is not None:
+            place = places.get((last.agent, last.option))
+            if place is not None:
+                row[count + 2 + place] = 1.0
+            row[-1] = float(last.status != "completed")
+        return row
+
+    def _read(self, row: Floats, situation: Situation) -> None:
+        width = self.settings.text
+        problem = situation.problem
+        row[-2 * width : -width] = hashed_words(f"{problem.category} {problem.text}", width)
+        for turn in situation.trajectory.backward():
+            if turn.status == "completed" and turn.output.content:
+                row[-width:] += hashed_words(turn.output.content, width)
+
+    def masks(self, situations: Sequence[Situation]) -> Mask | None:
+        """Which choices are allowed [n, choices]; None where all are, everywhere."""
+        blocked = [_blocked(one.observation) for one in situations]
+        if not any(blocked):
+            return None
+        return np.array([self._mask(names) for names in blocked])
+
+    def _mask(self, blocked: frozenset[str]) -> Mask:
+        found = self._masks.get(blocked)
+        if found is None:
+            if len(self._masks) >= REMEMBERED:
+                self._masks.clear()
+            found = np.array([not blocked.intersection(names) for names in self._names])
+            # Blocking is of agents: stopping is always possible where it is a choice.
+            found[self._stop] = True
+            self._masks[blocked] = found
+        return found
+
+
+def _blocked(observation: Observation | None) -> frozenset[str]:
+    return frozenset() if observation is None else observation.blocked

@@ -1,0 +1,301 @@
+"""The runtime of `neural`: decides in batches, offers its gradient, saves and loads itself."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrion import (
+    Activation,
+    CheckpointError,
+    Decision,
+    Key,
+    OpenContext,
+    Policy,
+    Saved,
+    Situation,
+    UsageError,
+)
+from orchestrion.choices import choice_name, choices
+from orchestrion_reinforce.arrays import pack, unpack
+from orchestrion_reinforce.encoder import STOP, Encoder, Floats, Mask, hashed_words
+from orchestrion_reinforce.gradient import Batch, Evaluation
+from orchestrion_reinforce.network import Network
+
+if TYPE_CHECKING:
+    from orchestrion_reinforce.neural import Neural
+
+__all__ = ["NetworkPolicy", "Recorded"]
+
+GRID = 2.0**14
+"""Logits are rounded to 1/GRID.
+
+A matrix product may differ in its last bits (1e-15) with the number of rows. Rounded this
+coarsely, a logit changes with a chance of 1e-11; a choice, only if the draw also falls into the
+sliver that this moves.
+"""
+START = 0.01
+"""Scale of the last layer's first weights: all choices are almost equally likely at first."""
+
+
+class Recorded(NamedTuple):
+    """What a decision was taken on, and the choice."""
+
+    inputs: Floats
+    mask: Mask | None
+    action: int
+
+
+class NetworkPolicy(Policy):
+    """A network over encoded situations; `choices` gives the order of its outputs."""
+
+    def __init__(self, settings: Neural, ctx: OpenContext) -> None:
+        if not ctx.roster and not settings.stop:
+            raise UsageError(f"{ctx.path}: the team has no agent to choose")
+        self.settings, self._path, self._key = settings, ctx.path, ctx.key
+        self._roles = {member.name: member.role for member in ctx.roster}
+        self.choices: tuple[Activation | None, ...] = choices(ctx.roster)
+        if settings.stop:
+            self.choices = (*self.choices, None)
+        self._set_choices(self.choices)
+
+    def _set_choices(self, ordered: tuple[Activation | None, ...]) -> None:
+        self.choices = ordered
+        self._starts = [() if one is None else (one,) for one in ordered]
+        # Both are built once it is known how many features the task shows.
+        self._encoder: Encoder | None = None
+        self._network: Network | None = None
+
+    # ------------------------------------------------------------------ deciding
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """One decision each, all from one forward pass.
+
+        A choice is drawn by comparing one uniform number of the situation's key with the
+        cumulated probabilities.
+        """
+        if not situations:
+            return []
+        rows, masks, weights = self._weigh(situations)
+        below = weights.cumsum(axis=1)
+        total = below[:, -1]
+        draws = np.array([key.uniform() for key in keys]) * total
+        chosen = (below <= draws[:, None]).sum(axis=1)
+        if self.settings.greedy:
+            used = np.array([not one.training for one in situations])
+            chosen = np.where(used, weights.argmax(axis=1), chosen)
+        nothing = total == 0
+        chosen[nothing] = 0
+        picked = weights[np.arange(len(chosen)), chosen]
+        logp = np.log(np.where(nothing, 1.0, picked / np.where(nothing, 1.0, total))).tolist()
+        decisions = []
+        for i, choice in enumerate(chosen.tolist()):
+            if nothing[i]:
+                decisions.append(Decision(stop=True, logp=0.0))
+                continue
+            record = Recorded(rows[i], None if masks is None else masks[i], choice)
+            start = self._starts[choice]
+            decisions.append(Decision(start, not start, "all", logp[i], record))
+        return decisions
+
+    def probabilities(self, situations: Sequence[Situation]) -> Floats:
+        """The distribution it samples from in each situation [n, choices].
+
+        All zeros where the task blocks everything; `decide` stops there.
+        """
+        if not situations:
+            return np.zeros((0, len(self.choices)))
+        weights = self._weigh(situations)[2]
+        total = weights.sum(axis=1, keepdims=True)
+        result: Floats = weights / np.where(total == 0, 1.0, total)
+        return result
+
+    def _weigh(self, situations: Sequence[Situation]) -> tuple[Floats, Mask | None, Floats]:
+        """Rows, masks, and weights proportional to the probabilities."""
+        network, encoder = self._ready(situations[0])
+        rows, masks = encoder.encode(situations), encoder.masks(situations)
+        logits = np.rint(network.forward(rows) * GRID) / GRID
+        if masks is not None:
+            logits[~masks] = -np.inf
+        top = logits.max(axis=1, keepdims=True)
+        weights: Floats = np.exp(logits - np.where(np.isfinite(top), top, 0.0))
+        return rows, masks, weights
+
+    def _ready(self, first: Situation) -> tuple[Network, Encoder]:
+        if self._network is None or self._encoder is None:
+            seen = first.observation
+            return self._build(0 if seen is None else len(seen.features))
+        return self._network, self._encoder
+
+    def _build(self, features: int) -> tuple[Network, Encoder]:
+        self._encoder = Encoder(self.settings, self.choices, features)
+        widths = (self._encoder.width, *self.settings.hidden, len(self.choices))
+        generator = np.random.Generator(np.random.PCG64(self._key.child("weights").integer()))
+        self._network = Network(
+            widths, self.settings.activation, generator, START, self._embedding()
+        )
+        return self._network, self._encoder
+
+    def _embedding(self) -> Floats | None:
+        width = self.settings.roles
+        if not width:
+            return None
+        texts = [
+            STOP if one is None else f"{one.agent} {one.option or ''} {self._roles[one.agent]}"
+            for one in self.choices
+        ]
+        return np.array([hashed_words(text, width) for text in texts])
+
+    # ------------------------------------------------------------------ learning
+
+    @property
+    def parameters(self) -> Floats:
+        """All weights, flat; changing this array changes the policy. Empty until first used."""
+        return np.zeros(0) if self._network is None else self._network.parameters
+
+    def collect(self, records: Sequence[Recorded]) -> Batch:
+        """The records of decisions as arrays."""
+        masks = None
+        if any(one.mask is not None for one in records):
+            everything = np.ones(len(self.choices), np.bool_)
+            masks = np.array([everything if one.mask is None else one.mask for one in records])
+        return Batch(
+            np.array([one.inputs for one in records]),
+            masks,
+            np.array([one.action for one in records], np.int64),
+        )
+
+    def evaluate(self, batch: Batch, dtype: Any = np.float32) -> Evaluation:
+        """Log-probabilities and normalised entropies under the present weights."""
+        assert self._network is not None
+        tape = self._network.record(batch.inputs, dtype)
+        logits = tape.out
+        if batch.masks is not None:
+            logits[~batch.masks] = -np.inf
+        logits -= logits.max(axis=1, keepdims=True)
+        p = np.exp(logits)
+        total = p.sum(axis=1, keepdims=True)
+        p /= total
+        logp = np.where(p > 0, logits, 0.0) - np.log(total)
+        entropy = -(p * logp).sum(axis=1)
+        scale = _scale(batch.masks, entropy, len(self.choices))
+        chosen = logp[np.arange(len(batch)), batch.actions]
+        return Evaluation(chosen, entropy * scale, (tape, p, logp, entropy, scale, batch.actions))
+
+    def gradient(self, evaluation: Evaluation, by_logp: Floats, by_entropy: Floats) -> Floats:
+        """The flat gradient of a loss, given its gradients by `logp` and `entropy`.
+
+        By the logits: d logp = onehot - p, d H = -p (log p + H).
+        """
+        assert self._network is not None
+        tape, p, logp, entropy, scale, actions = evaluation.tape
+        by_logits = -p * by_logp[:, None]
+        by_logits[np.arange(len(actions)), actions] += by_logp
+        by_logits -= (by_entropy * scale)[:, None] * p * (logp + entropy[:, None])
+        return self._network.gradient(tape, by_logits)
+
+    def logp(self, inputs: Floats, masks: Mask | None, actions: NDArray[np.int64]) -> Floats:
+        """Log-probabilities of choices [n], in double precision."""
+        return self.evaluate(Batch(inputs, masks, actions), np.float64).logp
+
+    # ------------------------------------------------------------------ saving
+
+    def save(self) -> Saved:
+        """Weights, and all that must agree for them to mean the same."""
+        data: dict[str, Any] = {"choices": self._names(), **self._shape()}
+        data["hash"] = _digest(data)
+        if self._network is None:
+            return Saved(data=data)
+        layers = self._network.views(self._network.parameters)
+        arrays = {}
+        for i, (weight, bias) in enumerate(layers):
+            arrays[f"layer{i}.weight"], arrays[f"layer{i}.bias"] = pack(weight), pack(bias)
+        return Saved(arrays, data)
+
+    def load(self, saved: Saved) -> None:
+        """Take over saved weights.
+
+        The saved order of choices becomes this policy's, so that weights keep their meaning
+        whatever the order of agents in the config is.
+
+        Raises:
+            CheckpointError: it was saved with other choices or other settings, or is damaged.
+        """
+        data = dict(saved.data or {})
+        claimed = data.pop("hash", None)
+        if claimed != _digest(data):
+            raise CheckpointError(f"{self._path}: the saved policy is damaged (its hash differs)")
+        self._refuse_other_choices(list(data["choices"]))
+        self._refuse_other_settings(data)
+        known = dict(zip(self._names(), self.choices, strict=True))
+        self._set_choices(tuple(known[name] for name in data["choices"]))
+        if data["features"] is None:
+            return
+        network = self._build(int(data["features"]))[0]
+        layers = network.views(network.parameters)
+        for i, (weight, bias) in enumerate(layers):
+            weight[:] = unpack(saved, f"layer{i}.weight", weight.shape, self._path)
+            bias[:] = unpack(saved, f"layer{i}.bias", bias.shape, self._path)
+
+    def _refuse_other_choices(self, theirs: list[str]) -> None:
+        mine = self._names()
+        if sorted(mine) != sorted(theirs):
+            gone = [name for name in theirs if name not in mine]
+            new = [name for name in mine if name not in theirs]
+            raise CheckpointError(
+                f"{self._path}: the policy was saved for another team; "
+                + "; ".join(
+                    f"{what}: {', '.join(names)}"
+                    for what, names in (("not in this team", gone), ("new in this team", new))
+                    if names
+                )
+                + ". Use the team it was trained with, or train anew"
+            )
+
+    def _refuse_other_settings(self, data: dict[str, Any]) -> None:
+        for name, value in self._shape().items():
+            # The number of features is the task's; a policy that has seen none takes any.
+            if name == "features" and (value is None or data.get(name) is None):
+                continue
+            if data.get(name) != value:
+                raise CheckpointError(
+                    f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
+                    f"is {value}; give it the settings it was trained with, or train anew"
+                )
+
+    def _names(self) -> list[str]:
+        return [STOP_CHOICE if one is None else choice_name(one) for one in self.choices]
+
+    def _shape(self) -> dict[str, Any]:
+        s = self.settings
+        return {
+            "features": None if self._encoder is None else self._encoder.features,
+            "hidden": list(s.hidden),
+            "activation": s.activation,
+            "observation": s.observation,
+            "history": s.history,
+            "cost_unit": s.cost_unit,
+            "text": s.text,
+            "roles": s.roles,
+        }
+
+
+STOP_CHOICE = "(stop)"
+"""Stopping among the names in a checkpoint; no agent is called this."""
+
+
+def _scale(masks: Mask | None, entropy: Floats, count: int) -> Floats:
+    """1 / ln(allowed choices) for each decision; 0 where there was no choice."""
+    if masks is None:
+        return np.full_like(entropy, 1 / np.log(count) if count > 1 else 0.0)
+    allowed = masks.sum(axis=1)
+    return np.where(allowed > 1, 1 / np.log(np.maximum(allowed, 2)), 0.0)
+
+
+def _digest(data: dict[str, Any]) -> str:
+    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()
