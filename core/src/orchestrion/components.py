@@ -53,9 +53,7 @@ KINDS = (
     Kind("agent", "agents", "orchestrion.interfaces:Agent", "orchestrion_agents"),
     Kind("model", "models", "orchestrion.interfaces:Model", "orchestrion_models"),
     Kind("task", "task", "orchestrion.interfaces:Task", "orchestrion_tasks", many=False),
-    Kind(
-        "reward", "reward", "orchestrion.interfaces:RewardFunction", "orchestrion_rewards", False
-    ),
+    Kind("reward", "reward", "orchestrion.interfaces:RewardFunction", "orchestrion_rewards", False),
     Kind("policy", "policy", "orchestrion.interfaces:Policy", "orchestrion_policies", many=False),
     Kind("trainer", "trainer", "orchestrion.interfaces:Trainer", "orchestrion_trainers", False),
 )

@@ -391,9 +391,7 @@ class Session(Protocol):
         """A fresh branch."""
         ...
 
-    async def extend(
-        self, branch: Branch, activations: Sequence[Activation], key: Key
-    ) -> Branch:
+    async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
         """The branch after these activations, which run in parallel."""
         ...
 

@@ -319,9 +319,7 @@ class Episode:
     @property
     def success(self) -> bool:
         """Solved, and not merely stopped."""
-        return (
-            self.status is Status.COMPLETED and self.scores is not None and self.scores.success
-        )
+        return self.status is Status.COMPLETED and self.scores is not None and self.scores.success
 
     @property
     def usage(self) -> Usage:

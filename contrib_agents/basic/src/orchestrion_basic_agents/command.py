@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
 import signal
-from typing import Annotated
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 from attrs import Factory, frozen
 
 from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
 from orchestrion_basic_agents.reading import last_text
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = ["Command"]
 
@@ -40,6 +42,8 @@ class Command(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Run it once."""
+        import asyncio
+
         names = ("PATH", "HOME", "LANG", *self.environment)
         process = await asyncio.create_subprocess_exec(
             *self.argv,
@@ -57,7 +61,7 @@ class Command(Agent):
             raise RuntimeError(f"{self.argv[0]}: no end within {self.seconds:g} s") from None
         finally:
             # The whole process group, also when the turn is cancelled: no orphan stays.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
+            with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
         if code != 0:
@@ -66,6 +70,8 @@ class Command(Agent):
         return Output(out.decode(errors="replace"), usage=Usage(cost=self.cost))
 
     async def _talk(self, process: asyncio.subprocess.Process, text: bytes) -> tuple[bytes, bytes]:
+        import asyncio
+
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
@@ -87,7 +93,7 @@ class Command(Agent):
 
 async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
     # A program that does not read its input is no error.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+    with suppress(BrokenPipeError, ConnectionResetError):
         stream.write(text)
         await stream.drain()
         stream.close()

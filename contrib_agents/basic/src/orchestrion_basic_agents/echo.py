@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Annotated, Any
 
@@ -40,6 +39,8 @@ class Echo(Agent):
         script = read_script(text)
         delay = float(script.get("delay", self.delay))
         if delay:
+            import asyncio
+
             await asyncio.sleep(delay)
         if "fail" in script:
             raise RuntimeError(str(script["fail"]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib import import_module
@@ -62,6 +60,9 @@ class _Opened(Agent):
     call: Callable[..., Any]
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        import asyncio
+        import inspect
+
         given = last_text(view) if self.settings.give == "text" else view
         if inspect.iscoroutinefunction(self.call):
             result = await self.call(given)

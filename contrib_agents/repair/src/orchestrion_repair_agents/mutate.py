@@ -64,26 +64,181 @@ class Mutate(Agent):
         if work is None:
             return None
         names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
-        lines = work["regions"][view.option or REGIONS[0]]
-        weights = [work["weights"].get(str(line)) for line in lines]
-        left = [
-            [len(propose_from(_program(work), self.operators, work, region)) > 0 for region in REGIONS]
-        ]
-        mine = {
-            c.number for c in propose_from(_program(work), self.operators, {**work, "tried": ()}, view.option or "")
-        }
-        tried = [number for number in work["tried"] if number in mine]
-        order = _order(work)
-        return [[work.get(name) for name in names], lines, weights, tried, order, left]
+        lines, weights = _region(work, view.option)
+        every = propose(_program(work), self.operators, lines, weights, ())
+        tried = {c.number for c in every}.intersection(work["tried"])
+        known = work["results"] is not None
+        return [[work.get(name) for name in names], sorted(weights.items()), sorted(tried), known]
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningMutate]:
         """With processes to run programs in."""
         async with shared_runner() as runner:
-            yield RunningMutate(self.operators, self.candidates, self.keep_better, runner)
+            yield RunningMutate(self.operators, self.candidates, self.keep_better, runner=runner)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One turn with processes of its own; opened, it shares the run's."""
         async with shared_runner() as runner:
-            running = RunningMutate(self.operators, self.candidates, self.keep_better, runner)
+            running = RunningMutate(self.operators, self.candidates, self.keep_better, runner=runner)
             return await running.act(view, key, calls)
+
+
+@frozen
+class _Try:
+    """A candidate, its program, and what the tests gave."""
+
+    candidate: Candidate
+    code: str
+    outcomes: tuple[Outcome, ...]
+
+
+@frozen(eq=False)
+class RunningMutate(Mutate):
+    """The agent with its runner."""
+
+    runner: Runner = field(kw_only=True)
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Try the next candidates."""
+        work = work_of(view)
+        if work is None:
+            return NOTHING
+        lines, weights = _region(work, view.option)
+        found = propose(_program(work), self.operators, lines, weights, set(work["tried"]))
+        order = _order(work)
+        tries = await self._run(work, found[: self.candidates], order)
+        cost = sum(len(one.outcomes) for one in tries)
+        left = len(found) - len(tries)
+        report = _report(work, self.operators, view.option or REGIONS[0], tries, left)
+        last = tries[-1] if tries else None
+        if last is not None and _passes(last, order):
+            report |= {"code": last.code, "results": [{"passed": True}] * len(order)}
+        elif self.keep_better:
+            better, more = await self._better(work, tries)
+            report |= better
+            cost += more
+        return Output(_told(report, tries, work), report, Usage(cost=float(cost)))
+
+    async def _run(
+        self, work: Mapping[str, Any], candidates: Sequence[Candidate], order: list[int]
+    ) -> list[_Try]:
+        """What each candidate gave, up to the first that passes; later ones were not needed."""
+        codes = [candidate.apply(work["code"]) for candidate in candidates]
+        trials = [trial_of(work, code, order, stop=True) for code in codes]
+        reports = await self.runner.run(trials, limits_of(work))
+        tries: list[_Try] = []
+        for one in zip(candidates, codes, reports, strict=True):
+            tries.append(_Try(*one))
+            if _passes(tries[-1], order):
+                break
+        return tries
+
+    async def _better(
+        self, work: Mapping[str, Any], tries: Sequence[_Try]
+    ) -> tuple[dict[str, JSON], int]:
+        """The program of the try that mends most and breaks nothing, if any, and its cost."""
+        promising = [one for one in tries if _gain(work, one) > 0]
+        if not promising:
+            return {}, 0
+        best = max(promising, key=lambda one: _gain(work, one))
+        everything = list(range(len(work["visible"])))
+        trial = trial_of(work, best.code, everything)
+        outcomes = (await self.runner.run([trial], limits_of(work)))[0]
+        before = [result["passed"] for result in work["results"]]
+        now = [outcome.passed for outcome in outcomes]
+        if any(was and not is_ for was, is_ in zip(before, now, strict=True)):
+            return {}, len(outcomes)
+        results = [outcome_json(outcome) for outcome in outcomes]
+        return {"code": best.code, "results": results}, len(outcomes)
+
+
+# ---------------------------------------------------------------- reading the task
+
+
+def _program(work: Mapping[str, Any]) -> Program:
+    return program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
+
+
+def _region(work: Mapping[str, Any], option: str | None) -> tuple[list[int], dict[int, float]]:
+    """The region's lines, and what each counts."""
+    lines = list(work["regions"][option or REGIONS[0]])
+    return lines, {line: work["weights"].get(str(line), 1.0) for line in lines}
+
+
+def _order(work: Mapping[str, Any]) -> list[int]:
+    """Failing tests first, if it is known which fail."""
+    numbers = range(len(work["visible"]))
+    results = work["results"]
+    if results is None:
+        return list(numbers)
+    return sorted(numbers, key=lambda index: bool(results[index]["passed"]))
+
+
+# ---------------------------------------------------------------- reporting
+
+
+def _passes(one: _Try, order: Sequence[int]) -> bool:
+    return len(one.outcomes) == len(order) > 0 and one.outcomes[-1].passed
+
+
+def _failing(work: Mapping[str, Any]) -> int:
+    return sum(not result["passed"] for result in work["results"] or ())
+
+
+def _gain(work: Mapping[str, Any], one: _Try) -> float:
+    """The share of the failing tests that a try mended, as far as it was run."""
+    failing = _failing(work)
+    passed = sum(outcome.passed for outcome in one.outcomes)
+    return min(passed, failing) / failing if failing else 0.0
+
+
+def _moves(work: Mapping[str, Any], one: _Try, order: Sequence[int]) -> bool:
+    """Whether the first failing test gives something else than before."""
+    if not _failing(work) or not one.outcomes:
+        return False
+    before, now = work["results"][order[0]], one.outcomes[0]
+    return bool(now.passed or (before["error"], before["got"]) != (now.error, now.got))
+
+
+def _report(
+    work: Mapping[str, Any],
+    families: Sequence[str],
+    region: str,
+    tries: Sequence[_Try],
+    left: int,
+) -> dict[str, JSON]:
+    order = _order(work)
+    gains: dict[int, float] = {}
+    moved: dict[int, int] = {}
+    for one in tries:
+        line = one.candidate.line
+        if gain := _gain(work, one):
+            gains[line] = max(gains.get(line, 0.0), gain)
+        if _moves(work, one, order):
+            moved[line] = moved.get(line, 0) + 1
+    return {
+        "tool": "edits",
+        "on": work["on"],
+        "families": list(families),
+        "region": region,
+        "tried": [one.candidate.number for one in tries],
+        "gains": sorted(gains.items()),
+        "moved": sorted(moved.items()),
+        "left": left,
+    }
+
+
+def _told(report: Mapping[str, Any], tries: Sequence[_Try], work: Mapping[str, Any]) -> str:
+    if not tries:
+        return f"Nothing left to try in region {report['region']}."
+    lines = sorted({one.candidate.line for one in tries})
+    where = f"line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines))}"
+    said = f"{len(tries)} edits tried on {where}"
+    if "code" not in report:
+        mended = [str(line) for line, _ in report["gains"]]
+        some = f"; some on line {', '.join(mended)} mend a test" if mended else ""
+        return f"{said}: none passes all tests{some}."
+    edit = next(one.candidate for one in tries if one.code == report["code"])
+    old = " ".join(work["code"][edit.start : edit.end].split())
+    new = " ".join(edit.text.split())
+    return f"{said}. Line {edit.line}, {edit.family}: `{old}` becomes `{new}`."

@@ -126,9 +126,7 @@ class _Finder:
         self.header, self.where = header, where
         self.taken: list[str] = []
 
-    def find(
-        self, role: str, wanted: str, usual: Sequence[str], *, needed: bool = False
-    ) -> str:
+    def find(self, role: str, wanted: str, usual: Sequence[str], *, needed: bool = False) -> str:
         """The column for a role, marked as taken; empty if there is none."""
         found = wanted if wanted in self.header else "" if wanted else self._usual(usual)
         if wanted and not found:

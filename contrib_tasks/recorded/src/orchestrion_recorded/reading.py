@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.columns import MEASURES, Columns, Layout, Measure, lay_out
-from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table, same
+from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
 
 __all__ = ["models_of", "read_prices", "read_table"]
 
@@ -140,9 +140,6 @@ def _check_ids(rows: Iterable[Row], problems: _Problems) -> None:
         first = seen.setdefault(row.id, row.line)
         if first != row.line:
             problems.add(row.line, f"question {row.id!r} is there already, in line {first}")
-        most = len({same(one.answer) for one in row.answers.values() if one.answer is not None})
-        if row.options and most > row.options:
-            problems.add(row.line, f"{most} different answers, but only {row.options} options")
 
 
 class _Problems:
@@ -196,10 +193,11 @@ def _is_json(path: Path) -> bool:
 
 def _open(path: Path) -> io.TextIOWrapper:
     try:
-        raw = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
+        raw = path.open("rb")
     except OSError as error:
         raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
-    return io.TextIOWrapper(raw, encoding="utf-8-sig", newline="")
+    unpacked = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
+    return io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
 
 
 def _read(path: Path) -> tuple[list[str], list[Line], int]:
@@ -236,7 +234,8 @@ def _header(records: Iterator[tuple[int, list[str]]], path: Path) -> tuple[list[
 def _csv_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
     records = _records(file, path)
     header, first = _header(records, path)
-    problems, lines = _Problems(path), []
+    problems = _Problems(path)
+    lines: list[Line] = []
     for number, fields in records:
         if len(fields) != len(header):
             problems.add(number, f"{len(fields)} fields; the header has {len(header)}")
@@ -247,7 +246,8 @@ def _csv_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], 
 
 
 def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line], int]:
-    problems, lines = _Problems(path), []
+    problems = _Problems(path)
+    lines: list[Line] = []
     header: dict[str, None] = {}
     for number, text in enumerate(file, 1):
         if not text.strip():
@@ -264,7 +264,8 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
         header.update(dict.fromkeys(fields))
         lines.append((number, fields))
     problems.raise_any()
-    return list(header), [(n, dict.fromkeys(header, "") | fields) for n, fields in lines], 1
+    filled = [(n, {**dict.fromkeys(header, ""), **fields}) for n, fields in lines]
+    return list(header), list(filled), 1
 
 
 def _flat(record: Mapping[str, JSON]) -> dict[str, str]:

@@ -16,6 +16,7 @@ import contextlib
 import gc
 import itertools
 import json
+import math
 import os
 import random
 import signal
@@ -56,6 +57,8 @@ def encode(value: Any, depth: int = 0) -> Any:
     Raises:
         Refused: for anything but plain data, endless iterators, and deep or cyclic values.
     """
+    if isinstance(value, float) and not math.isfinite(value):
+        return {_TAG: "float", "v": repr(float(value))}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if depth > MOST_DEPTH:
@@ -94,6 +97,8 @@ def decode(data: Any) -> Any:
     kind, value = data[_TAG], data["v"]
     if kind == "dict":
         return {decode(k): decode(v) for k, v in value}
+    if kind == "float":
+        return float(value)
     if kind == "bytes":
         return bytes.fromhex(value)
     if kind == "complex":

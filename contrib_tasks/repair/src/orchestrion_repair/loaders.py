@@ -251,7 +251,11 @@ def _folder(path: Path, found: _Found) -> _Rows:
     if (path / "buggy.py").exists():
         yield from _one(path / "buggy.py", found)
         return
-    for entry in sorted(path.iterdir()):
+    try:
+        entries = sorted(path.iterdir())
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    for entry in entries:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir() and (entry / "buggy.py").exists():

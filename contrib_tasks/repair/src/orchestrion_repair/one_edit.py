@@ -9,10 +9,10 @@ agent has such an edit, and tries it in time, is another question.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-__all__ = ["one_edit"]
+__all__ = ["one_edit", "shape"]
 
 SMALL = 8
 """Syntax tree nodes that one edit may invent."""
@@ -20,8 +20,18 @@ SMALL = 8
 
 def one_edit(before: str, after: str) -> bool:
     """Whether one edit leads from one source to the other; it is symmetric."""
-    a, b = ast.parse(before), ast.parse(after)
+    a, b = _tree(before), _tree(after)
     return _near(a, b) or _one_statement_moved(a, b)
+
+
+def shape(source: str) -> str:
+    """A text that two sources share if they differ in comments and layout only."""
+    return _text(_tree(source))
+
+
+@lru_cache(maxsize=16)
+def _tree(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def _near(a: Any, b: Any) -> bool:
@@ -124,20 +134,22 @@ def _one_statement_moved(a: ast.Module, b: ast.Module) -> bool:
     """The same statements, and without one of them the trees are equal."""
     if sorted(map(_text, _simple(a))) != sorted(map(_text, _simple(b))):
         return False
-    return not set(_deletions(a)).isdisjoint(_deletions(b))
+    return not _deletions(a).isdisjoint(_deletions(b))
 
 
 def _simple(tree: ast.Module) -> list[ast.stmt]:
     return [line for block in _blocks(tree) for line in block if not hasattr(line, "body")]
 
 
-def _deletions(tree: ast.Module) -> Iterator[str]:
-    """The tree without any one of its statements, and that statement."""
+def _deletions(tree: ast.Module) -> set[str]:
+    """The tree without any one of its statements, and that statement; it is as before then."""
+    found = set()
     for block in _blocks(tree):
         for number, statement in enumerate(list(block)):
             del block[number]
-            yield f"{_text(statement)}\n{_text(tree)}"
+            found.add(f"{_text(statement)}\n{ast.dump(tree)}")  # nothing remembered is true now
             block.insert(number, statement)
+    return found
 
 
 def _blocks(tree: ast.AST) -> list[list[ast.stmt]]:
@@ -154,6 +166,13 @@ def _size(value: Any) -> int:
 
 
 def _text(value: Any) -> str:
+    """What `ast.dump` says, remembered in each node: a tree is asked for its parts many times."""
     if isinstance(value, list):
-        return "[" + ", ".join(_text(item) for item in value) + "]"
-    return ast.dump(value) if isinstance(value, ast.AST) else repr(value)
+        return "[" + ", ".join(map(_text, value)) + "]"
+    if not isinstance(value, ast.AST):
+        return repr(value)
+    known: str | None = value.__dict__.get("_known")
+    if known is None:
+        parts = ", ".join(_text(getattr(value, name, None)) for name in value._fields)
+        known = value.__dict__["_known"] = f"{type(value).__name__}({parts})"
+    return known

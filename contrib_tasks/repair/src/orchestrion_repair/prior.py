@@ -25,6 +25,8 @@ __all__ = ["count", "rate", "rates"]
 
 STRENGTH = 30.0
 """How many candidates of a sub-kind it takes to weigh as much as its family's rate."""
+DOUBT = 0.3
+"""Right edits that every sub-kind is taken to have had: real mistakes are more varied."""
 FLOOR = 1e-5
 
 _LOOSE = str.maketrans("", "", "() \n\t\"'")
@@ -67,7 +69,7 @@ def rates() -> dict[tuple[str, str], float]:
         right, total = (sum(column) for column in zip(*subs.values(), (0.2, 400), strict=True))
         found[family, ""] = max(FLOOR, right / total)
         for sub, (hits, number) in subs.items():
-            mixed = (hits + STRENGTH * right / total) / (number + STRENGTH)
+            mixed = (hits + DOUBT + STRENGTH * right / total) / (number + STRENGTH)
             found[family, sub] = max(FLOOR, mixed)
     return found
 

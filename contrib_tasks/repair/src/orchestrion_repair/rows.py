@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -72,7 +74,7 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
     bug = Bug(
         id=str(row.get("id", name)),
         name=name,
-        entry_point=entry_point(name, tree, _text(row, "entry_point"), tests.names),
+        entry_point=entry_point(name, tree, _text(row, "entry_point").strip(), tests.names),
         code=code,
         visible=visible,
         hidden=hidden,
@@ -104,7 +106,7 @@ def _sources(row: Mapping[str, JSON]) -> tuple[str, str]:
 
 
 def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
-    name, prompt = _text(row, "entry_point"), _text(row, "prompt")
+    name, prompt = _text(row, "entry_point").strip(), _text(row, "prompt")
     if not name:
         raise Malformed("has no 'entry_point'")
     if "buggy" not in row and "buggy_solution" not in row:
@@ -119,7 +121,7 @@ def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
 def _completed(prompt: str, name: str, body: str) -> str:
     """The prompt with the body, or the whole function with what the prompt has before it."""
     if not re.search(rf"^(async )?def {re.escape(name)}\b", body, re.M):
-        return prompt + body
+        return _continued(prompt, body)
     try:
         tree = parse(prompt)
     except SyntaxError:
@@ -129,6 +131,17 @@ def _completed(prompt: str, name: str, body: str) -> str:
     kept = [node for node in tree.body if not _binds(node) & defined and node is not tree.body[-1]]
     head = [text for text in map(ast.unparse, kept) if text not in lines]
     return "\n".join([*head, body])
+
+
+def _continued(prompt: str, body: str) -> str:
+    """The prompt and a body, which may be indented in a way of its own."""
+    start, rest = prompt.expandtabs(4), body.expandtabs(4)
+    even = textwrap.indent(textwrap.dedent(rest.strip("\n")), "    ") + "\n"
+    for program in (prompt + body, start + rest, start + even):
+        with contextlib.suppress(SyntaxError):
+            parse(program)
+            return program
+    return prompt + body
 
 
 def parsed(what: str, source: str) -> ast.Module:
@@ -191,11 +204,14 @@ def _tests(name: str, row: Mapping[str, JSON]) -> _Tests:
     if "test" in row:
         source = _text(row, "test")
         parsed("'test'", source)
-        return _taken(prelude, from_check(source, _text(row, "entry_point") or name))
+        return _taken(prelude, from_check(source, _text(row, "entry_point").strip() or name))
     if "test_list" in row:
         setup = _text(row, "test_setup_code")
         imports = row.get("test_imports") or []
-        return _Tests(_cases(row, "test_list"), prelude="\n".join([*imports, setup]).strip())
+        if not isinstance(imports, list):
+            raise Malformed(f"'test_imports' is {kind_of(imports)}; expected a list of lines")
+        prelude = "\n".join([*map(str, imports), setup]).strip()
+        return _Tests(_cases(row, "test_list"), prelude=prelude)
     if "cases" in row:
         raise Unusable("its cases are null, and it has no 'pytest' source")
     raise Malformed("has no tests; expected 'cases', 'visible' and 'hidden', 'test' or 'test_list'")

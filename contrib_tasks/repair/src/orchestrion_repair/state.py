@@ -24,7 +24,7 @@ from orchestrion import JSON, Turn
 from orchestrion_repair.operators import FAMILIES
 from orchestrion_repair.ranking import REGIONS, Map, Program, chart, ochiai, program
 
-__all__ = ["State", "Target", "after", "digest_of", "map_of", "program_of", "target_of"]
+__all__ = ["State", "Target", "after", "blocked", "digest_of", "map_of", "program_of", "target_of"]
 
 
 @frozen
@@ -56,7 +56,8 @@ class State:
         executions: test executions so far.
         fixed: whether an agent says that all visible tests pass.
         improved: whether the current program is one that an agent proposed.
-        empty: agents and options that have nothing left to do.
+        skills: the families of every agent that reported edits.
+        done: agents that have nothing more to say about this program.
     """
 
     target: Target
@@ -72,7 +73,8 @@ class State:
     executions: float = 0.0
     fixed: bool = False
     improved: bool = False
-    empty: frozenset[str] = frozenset()
+    skills: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    done: frozenset[str] = frozenset()
 
     @property
     def failing(self) -> tuple[int, ...]:
@@ -117,6 +119,23 @@ def _map(
     return chart(program, None if suspicion is None else dict(suspicion), {**odd, **dict(boosts)})
 
 
+def blocked(state: State) -> frozenset[str]:
+    """Agents, and options of agents, of which it is known that they have nothing left to do."""
+    found = set(state.done)
+    table, regions = program_of(state).table, map_of(state).regions
+    for agent, families in state.skills:
+        for region, lines in regions.items():
+            left = any(
+                candidate.number not in state.tried
+                for line in lines
+                for family in families
+                for _, candidate in table[line].get(family, ())
+            )
+            if not left:
+                found.add(f"{agent}:{region}")
+    return frozenset(found)
+
+
 # ---------------------------------------------------------------- what turns do
 
 
@@ -156,7 +175,7 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
         results=results,
         suspicion=suspicion,
         fixed=fixed,
-        empty=state.empty | {turn.agent},
+        done=state.done | {turn.agent},
     )
 
 
@@ -181,25 +200,20 @@ def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     calls = list(state.calls)
     for family in data["families"]:
         calls[FAMILIES.index(family) * len(REGIONS) + region] += 1
-    gone = {f"{turn.agent}:{name}" for name, left in data["left"].items() if not left}
+    skills = {**dict(state.skills), turn.agent: tuple(data["families"])}
     return evolve(
         state,
         tried=state.tried | {int(number) for number in data["tried"]},
         boosts=tuple(sorted(boosts.items())),
         moved=tuple(sorted(moved.items())),
         calls=tuple(calls),
-        # Lines may have changed their region: what was empty may have something again.
-        empty=(state.empty if boosts == dict(state.boosts) else _tests_only(state)) | gone,
+        skills=tuple(sorted(skills.items())),
     )
-
-
-def _tests_only(state: State) -> frozenset[str]:
-    return frozenset(name for name in state.empty if ":" not in name)
 
 
 def _lint(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     lines = tuple(sorted({int(line) for line, _ in data["findings"]}))
-    return evolve(state, findings=lines, empty=_tests_only(state) | {turn.agent})
+    return evolve(state, findings=lines, done=state.done | {turn.agent})
 
 
 def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
@@ -217,6 +231,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         executions=state.executions,
         fixed=known is not None and all(one["passed"] for one in known),
         improved=True,
+        skills=state.skills,
     )
 
 

@@ -23,6 +23,9 @@ class pytest:
 
     use_correct = run_slow = False
 
+    def param(*values, **ignored):
+        return values
+
     def skip(reason="", **ignored):
         raise pytest._Skipped(reason)
 
@@ -66,7 +69,7 @@ class pytest:
 """What tests use of pytest, in little. (`use_correct` and `run_slow` are options of QuixBugs.)"""
 
 KNOWN = frozenset("use_correct run_slow skip fail raises approx param".split())
-"""What a test may use of pytest; `param` is resolved here."""
+"""What a test may use of pytest."""
 
 
 @frozen
@@ -281,7 +284,8 @@ class _File:
         if isinstance(values, ast.Name):
             values = self.values.get(values.id, values)
         if isinstance(values, ast.List | ast.Tuple):
-            return [_row(names, element) for element in values.elts]
+            alone = isinstance(call.args[0], ast.Constant) and len(names) == 1
+            return [_row(names, element, alone) for element in values.elts]
         if self.parameters is None:
             raise Unsupported(f"its parameters are computed: {ast.unparse(call.args[1])}")
         return [dict(zip(names, map(repr, row), strict=True)) for row in self.parameters]
@@ -317,11 +321,11 @@ def _names(node: ast.expr) -> list[str]:
     raise Unsupported("parametrize has computed names")
 
 
-def _row(names: list[str], element: ast.expr) -> dict[str, str]:
-    """One row of parametrize's values, by name, as source."""
+def _row(names: list[str], element: ast.expr, alone: bool) -> dict[str, str]:
+    """One row of parametrize's values, by name, as source; `alone`: not in a list of its own."""
     if isinstance(element, ast.Call) and ast.unparse(element.func).endswith("param"):
         values = element.args
-    elif len(names) == 1:
+    elif alone:
         values = [element]
     else:
         values = element.elts if isinstance(element, ast.List | ast.Tuple) else []

@@ -30,7 +30,7 @@ from orchestrion_repair.features import features
 from orchestrion_repair.operators.kinds import kinds_of_arguments
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
-from orchestrion_repair.state import State, after, digest_of, map_of, target_of
+from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
 
 __all__ = ["Repair"]
 
@@ -175,7 +175,7 @@ class RunningRepair(Task):
             "weights": {str(line): weight for line, weight in lines.weights.items()},
             "tried": sorted(state.tried),
         }
-        return Observation(observation_text(state, lines), data, features(state), state.empty)
+        return Observation(observation_text(state, lines), data, features(state), blocked(state))
 
     # ------------------------------------------------------------ the verdict
 

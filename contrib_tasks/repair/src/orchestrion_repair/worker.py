@@ -393,7 +393,7 @@ def _told(reply: JSON) -> dict[str, JSON]:
         return {**out, "got": _short(reply["value"])}
     error, text, line = reply.get("error"), reply.get("text", ""), reply.get("line")
     out["error"] = error if isinstance(error, str) and re.fullmatch(r"\w{1,60}", error) else "Error"
-    out["text"] = text[:200] if isinstance(text, str) else ""
+    out["text"] = text[:200].encode(errors="replace").decode() if isinstance(text, str) else ""
     out["line"] = line if isinstance(line, int) else None
     return out
 
@@ -403,11 +403,14 @@ def _numbers(items: list[JSON]) -> list[int]:
 
 
 def _short(value: JSON) -> JSON:
-    """A value for display and features, dropped when long."""
+    """A value for display and features; "..." if it is long, or cannot stand in a record."""
     try:
-        return value if len(json.dumps(value)) <= 2_000 else "..."
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False)
+        text.encode()  # fails for half of a surrogate pair
+        long = len(text) > 2_000 or re.search(r"\d{19}", text)
     except (ValueError, RecursionError):
         return "..."
+    return "..." if long else value
 
 
 # ---------------------------------------------------------------- the process

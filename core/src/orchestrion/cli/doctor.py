@@ -15,7 +15,7 @@ import click
 from orchestrion import API_VERSION, __version__
 from orchestrion.cli.common import emit, find_config, json_option, plugins_of, table
 from orchestrion.errors import OrchestrionError
-from orchestrion.plugins import Plugins
+from orchestrion.plugins import Found, Plugins
 
 __all__ = ["command"]
 
@@ -87,7 +87,6 @@ def _plugins(plugins: Plugins) -> Iterator[Finding]:
 def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
     from orchestrion.config.components import kind_of
     from orchestrion.config.shapes import Shaper, UnsupportedError
-    from orchestrion.plugins import Found
 
     shaper = Shaper(kind_of(plugins))
     topic = f"plugin {loaded.plugin.name}"
@@ -105,6 +104,19 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
                 yield Finding(topic, "problem", f"{found} cannot be configured: {exc}")
             except OrchestrionError as exc:
                 yield Finding(topic, "problem", str(exc))
+
+
+def _shared_names(plugins: Plugins) -> Iterator[Finding]:
+    """Component names that a config cannot use bare, because two distributions supply them."""
+    owners: dict[tuple[str, str], list[Found]] = {}
+    for found in plugins.components():
+        owners.setdefault((found.kind.name, found.component.name), []).append(found)
+    for (kind, name), suppliers in owners.items():
+        if len(suppliers) > 1:
+            origins = " and ".join(found.plugin.origin for found in suppliers)
+            choices = " or ".join(repr(found.qualified) for found in suppliers)
+            text = f"{kind} {name!r} is supplied by {origins}; a config must say {choices}"
+            yield Finding("components", "problem", text)
 
 
 def _commands(plugins: Plugins) -> Iterator[Finding]:
@@ -201,6 +213,7 @@ def _torch(plugins: Plugins) -> Iterator[Finding]:
 _CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
     _python,
     _plugins,
+    _shared_names,
     _commands,
     _extras,
     _keys,

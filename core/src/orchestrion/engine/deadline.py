@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadline"]
+__all__ = ["Deadline", "resume"]
 
 T = TypeVar("T")
 
@@ -35,12 +35,11 @@ class Deadline:
         self._waiting: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def within(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of `work`, or TimeoutError if it takes longer than the limit."""
-        try:
-            waits_for = work.send(None)
-        except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+    async def within(self, work: Coroutine[Any, Any, T], waits_for: Any) -> T:
+        """The result of `work`, or TimeoutError if it takes longer than the limit.
+
+        `work` has been started with `send(None)`, which gave `waits_for`.
+        """
         task = asyncio.current_task()
         assert task is not None
         loop = task.get_loop()
@@ -50,7 +49,7 @@ class Deadline:
             self._timer = loop.call_at(entry.at, self._expire)
         cancelling = task.cancelling()
         try:
-            return await _rest(work, waits_for)
+            return await resume(work, waits_for)
         except asyncio.CancelledError:
             # Cancelled by the limit alone, or by somebody else as well?
             if entry.expired and task.uncancel() <= cancelling:
@@ -81,8 +80,8 @@ class Deadline:
 
 
 @types.coroutine
-def _rest(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """What `yield from work` would do, had it not been started yet."""
+def resume(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
+    """What `await work` would do, had it not been started with `send(None)` yet."""
     while True:
         error: BaseException | None = None
         value = None

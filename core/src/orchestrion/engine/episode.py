@@ -11,7 +11,7 @@ from attrs import evolve, frozen
 
 from orchestrion.engine.batch import DecisionBatcher
 from orchestrion.engine.calls import ActivationCalls, CallPath
-from orchestrion.engine.deadline import Deadline
+from orchestrion.engine.deadline import Deadline, resume
 from orchestrion.engine.reuse import digest
 from orchestrion.engine.team import Seat, Team, seats_of
 from orchestrion.errors import BudgetError, ReplayError, RunError, StoreError
@@ -112,12 +112,17 @@ class Engine:
             found = self._batchers[id(policy)] = DecisionBatcher(policy)
         return found
 
-    def deadline(self, seconds: float) -> Deadline:
-        """The shared time limit of this length."""
-        found = self._deadlines.get(seconds)
-        if found is None:
-            found = self._deadlines[seconds] = Deadline(seconds)
-        return found
+    async def rest(
+        self, seconds: float | None, work: Coroutine[Any, Any, Output], waits_for: Any
+    ) -> Output:
+        """What a started activation gives in the end, within its time limit."""
+        if seconds is None:
+            return await resume(work, waits_for)
+        deadline = self._deadlines.get(seconds)
+        if deadline is None:
+            # One for all activations with this limit.
+            deadline = self._deadlines[seconds] = Deadline(seconds)
+        return await deadline.within(work, waits_for)
 
     async def run(
         self,
@@ -136,7 +141,7 @@ class Engine:
         start = getattr(self.team.task, "start", None)
         step = start(problem, key.child("start")) if start is not None else Step()
         loop = _Loop(self, name, problem, step, key, self.team.seats, training)
-        loop.limits = self.limits
+        loop.limit(self.limits)
         self.active += 1
         try:
             await loop.run(self.batcher(policy or self.team.policy))
@@ -198,7 +203,7 @@ class Engine:
         seats = seats_of(members, self._executor, {})
         step = Step(None, view.observation)
         loop = _Loop(self, f"{view.agent}", view.problem, step, key, seats, False)
-        loop.limits = evolve(self.limits, turns=turns or self.limits.turns)
+        loop.limit(evolve(self.limits, turns=turns or self.limits.turns))
         loop.nested, loop.steps = True, False
         self.active += 1
         try:
@@ -221,6 +226,7 @@ class _Loop:
 
     __slots__ = (
         "acts",
+        "counts",
         "decisions",
         "engine",
         "final",
@@ -260,7 +266,7 @@ class _Loop:
         )
         self.public = problem.public()
         self.seats, self.training = seats, training
-        self.limits = EpisodeLimits()
+        self.limit(EpisodeLimits())
         self.nested = False
         # A task without an environment need not be asked.
         self.steps = getattr(type(engine.team.task), "step", Task.step) is not Task.step
@@ -272,6 +278,11 @@ class _Loop:
         self.final = False
         self.status = Status.COMPLETED
         self.used = NO_USAGE
+
+    def limit(self, limits: EpisodeLimits) -> None:
+        """Set the limits; usage is summed up only where one of them needs it."""
+        self.limits = limits
+        self.counts = limits.calls is not None or limits.tokens is not None
 
     def episode(self) -> Episode:
         """What happened, not judged yet."""
@@ -289,7 +300,9 @@ class _Loop:
         try:
             while not (self.final or self.step.done):
                 left = self._turns_left()
-                if (left == 0 and not self.running) or self.limits.passed(self.used):
+                if (left == 0 and not self.running) or (
+                    self.counts and self.limits.passed(self.used)
+                ):
                     self.status = Status.LIMIT
                     return
                 situation = Situation(
@@ -386,9 +399,8 @@ class _Loop:
 
     def _finish(self, turn: Turn) -> None:
         self.trajectory = self.trajectory.append(turn)
-        usage = turn.output.usage
-        if usage is not NO_USAGE:
-            self.used = self.used + usage
+        if self.counts:
+            self.used = self.used + turn.output.usage
         if turn.output.final:
             self.final = True
         if self.steps:
@@ -419,9 +431,14 @@ class _Loop:
                 output = await self._pure(seat, view, timeout)
             else:
                 handle = ActivationCalls(engine, key)
-                output = _booked(
-                    await self._limited(timeout, seat.act(view, key, handle)), handle.used
-                )
+                work = seat.act(view, key, handle)
+                try:
+                    waits_for = work.send(None)
+                except StopIteration as stop:
+                    # It never had to wait: no timer, and no way through the event loop.
+                    output = _booked(stop.value, handle.used)
+                else:
+                    output = _booked(await engine.rest(timeout, work, waits_for), handle.used)
         except _FATAL:
             raise
         except Exception as error:
@@ -434,9 +451,6 @@ class _Loop:
                 index, agent, option, charged, "failed", message, decision, activation.reads
             )
         return Turn(index, agent, option, output, "completed", "", decision, activation.reads)
-
-    async def _limited(self, seconds: float | None, work: Coroutine[Any, Any, Output]) -> Output:
-        return await (work if seconds is None else self.engine.deadline(seconds).within(work))
 
     def _refusal(self, seat: Seat | None, activation: Activation) -> str:
         """Why an activation cannot start; empty if it can."""
@@ -468,7 +482,12 @@ class _Loop:
 
         async def compute() -> Output:
             handle = ActivationCalls(self.engine, key, scope=name)
-            return _booked(await self._limited(seconds, seat.act(view, key, handle)), handle.used)
+            work = seat.act(view, key, handle)
+            try:
+                waits_for = work.send(None)
+            except StopIteration as stop:
+                return _booked(stop.value, handle.used)
+            return _booked(await self.engine.rest(seconds, work, waits_for), handle.used)
 
         output: Output = await self.engine.calls.reuse.get(name, compute)
         return output

@@ -61,6 +61,8 @@ class BestSequence(Trainer):
 
     async def search(self, session: Session) -> Candidate:
         """The best candidate of all lengths."""
+        import asyncio
+
         start = self._start(session)
         start = await _valued(session, start)
         best, beam = start, [start]
@@ -101,6 +103,8 @@ class BestSequence(Trainer):
     async def _grow(
         self, session: Session, candidate: Candidate, option: Activation, depth: int
     ) -> Candidate:
+        import asyncio
+
         async def extend(branch: Branch, key: Key) -> Branch:
             if _ended(branch) or is_blocked(option, branch.step.observation):
                 return branch
@@ -130,6 +134,8 @@ class Candidate:
 
 
 async def _valued(session: Session, candidate: Candidate) -> Candidate:
+    import asyncio
+
     episodes = await asyncio.gather(*(session.finish(one) for one in candidate.branches))
     rewards = [one.reward.total for one in episodes if one.reward is not None]
     reward = sum(rewards) / len(rewards) if rewards else float("-inf")

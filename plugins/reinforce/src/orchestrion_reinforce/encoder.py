@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from math import isfinite, log1p
 from typing import TYPE_CHECKING
 from zlib import crc32
 
@@ -24,6 +25,8 @@ Mask = NDArray[np.bool_]
 
 STOP = "stop"
 WORD = re.compile(r"\w+")
+UNSEEN = Observation()
+LOGARITHMS = tuple(log1p(n) for n in range(64))
 REMEMBERED = 4096
 """How many different texts and sets of blocked agents are kept encoded."""
 
@@ -67,71 +70,68 @@ class Encoder:
         self._names = [(STOP, STOP) if c is None else (c.agent, choice_name(c)) for c in choices]
         self._stop = [i for i, one in enumerate(choices) if one is None]
         self._masks: dict[frozenset[str], Mask] = {}
-        self._shown = features + 1 if settings.observation else 0
-        self._past = 2 * self.count + 3 if settings.history else 0
-        self.width = self._shown + self._past + 2 * settings.text
+        shown = features + 1 if settings.observation else 0
+        past = 2 * self.count + 3 if settings.history else 0
+        self.width = shown + past + 2 * settings.text
 
     def encode(self, situations: Sequence[Situation]) -> Floats:
         """Rows [n, width]."""
-        rows = np.zeros((len(situations), self.width))
-        if self._shown:
-            rows[:, : self._shown] = self._observed(situations)
-        if self._past:
-            end = self._shown + self._past
-            rows[:, self._shown : end] = [self._history(one) for one in situations]
-            numbers = slice(self._shown, self._shown + self.count + 2)
-            rows[:, numbers] = np.log1p(rows[:, numbers])
-        if self.settings.text:
-            for row, situation in zip(rows, situations, strict=True):
-                self._read(row, situation)
-        if not np.isfinite(rows).all():
+        settings, text = self.settings, self.settings.text
+        rows: list[list[float]] = []
+        for situation in situations:
+            row = self._observed(situation) if settings.observation else []
+            if settings.history:
+                row += self._history(situation)
+            rows.append(row)
+        result = np.array(rows).reshape(len(rows), -1)
+        if text:
+            words = np.zeros((len(rows), 2 * text))
+            for row_of_words, situation in zip(words, situations, strict=True):
+                self._read(row_of_words, situation)
+            result = np.concatenate([result, words], axis=1)
+        if not isfinite(result.sum()):
             raise RunError(
                 "policy neural: the task's features or a turn's cost are not finite numbers"
             )
-        return rows
-
-    def _observed(self, situations: Sequence[Situation]) -> list[tuple[float, ...]]:
-        width = self.features
-        result = []
-        for situation in situations:
-            seen = situation.observation
-            shown = () if seen is None else seen.features
-            if len(shown) != width:
-                raise RunError(
-                    f"policy neural: problem {situation.problem.id!r} shows {len(shown)} features, "
-                    f"others showed {width}; a task must always show equally many"
-                )
-            progress = seen.progress if seen is not None else None
-            result.append((*shown, 0.0 if progress is None else progress))
         return result
 
+    def _observed(self, situation: Situation) -> list[float]:
+        seen = situation.observation or UNSEEN
+        shown = seen.features
+        if len(shown) != self.features:
+            raise RunError(
+                f"policy neural: problem {situation.problem.id!r} shows {len(shown)} features, "
+                f"others showed {self.features}; a task must always show equally many"
+            )
+        return [*shown, 0.0 if seen.progress is None else seen.progress]
+
     def _history(self, situation: Situation) -> list[float]:
-        count = self.count
-        row = [0.0] * self._past
-        places = self.places
-        cost = 0.0
+        count, places = self.count, self.places
+        times, last = [0] * count, [0.0] * (count + 1)
+        turns, cost = 0, 0.0
         for turn in situation.trajectory.backward():
             place = places.get((turn.agent, turn.option))
             if place is not None:
-                row[place] += 1.0
+                times[place] += 1
+            if not turns:
+                if place is not None:
+                    last[place] = 1.0
+                last[count] = float(turn.status != "completed")
+            turns += 1
             cost += turn.output.usage.cost
-        row[count] = float(len(situation.trajectory))
-        row[count + 1] = max(0.0, cost) / self.settings.cost_unit
-        last = situation.trajectory.last
-        if last is not None:
-            place = places.get((last.agent, last.option))
-            if place is not None:
-                row[count + 2 + place] = 1.0
-            row[-1] = float(last.status != "completed")
+        row = [LOGARITHMS[n] if n < 64 else log1p(n) for n in times]
+        row.append(log1p(turns))
+        row.append(log1p(max(0.0, cost) / self.settings.cost_unit))
+        row += last
         return row
 
     def _read(self, row: Floats, situation: Situation) -> None:
         width = self.settings.text
         problem = situation.problem
-        row[-2 * width : -width] = hashed_words(f"{problem.category} {problem.text}", width)
+        row[:width] = hashed_words(f"{problem.category} {problem.text}", width)
         for turn in situation.trajectory.backward():
             if turn.status == "completed" and turn.output.content:
-                row[-width:] += hashed_words(turn.output.content, width)
+                row[width:] += hashed_words(turn.output.content, width)
 
     def masks(self, situations: Sequence[Situation]) -> Mask | None:
         """Which choices are allowed [n, choices]; None where all are, everywhere."""

@@ -75,6 +75,8 @@ class Network:
             last = i == len(self.shapes) - 1
             scale = gain if last else np.sqrt(2.0)
             weight[:] = scale * _orthogonal(weight.shape, generator)
+        # Windows on the parameters, transposed: they follow every change.
+        self._layers = [(weight.T, bias) for weight, bias in self.views(self.parameters)]
         widest = max(a * b for a, b in pairwise(widths))
         self._block = max(8, min(64, SERIAL // widest))
 
@@ -89,26 +91,28 @@ class Network:
 
     def forward(self, rows: Floats) -> Floats:
         """Outputs [n, outputs] of inputs [n, inputs], in double precision."""
-        n = len(rows)
-        if n <= self._block:
+        n, block = len(rows), self._block
+        if n <= block:
             return self._run(rows)
-        return np.concatenate(
-            [self._run(rows[i : i + self._block]) for i in range(0, n, self._block)]
-        )
+        return np.concatenate([self._run(rows[i : i + block]) for i in range(0, n, block)])
 
-    def _run(self, x: Array) -> Floats:
-        layers = self.views(self.parameters)
-        for weight, bias in layers[:-1]:
-            x = self._activate(x @ weight.T + bias)
-        weight, bias = layers[-1]
+    def _run(self, x: Floats) -> Floats:
+        for weight, bias in self._layers[:-1]:
+            x = x @ weight
+            x += bias
+            self._activate(x)
+        weight, bias = self._layers[-1]
         if self.embedding is not None:
-            weight = self.embedding @ weight
-        result: Floats = x @ weight.T + bias
-        return result
+            weight = weight @ self.embedding.T
+        x = x @ weight
+        x += bias
+        return x
 
-    def _activate(self, z: Array) -> Array:
-        result: Array = np.tanh(z) if self.activation == "tanh" else np.maximum(z, 0)
-        return result
+    def _activate(self, z: Array) -> None:
+        if self.activation == "tanh":
+            np.tanh(z, out=z)
+        else:
+            np.maximum(z, 0, out=z)
 
     def record(self, rows: Floats, dtype: Any = np.float32) -> Tape:
         """A forward pass that `gradient` can go back over."""
@@ -124,29 +128,33 @@ class Network:
                 weight = self.embedding.astype(dtype) @ weight
             inputs.append(x)
             weights.append(weight)
-            x = x @ weight.T + bias
+            x = x @ weight.T
+            x += bias
             if i < len(layers) - 1:
-                x = self._activate(x)
+                self._activate(x)
         return Tape(tuple(inputs), tuple(weights), x, n)
 
     def gradient(self, tape: Tape, by_output: Floats) -> Floats:
         """The flat gradient of a loss whose gradient by the output [n, outputs] is given."""
+        blocks, block, outputs = tape.output.shape
         dtype = tape.output.dtype
         flat: Array = np.zeros(len(self.parameters), dtype)
-        g: Array = np.zeros((tape.output.shape[0] * tape.output.shape[1], self.widths[-1]), dtype)
+        g: Array = np.zeros((blocks * block, outputs), dtype)
         g[: tape.rows] = by_output
-        g = g.reshape(tape.output.shape)
-        for i in range(len(self.shapes) - 1, -1, -1):
-            weight, bias = self.views(flat)[i]
+        layers = self.views(flat)
+        for i in range(len(layers) - 1, -1, -1):
+            weight, bias = layers[i]
             x = tape.inputs[i]
+            g.sum(0, out=bias)
+            g = g.reshape(blocks, block, -1)
             by_weight = np.matmul(g.transpose(0, 2, 1), x).sum(0)
-            if i == len(self.shapes) - 1 and self.embedding is not None:
+            if i == len(layers) - 1 and self.embedding is not None:
                 by_weight = self.embedding.astype(dtype).T @ by_weight
             weight[:] = by_weight
-            bias[:] = g.sum((0, 1))
             if i:
                 g = g @ tape.weights[i]
                 g *= (1 - x * x) if self.activation == "tanh" else x > 0
+                g = g.reshape(blocks * block, -1)
         return flat.astype(np.float64)
 
 
@@ -169,12 +177,16 @@ class Adam:
     def step(self, parameters: Floats, gradient: Floats, rate: float) -> None:
         """Change `parameters` in place."""
         self.steps += 1
-        self.first += 0.1 * (gradient - self.first)
-        self.second += 0.001 * (gradient * gradient - self.second)
-        first = self.first / (1 - 0.9**self.steps)
-        second = self.second / (1 - 0.999**self.steps)
+        self.first *= 0.9
+        self.first += 0.1 * gradient
+        self.second *= 0.999
+        self.second += 0.001 * gradient * gradient
+        scale = np.sqrt(self.second / (1 - 0.999**self.steps))
         # 1e-5 instead of 1e-8: near-zero second moments must not turn noise into steps.
-        parameters -= rate * first / (np.sqrt(second) + 1e-5)
+        scale += 1e-5
+        step = self.first / scale
+        step *= rate / (1 - 0.9**self.steps)
+        parameters -= step
 
 
 def clip_norm(gradient: Floats, limit: float | None) -> tuple[Floats, float]:

@@ -84,24 +84,37 @@ class NetworkPolicy(Policy):
         rows, masks, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
         total = below[:, -1]
+        # Strictly below the last sum, so that a choice of weight 0 is never hit.
         draws = np.array([key.uniform() for key in keys]) * total
         chosen = (below <= draws[:, None]).sum(axis=1)
         if self.settings.greedy:
             used = np.array([not one.training for one in situations])
             chosen = np.where(used, weights.argmax(axis=1), chosen)
-        nothing = total == 0
-        chosen[nothing] = 0
-        picked = weights[np.arange(len(chosen)), chosen]
-        logp = np.log(np.where(nothing, 1.0, picked / np.where(nothing, 1.0, total))).tolist()
-        decisions = []
-        for i, choice in enumerate(chosen.tolist()):
-            if nothing[i]:
-                decisions.append(Decision(stop=True, logp=0.0))
-                continue
-            record = Recorded(rows[i], None if masks is None else masks[i], choice)
-            start = self._starts[choice]
-            decisions.append(Decision(start, not start, "all", logp[i], record))
+        if masks is None:
+            return self._decisions(rows, weights, total, chosen)
+        stuck = ~masks.any(axis=1)
+        chosen[stuck] = 0
+        weights[stuck, 0] = total[stuck] = 1.0
+        decisions = self._decisions(rows, weights, total, chosen, masks)
+        for i in np.flatnonzero(stuck).tolist():
+            decisions[i] = Decision(stop=True, logp=0.0)
         return decisions
+
+    def _decisions(
+        self,
+        rows: Floats,
+        weights: Floats,
+        total: Floats,
+        chosen: NDArray[np.int64],
+        masks: Mask | None = None,
+    ) -> list[Decision]:
+        logp = np.log(weights[np.arange(len(chosen)), chosen] / total).tolist()
+        allowed = [None] * len(logp) if masks is None else masks
+        starts = self._starts
+        return [
+            Decision(starts[i], not starts[i], "all", value, Recorded(row, mask, i))
+            for i, value, row, mask in zip(chosen.tolist(), logp, rows, allowed, strict=True)
+        ]
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """The distribution it samples from in each situation [n, choices].
@@ -119,11 +132,17 @@ class NetworkPolicy(Policy):
         """Rows, masks, and weights proportional to the probabilities."""
         network, encoder = self._ready(situations[0])
         rows, masks = encoder.encode(situations), encoder.masks(situations)
-        logits = np.rint(network.forward(rows) * GRID) / GRID
+        logits = network.forward(rows)
+        logits *= GRID
+        np.rint(logits, out=logits)
         if masks is not None:
-            logits[~masks] = -np.inf
-        top = logits.max(axis=1, keepdims=True)
-        weights: Floats = np.exp(logits - np.where(np.isfinite(top), top, 0.0))
+            # Finite, so that a row in which nothing is allowed gives no NaN; see below.
+            logits[~masks] = -1e300
+        logits -= logits.max(axis=1, keepdims=True)
+        logits /= GRID
+        weights = np.exp(logits, out=logits)
+        if masks is not None:
+            weights *= masks
         return rows, masks, weights
 
     def _ready(self, first: Situation) -> tuple[Network, Encoder]:
@@ -162,10 +181,11 @@ class NetworkPolicy(Policy):
         """The records of decisions as arrays."""
         masks = None
         if any(one.mask is not None for one in records):
-            everything = np.ones(len(self.choices), np.bool_)
-            masks = np.array([everything if one.mask is None else one.mask for one in records])
+            free = np.ones(len(self.choices), np.bool_)
+            rows = [free if one.mask is None else one.mask for one in records]
+            masks = np.concatenate(rows).reshape(len(rows), -1)
         return Batch(
-            np.array([one.inputs for one in records]),
+            np.concatenate([one.inputs for one in records]).reshape(len(records), -1),
             masks,
             np.array([one.action for one in records], np.int64),
         )
@@ -176,13 +196,15 @@ class NetworkPolicy(Policy):
         tape = self._network.record(batch.inputs, dtype)
         logits = tape.out
         if batch.masks is not None:
-            logits[~batch.masks] = -np.inf
+            logits[~batch.masks] = -1e300
         logits -= logits.max(axis=1, keepdims=True)
         p = np.exp(logits)
         total = p.sum(axis=1, keepdims=True)
         p /= total
-        logp = np.where(p > 0, logits, 0.0) - np.log(total)
-        entropy = -(p * logp).sum(axis=1)
+        logp = np.subtract(logits, np.log(total), out=logits)
+        if batch.masks is not None:
+            logp *= batch.masks
+        entropy = -np.einsum("ij,ij->i", p, logp)
         scale = _scale(batch.masks, entropy, len(self.choices))
         chosen = logp[np.arange(len(batch)), batch.actions]
         return Evaluation(chosen, entropy * scale, (tape, p, logp, entropy, scale, batch.actions))
@@ -194,9 +216,11 @@ class NetworkPolicy(Policy):
         """
         assert self._network is not None
         tape, p, logp, entropy, scale, actions = evaluation.tape
-        by_logits = -p * by_logp[:, None]
+        by_logits = logp + entropy[:, None]
+        by_logits *= (by_entropy * scale)[:, None]
+        by_logits += by_logp[:, None]
+        by_logits *= -p
         by_logits[np.arange(len(actions)), actions] += by_logp
-        by_logits -= (by_entropy * scale)[:, None] * p * (logp + entropy[:, None])
         return self._network.gradient(tape, by_logits)
 
     def logp(self, inputs: Floats, masks: Mask | None, actions: NDArray[np.int64]) -> Floats:

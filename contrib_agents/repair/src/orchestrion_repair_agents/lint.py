@@ -1,0 +1,112 @@
+"""The agent that reads the program without running it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from attrs import frozen
+
+from orchestrion import JSON, Agent, Calls, Key, Output, Usage, View
+from orchestrion_repair_agents.workplace import NOTHING, work_of
+
+__all__ = ["Lint", "findings"]
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+@frozen
+class Lint(Agent):
+    """Names lines that look odd; costs nothing, since no test is run.
+
+    It finds names that are set and never used, parameters that are not used, statements without
+    effect or out of reach, comparisons of a thing with itself, and loops that always end in their
+    first round. Odd lines count as a little more suspicious.
+
+    Args:
+        normalise: also bring the program into the layout of `ast.unparse`, which drops comments.
+        cost: what a turn costs, in test executions.
+    """
+
+    normalise: bool = False
+    cost: float = 0.0
+
+    @property
+    def role(self) -> str:
+        """What it does, for policies that read."""
+        return "names lines that look odd"
+
+    @property
+    def pure(self) -> bool:
+        """Equal programs have equal findings."""
+        return True
+
+    def memo(self, view: View) -> JSON:
+        """The program."""
+        work = work_of(view)
+        return None if work is None else work["code"]
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Read the program."""
+        work = work_of(view)
+        if work is None:
+            return NOTHING
+        usage = Usage(cost=self.cost)
+        try:
+            tree = ast.parse(work["code"])
+        except SyntaxError as error:
+            return Output(f"Line {error.lineno}: {error.msg}.", usage=usage)
+        found = list(findings(tree))
+        said = [f"Line {line}: {what}." for line, what in found] or ["Nothing looks odd."]
+        report: dict[str, JSON] = {"tool": "lint", "on": work["on"], "findings": found}
+        if self.normalise:
+            report["code"] = ast.unparse(tree) + "\n"
+        return Output("\n".join(said), report, usage)
+
+
+def findings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Odd lines with what is odd about them, each once, in order."""
+    found = {
+        *_unused(tree),
+        *(pair for node in ast.walk(tree) for pair in (*_odd(node), *_unreachable(node))),
+    }
+    yield from sorted(found)
+
+
+def _unused(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for function in ast.walk(tree):
+        if not isinstance(function, Function):
+            continue
+        names = [node for node in ast.walk(function) if isinstance(node, ast.Name)]
+        loaded = {node.id for node in names if isinstance(node.ctx, ast.Load)}
+        for node in names:
+            if isinstance(node.ctx, ast.Store) and node.id not in loaded and node.id[0] != "_":
+                yield node.lineno, f"`{node.id}` is set and never used"
+        for parameter in function.args.args:
+            if parameter.arg not in loaded and parameter.arg not in ("self", "cls"):
+                yield function.lineno, f"parameter `{parameter.arg}` is not used"
+
+
+def _odd(node: ast.AST) -> Iterator[tuple[int, str]]:
+    match node:
+        case ast.Compare(left, _, [right]) if ast.dump(left) == ast.dump(right):
+            yield node.lineno, "compares a thing with itself"
+        case ast.BinOp(left, ast.Sub() | ast.FloorDiv() | ast.Mod(), right):
+            if ast.dump(left) == ast.dump(right):
+                yield node.lineno, "an operation of a thing with itself"
+        case ast.Assign([ast.Name(target)], ast.Name(value)) if target == value:
+            yield node.lineno, "sets a name to itself"
+        case ast.Expr(ast.Compare() | ast.BinOp() | ast.Name()):
+            yield node.lineno, "a statement without effect"
+        case ast.For(body=[*_, ast.Return() | ast.Break()]):
+            yield node.body[-1].lineno, "the loop ends in its first round"
+        case ast.While(body=[*_, ast.Return() | ast.Break()]):
+            yield node.body[-1].lineno, "the loop ends in its first round"
+
+
+def _unreachable(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for name in ("body", "orelse", "finalbody"):
+        block = getattr(node, name, None)
+        for before, after in zip(block, block[1:], strict=False) if isinstance(block, list) else ():
+            if isinstance(before, ast.Return | ast.Break | ast.Continue | ast.Raise):
+                yield after.lineno, "out of reach"

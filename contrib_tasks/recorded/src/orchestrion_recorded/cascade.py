@@ -1,0 +1,149 @@
+"""The policy `cascade`: ask some, stop if enough of them agree, else ask one more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from attrs import Factory, frozen
+
+from orchestrion import (
+    Activation,
+    CheckpointError,
+    Decision,
+    Key,
+    Member,
+    Meta,
+    OpenContext,
+    Policy,
+    Saved,
+    Situation,
+    UsageError,
+)
+from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
+from orchestrion_recorded.table import same
+
+__all__ = ["Cascade", "CascadeRunner", "choice_of"]
+
+STOP = Decision(stop=True)
+
+
+@frozen
+class Cascade(Policy):
+    """Asks some agents at once; stops if enough of them gave the same answer, else asks one more.
+
+    Answers are those that the task `recorded` shows; elsewhere, what the agents said. An agent
+    that the task blocks is passed over. The trainer `best-cascade` finds the settings.
+
+    Args:
+        first: whom to ask to begin with: "agent", "agent:option", or an option that only one
+            agent has.
+        agree: how many equal answers suffice; 0 never asks another, and one more than there are
+            in `first` always does.
+        then: whom to ask if they do not agree; empty for nobody.
+    """
+
+    first: list[str] = Factory(list)
+    agree: Annotated[int, Meta(ge=0)] = 1
+    then: str = ""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Check the names against the team."""
+        first = [choice_of(name, ctx.roster) for name in self.first]
+        then = choice_of(self.then, ctx.roster) if self.then else None
+        yield CascadeRunner(ctx.roster, first, self.agree, then)
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Decisions are taken by what `open` yields."""
+        raise NotImplementedError("open() yields the policy that decides")
+
+
+class CascadeRunner(Policy):
+    """A cascade that can be exchanged for another: its learned state."""
+
+    def __init__(
+        self,
+        roster: Sequence[Member],
+        first: Sequence[Activation] = (),
+        agree: int = 1,
+        then: Activation | None = None,
+    ) -> None:
+        self._roster = roster
+        self.set(first, agree, then)
+
+    def set(self, first: Sequence[Activation], agree: int, then: Activation | None) -> None:
+        """Act like this from now on."""
+        self.first, self.agree, self.then = tuple(first), agree, then
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """The first ones, the other one, or the end."""
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        seen = situation.observation
+        if not len(situation.trajectory):
+            start = tuple(one for one in self.first if not is_blocked(one, seen))
+            if start:
+                return Decision(start)
+        then = self.then
+        if then is None or is_blocked(then, seen) or self._asked(then, situation):
+            return STOP
+        return STOP if self._agreement(situation) >= self.agree else Decision((then,))
+
+    def _asked(self, choice: Activation, situation: Situation) -> bool:
+        return any(
+            (turn.agent, turn.option) == (choice.agent, choice.option)
+            for turn in situation.trajectory.backward()
+        )
+
+    def _agreement(self, situation: Situation) -> int:
+        """How many of the first ones gave the most frequent answer."""
+        wanted = {(one.agent, one.option) for one in self.first}
+        answers = [
+            _answer(turn.option or turn.agent, turn.output.content, situation)
+            for turn in situation.trajectory
+            if turn.status == "completed" and (turn.agent, turn.option) in wanted
+        ]
+        return max(Counter(answer for answer in answers if answer).values(), default=0)
+
+    def save(self) -> Saved:
+        """The names of its choices."""
+        then = choice_name(self.then) if self.then is not None else ""
+        first = [choice_name(one) for one in self.first]
+        return Saved(data={"first": first, "agree": self.agree, "then": then})
+
+    def load(self, saved: Saved) -> None:
+        """Take over a saved cascade."""
+        try:
+            first = [parse_choice(name, self._roster) for name in saved.data["first"]]
+            name = saved.data["then"]
+            self.set(first, saved.data["agree"], parse_choice(name, self._roster) if name else None)
+        except (KeyError, TypeError) as error:
+            raise CheckpointError(f"this is not the state of a cascade: {error!r}") from None
+        except UsageError as error:
+            raise CheckpointError(f"the cascade was learned for another team: {error}") from None
+
+
+def _answer(name: str, content: str, situation: Situation) -> str:
+    """What an agent answered, in the form in which answers are compared; empty for nothing."""
+    data = situation.observation.data if situation.observation is not None else None
+    answers = data.get("answers") if isinstance(data, dict) else None
+    if isinstance(answers, dict):
+        return same(answers.get(name) or "")
+    return same(content)
+
+
+def choice_of(name: str, roster: Sequence[Member]) -> Activation:
+    """The choice with this name, or the only one with this option.
+
+    Raises:
+        UsageError: there is none, or there are several.
+    """
+    found = [one for one in choices(roster) if one.option == name]
+    exact = [one for one in choices(roster) if choice_name(one) == name]
+    if len(exact) == 1:
+        return exact[0]
+    return found[0] if len(found) == 1 else parse_choice(name, roster)

@@ -1,0 +1,162 @@
+"""One question as the environment holds it: numbers in the order of the models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import fsum
+from typing import Any, Literal
+
+from attrs import Factory, field, frozen
+
+from orchestrion import JSON, UsageError
+from orchestrion_recorded.table import Recorded, Row, Table, same
+
+__all__ = ["ABSENT", "SILENT", "Case", "Pricing", "Unit", "cases"]
+
+SILENT, ABSENT = -1, -2
+"""In `Case.said`: the model gave no answer, or there is no record and it cannot be asked."""
+
+Unit = Literal["dearest", "mean", "none"]
+
+
+@frozen
+class Case:
+    """A question with its recorded answers as codes.
+
+    Args:
+        row: as in the table.
+        group: index among the estimates' groups.
+        options: how many there are.
+        said: by model the code of its answer, SILENT or ABSENT.
+        labels: by code the answer as first written; codes go by the compared text.
+        right: the code of the right answer; -1 if no model gave it.
+        absent: the models without a record, as a bit set.
+        costs: by model what asking it costs.
+        offers: by askable model what asking costs, as agents see it.
+        seen: by set of asked models what the environment shows, filled as it goes.
+    """
+
+    row: Row
+    group: int
+    options: int
+    said: tuple[int, ...]
+    labels: tuple[str, ...]
+    right: int
+    absent: int
+    costs: tuple[float, ...]
+    offers: Mapping[str, Mapping[str, JSON]]
+    seen: dict[int, Any] = field(default=Factory(dict), eq=False, repr=False)
+
+
+class Pricing:
+    """Prices of answers in units of cost: the answer's own, else its model's, else 1 each.
+
+    Args:
+        table: the training questions; the unit is taken from their prices.
+        unit: what costs 1: the mean price of the dearest model, the mean price of all, or 1.
+    """
+
+    def __init__(self, table: Table, unit: Unit) -> None:
+        self._list = dict(table.prices) if table.prices else {}
+        told = [one for row in table.rows for one in row.answers.values()]
+        if not self._list and all(one.price is None for one in told):
+            self._list = dict.fromkeys(table.models, 1.0)
+        self._source = table.source
+        self.divisor = self._divisor(table, unit)
+
+    def _divisor(self, table: Table, unit: Unit) -> float:
+        means = []
+        for model in table.models:
+            prices = [self.price(row, model) for row in table.rows if model in row.answers]
+            if prices:
+                means.append(fsum(prices) / len(prices))
+        wanted = {"dearest": max(means, default=0.0), "mean": fsum(means) / max(len(means), 1)}
+        return wanted.get(unit, 1.0) or 1.0
+
+    def price(self, row: Row, model: str) -> float:
+        """The price of an answer as the table has it."""
+        own = row.answers[model].price
+        found = self._list.get(model) if own is None else own
+        if found is None:
+            raise UsageError(
+                f"{self._source}:{row.line}: {model!r} has no price here, and there is no table of "
+                "prices; set `prices`, or complete the column"
+            )
+        return found
+
+    def cost(self, row: Row, model: str) -> float:
+        """The price of an answer in units of cost."""
+        return self.price(row, model) / self.divisor
+
+
+def cases(
+    table: Table, groups: Sequence[str], pricing: Pricing, options: int, usd: bool
+) -> tuple[Case, ...]:
+    """All questions of a table.
+
+    Args:
+        table: the whole one.
+        groups: those that have estimates.
+        pricing: what answers cost.
+        options: how many there are where a question does not say.
+        usd: whether prices are US dollars.
+    """
+    place = {name: i for i, name in enumerate(groups)}
+    shared: dict[tuple[Any, ...], Mapping[str, Mapping[str, JSON]]] = {}
+    found = []
+    for row in table.rows:
+        offers = {
+            model: _offer(row, model, row.answers[model], pricing, usd)
+            for model in table.models
+            if model in row.answers
+        }
+        # With one price a model all questions make the same offers: keep them once.
+        name = tuple((model, *sorted(offer.items())) for model, offer in offers.items())
+        offers = shared.setdefault(name, offers)  # type: ignore[assignment]
+        group = place.get(row.group, len(groups))
+        found.append(_case(row, table.models, group, options, offers))
+    return tuple(found)
+
+
+def _case(
+    row: Row,
+    models: Sequence[str],
+    group: int,
+    options: int,
+    offers: Mapping[str, Mapping[str, JSON]],
+) -> Case:
+    forms: dict[str, str] = {}
+    for one in row.answers.values():
+        if one.answer is not None:
+            forms.setdefault(same(one.answer), one.answer)
+    order = sorted(forms)
+    code = {form: i for i, form in enumerate(order)}
+    return Case(
+        row,
+        group,
+        # Models also name options that are not there.
+        max(row.options or options, len(order), 2),
+        tuple(_code(row.answers.get(model), code) for model in models),
+        tuple(forms[form] for form in order),
+        code.get(same(row.right), -1),
+        sum(1 << i for i, model in enumerate(models) if model not in row.answers),
+        tuple(float(offers[model]["cost"]) if model in offers else 0.0 for model in models),
+        offers,
+    )
+
+
+def _code(told: Recorded | None, code: Mapping[str, int]) -> int:
+    if told is None:
+        return ABSENT
+    return SILENT if told.answer is None else code[same(told.answer)]
+
+
+def _offer(row: Row, model: str, told: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
+    offer: dict[str, JSON] = {"cost": pricing.cost(row, model)}
+    if usd:
+        offer["usd"] = pricing.price(row, model)
+    if told.input_tokens or told.output_tokens:
+        offer["input_tokens"], offer["output_tokens"] = told.input_tokens, told.output_tokens
+    if told.latency is not None:
+        offer["latency"] = told.latency
+    return offer

@@ -1,0 +1,211 @@
+"""What the training questions say about the models; nothing else is looked at.
+
+Two things are estimated. *Votes*: a model's weight in a group is the log-odds of its answers
+there, against the rate at which two wrong answers coincide,
+
+    w = ln(p / (1 - p)) + ln(1 / c),    p shrunk to the model's overall accuracy,
+
+which is the weight of an independent voter (Nitzan and Paroush 1982) among about 1 / c + 1
+alternatives. *Difficulty*: questions fall into latent classes, in each of which every model is
+right, wrong or silent with probabilities of its own (Lazarsfeld's latent class model, fitted by
+expectation maximisation from a fixed start). So agreement counts for less where mistakes come
+together, and a wrong answer of one model says something about the others.
+
+Everything comes out as plain Python numbers, which single steps read faster than arrays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from math import log
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from orchestrion_recorded.table import Row, Table, same
+
+__all__ = ["VOTE_SCALE", "Estimates", "estimate"]
+
+VOTE_SCALE = 1 << 20
+"""Votes are whole numbers of 1 / VOTE_SCALE, so that their sum does not depend on its order."""
+_LEAST, _MOST = 0.05, 5.0  # of a vote
+_GROUPS = 32  # the most frequent ones have estimates of their own
+_EVEN = 1.0  # answers each model is thought to have given at the common rate
+_CLASS_PRIOR = 8.0  # questions each class starts with, at the model's common rates
+_STEPS = 60
+_FLOOR = 3e-3  # no rate is 0: what never happened may happen yet
+_UNKNOWN_OPTIONS = 10
+
+Floats = NDArray[np.float64]
+PerModel = Sequence[Sequence[float]]  # [model][class]
+
+
+@frozen
+class Estimates:
+    """By group, the last entry being for a group that was not seen; then by model and class.
+
+    Args:
+        groups: those with estimates of their own, in the order of the features.
+        votes: weight of a model's vote, in units of 1 / VOTE_SCALE.
+        prior: log-probability of each class.
+        right: probability that a model is right.
+        log_gain: log-probability of being right minus that of being wrong.
+        log_wrong: log-probability of being wrong.
+        log_none: log-probability of giving no answer.
+        coincide: how often two wrong answers to a question are the same.
+        options: number of options where a table does not say.
+    """
+
+    groups: tuple[str, ...]
+    votes: Sequence[Sequence[int]]
+    prior: Sequence[Sequence[float]]
+    right: Sequence[PerModel]
+    log_gain: Sequence[PerModel]
+    log_wrong: Sequence[PerModel]
+    log_none: Sequence[PerModel]
+    coincide: float
+    options: int
+
+    def group(self, name: str) -> int:
+        """The index of a group."""
+        return self.groups.index(name) if name in self.groups else len(self.groups)
+
+
+def estimate(table: Table, shrinkage: float, classes: int) -> Estimates:
+    """Estimate from a table that holds the training questions only.
+
+    Args:
+        table: the training questions.
+        shrinkage: how many answers in a group the overall rates count for.
+        classes: latent classes of difficulty; 1 takes models for independent.
+    """
+    groups = _groups(table.rows)
+    place = {name: i for i, name in enumerate(groups)}
+    of = np.array([place.get(row.group, len(groups)) for row in table.rows])
+    right, wrong, none = _outcomes(table)
+    coincide = _coincide(table)
+    rates = _by_group(right, right + wrong, of, len(groups), shrinkage)
+    votes = np.clip(_logit(rates) - log(coincide), _LEAST, _MOST)
+    prior, p, silent = _classes(right, wrong, none, of, len(groups), shrinkage, classes)
+    log_wrong = np.log((1 - p) * (1 - silent))
+    return Estimates(
+        groups,
+        np.rint(votes * VOTE_SCALE).astype(int).tolist(),
+        np.log(prior).tolist(),
+        _plain(p),
+        _plain(np.log(p) - log_wrong),
+        _plain(log_wrong),
+        _plain(np.log((1 - p) * silent)),
+        coincide,
+        _options(table.rows),
+    )
+
+
+def _plain(by_class: Floats) -> Any:
+    """[group, class, model] as lists by group, model and class."""
+    return by_class.transpose(0, 2, 1).tolist()
+
+
+def _groups(rows: Sequence[Row]) -> tuple[str, ...]:
+    counts = Counter(row.group for row in rows)
+    frequent = sorted(counts, key=lambda name: (-counts[name], name))[:_GROUPS]
+    return tuple(sorted(frequent))
+
+
+def _options(rows: Sequence[Row]) -> int:
+    """As many options as the training questions have different right answers, within reason."""
+    return min(max(len({same(row.right) for row in rows}), 2), _UNKNOWN_OPTIONS)
+
+
+def _outcomes(table: Table) -> tuple[Floats, Floats, Floats]:
+    """[question, model] 1 where it was right, wrong, silent; all 0 where nothing is recorded."""
+    found = np.zeros((3, len(table.rows), len(table.models)))
+    for n, row in enumerate(table.rows):
+        truth = same(row.right)
+        for m, model in enumerate(table.models):
+            told = row.answers.get(model)
+            if told is not None:
+                what = 2 if told.answer is None else int(same(told.answer) != truth)
+                found[what, n, m] = 1
+    return found[0], found[1], found[2]
+
+
+def _coincide(table: Table) -> float:
+    """How often two models that are both wrong say the same."""
+    pairs = equal = 0
+    for row in table.rows:
+        truth = same(row.right)
+        said = [same(one.answer) for one in row.answers.values() if one.answer is not None]
+        counts = Counter(answer for answer in said if answer != truth)
+        wrong = sum(counts.values())
+        pairs += wrong * (wrong - 1)
+        equal += sum(count * (count - 1) for count in counts.values())
+    return min(max((equal + 1) / (pairs + 3), 0.02), 0.98)
+
+
+def _by_group(hits: Floats, tries: Floats, of: Any, groups: int, shrinkage: float) -> Floats:
+    """Rates [group + 1, model], shrunk to each model's overall rate; the last row is that."""
+    common = (hits.sum() + 1) / (tries.sum() + 2)
+    overall = (hits.sum(0) + _EVEN * common) / (tries.sum(0) + _EVEN)
+    rates = np.tile(overall, (groups + 1, 1))
+    for g in range(groups):
+        inside = of == g
+        count = tries[inside].sum(0) + shrinkage
+        known = count > 0
+        rates[g, known] = (hits[inside].sum(0) + shrinkage * overall)[known] / count[known]
+    return np.asarray(np.clip(rates, 0.01, 0.99))
+
+
+def _classes(
+    right: Floats, wrong: Floats, none: Floats, of: Any, groups: int, shrinkage: float, classes: int
+) -> tuple[Floats, Floats, Floats]:
+    """Shares of the classes [group + 1, class], and by group, class and model the probability
+    of being right and, for those that are not, of being silent."""
+    what = np.stack([right, wrong, none], 2).reshape(len(right), -1)
+    models = right.shape[1]
+    common = (what.sum(0).reshape(models, 3) + _FLOOR) / (
+        (right + wrong + none).sum(0)[:, None] + 3 * _FLOOR
+    )
+    member = _first_guess(right, right + wrong + none, classes)
+    for _ in range(_STEPS):
+        counts = (member.T @ what).reshape(classes, models, 3) + _CLASS_PRIOR * (common + _FLOOR)
+        rates = counts / counts.sum(2, keepdims=True)
+        shares = _shares(member, of, groups, shrinkage)
+        scores = what @ np.log(rates).reshape(classes, -1).T + np.log(shares[of])
+        scores = np.exp(scores - scores.max(1, keepdims=True))
+        member = scores / scores.sum(1, keepdims=True)
+    p = np.tile(rates[:, :, 0], (groups + 1, 1, 1))
+    for g in range(groups):
+        # What a group's models do better or worse than their classes say, as a shift in logits.
+        inside, wanted = of == g, shares[g] @ rates[:, :, 0]
+        recorded = (right + wrong + none)[inside].sum(0)
+        own = (right[inside].sum(0) + (shrinkage + 1) * wanted) / (recorded + shrinkage + 1)
+        p[g] = 1 / (1 + np.exp(-_logit(p[g]) - (_logit(own) - _logit(wanted))))
+    silent = rates[:, :, 2] / (rates[:, :, 1] + rates[:, :, 2])
+    return shares, np.clip(p, 1e-3, 1 - 1e-3), np.tile(silent, (groups + 1, 1, 1))
+
+
+def _first_guess(right: Floats, recorded: Floats, classes: int) -> Floats:
+    """Classes by how many models are right, of equal size, a little blurred."""
+    share = right.sum(1) / np.maximum(recorded.sum(1), 1)
+    rank = np.argsort(np.argsort(share, kind="stable"), kind="stable")
+    member = np.full((len(share), classes), 0.2 / classes)
+    member[np.arange(len(share)), rank * classes // len(share)] += 0.8
+    return member
+
+
+def _shares(member: Floats, of: Any, groups: int, shrinkage: float) -> Floats:
+    overall = member.mean(0)
+    shares = np.tile(overall, (groups + 1, 1))
+    for g in range(groups):
+        inside = member[of == g]
+        shares[g] = (inside.sum(0) + (shrinkage + 1) * overall) / (len(inside) + shrinkage + 1)
+    return np.asarray(np.clip(shares, 1e-6, None))
+
+
+def _logit(p: Floats) -> Floats:
+    clipped = np.clip(p, 1e-3, 1 - 1e-3)
+    return np.asarray(np.log(clipped / (1 - clipped)))

@@ -1,0 +1,190 @@
+"""A split as arrays, and what fixed strategies achieve on it: exact, all questions at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import combinations
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from orchestrion import Split
+from orchestrion_recorded.case import ABSENT, Case
+from orchestrion_recorded.recording import Recording
+
+__all__ = ["Candidates", "Matrix", "Result", "Strategy", "candidates", "evaluate", "matrix"]
+
+Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_CODES = 1 << 10  # more than there can be different answers to a question
+
+
+@frozen
+class Strategy:
+    """Ask `first`; stop if `agree` of them agree, else ask `then` as well. Models by index.
+
+    With `final`, what `then` says is the result whatever the vote says, unless it gave no answer.
+    Without `then`, it is a fixed set of models.
+    """
+
+    first: tuple[int, ...]
+    agree: int = 0
+    then: int | None = None
+    final: bool = False
+
+
+@frozen(eq=False)
+class Result:
+    """What a strategy gives, question by question: whether it was right, and the cost."""
+
+    correct: Floats
+    cost: Floats
+
+    def reward(self, weight: float) -> Floats:
+        """Right minus weighted cost."""
+        return np.asarray(self.correct - weight * self.cost)
+
+
+@frozen(slots=False, eq=False)
+class Matrix:
+    """Questions by models.
+
+    Args:
+        models: their names.
+        ids: of the questions.
+        said: code of the answer; negative for none.
+        right: whether the answer is right.
+        votes: what each vote counts for.
+        costs: of asking.
+        askable: whether there is a record.
+    """
+
+    models: tuple[str, ...]
+    ids: tuple[str, ...]
+    said: Ints
+    right: Bools
+    votes: Ints
+    costs: Floats
+    askable: Bools
+
+    @cached_property
+    def backing(self) -> Ints:
+        """[i, question, j]: what model i's vote adds to the answer of model j."""
+        answered = self.said >= 0
+        equal = (self.said.T[:, :, None] == self.said[None]) & answered.T[:, :, None]
+        return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
+
+    def key(self, totals: Ints) -> Ints:
+        """Totals of each model's answer so that a plain comparison also settles ties."""
+        keys = totals * _CODES + (_CODES - 1 - self.said)
+        return np.asarray(np.where((self.said >= 0) & (totals > 0), keys, -1))
+
+
+def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None) -> Matrix:
+    """A split of an opened task, or some of its questions."""
+    wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
+    cases: list[Case] = [recording.cases[name] for name in wanted]
+    said = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
+    right = np.array([case.right for case in cases], np.int64)[:, None]
+    return Matrix(
+        recording.models,
+        tuple(wanted),
+        said,
+        (said == right) & (said >= 0),
+        np.array([recording.votes[case.group] for case in cases], np.int64),
+        np.array([case.costs for case in cases], np.float64),
+        said != ABSENT,
+    )
+
+
+def evaluate(data: Matrix, strategy: Strategy) -> Result:
+    """What a strategy gives on each question. A model without a record is passed over."""
+    after = _After(data, strategy.first)
+    correct, cost = after.correct, after.cost
+    if strategy.then is not None:
+        go = (after.agreement < strategy.agree) & data.askable[:, strategy.then]
+        later = after.final if strategy.final else after.voted
+        correct = np.where(go, later[:, strategy.then], correct)
+        cost = cost + np.where(go, data.costs[:, strategy.then], 0.0)
+    return Result(correct.astype(np.float64), cost)
+
+
+class _After:
+    """The state after the first ones were asked."""
+
+    def __init__(self, data: Matrix, first: Sequence[int]) -> None:
+        self.data = data
+        chosen = list(first)
+        n = len(data.ids)
+        self.cost = (data.costs * data.askable)[:, chosen].sum(1)
+        self._totals = data.backing[chosen].sum(0) if chosen else np.zeros_like(data.said)
+        keys = data.key(self._totals)[:, chosen]
+        at = keys.argmax(1) if chosen else np.zeros(n, np.int64)
+        rows = np.arange(n)
+        self._key = keys[rows, at] if chosen else np.full(n, -1)
+        leads = self._key >= 0
+        self.correct = leads & data.right[:, chosen][rows, at] if chosen else leads
+        said = data.said[:, chosen]
+        equal = (said[:, :, None] == said[:, None]) & (said >= 0)[:, None]
+        self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
+
+    @cached_property
+    def voted(self) -> Bools:
+        """[question, model] whether the vote is right once that model was asked as well."""
+        data = self.data
+        overtakes = data.key(self._totals + data.votes * (data.said >= 0)) > self._key[:, None]
+        return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
+
+    @cached_property
+    def final(self) -> Bools:
+        """[question, model] whether that model is right, or the vote where it is silent."""
+        return np.asarray(np.where(self.data.said >= 0, self.data.right, self.correct[:, None]))
+
+
+@frozen(eq=False)
+class Candidates:
+    """Many strategies with their mean accuracy and cost."""
+
+    strategies: tuple[Strategy, ...]
+    accuracy: Floats
+    cost: Floats
+
+    def best(self, weight: float) -> Strategy:
+        """The one with the highest mean reward; of equals the first, which asks fewer."""
+        return self.strategies[int(np.argmax(np.round(self.accuracy - weight * self.cost, 12)))]
+
+
+def candidates(
+    data: Matrix, most: int, *, final: bool = False, models: Sequence[int] | None = None
+) -> Candidates:
+    """Every cascade that asks at most `most` models first, and every fixed set of so many.
+
+    Args:
+        data: the training questions.
+        most: how many are asked first.
+        final: the answer of the last one is the result.
+        models: those that may be asked; all by default.
+    """
+    free = list(range(len(data.models)) if models is None else models)
+    found: list[Strategy] = [Strategy(())]
+    accuracy, cost = [np.zeros(1)], [np.zeros(1)]
+    for size in range(1, most + 1):
+        for first in combinations(free, size):
+            after = _After(data, first)
+            mean, spent = after.correct.mean(), after.cost.mean()
+            found.append(Strategy(first))
+            accuracy.append(np.array([mean]))
+            cost.append(np.array([spent]))
+            others = [m for m in free if m not in first]
+            levels = range(1, size + 2)
+            later = after.final if final else after.voted
+            gain = (later.astype(float) - after.correct[:, None]) * data.askable
+            go = np.array([after.agreement < level for level in levels], float) / len(data.ids)
+            accuracy.append((mean + go @ gain[:, others]).ravel())
+            cost.append((spent + go @ (data.costs * data.askable)[:, others]).ravel())
+            found += [Strategy(first, k, then, final) for k in levels for then in others]
+    return Candidates(tuple(found), np.concatenate(accuracy), np.concatenate(cost))

@@ -1,0 +1,60 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_recorded"
+_SMALL = {"use": "recorded", "generated": {"questions": 40, "models": 3, "groups": 2}}
+
+
+@hookimpl
+def orchestrion_tasks() -> Iterable[Component]:
+    """The table as an environment."""
+    yield Component(
+        "recorded",
+        f"{HERE}.task:RecordedTask",
+        "ask models whose answers are recorded; the vote over what was seen is the result",
+        example={"generated": _SMALL["generated"]},
+    )
+
+
+@hookimpl
+def orchestrion_agents() -> Iterable[Component]:
+    """Who asks."""
+    yield Component(
+        "recorded",
+        f"{HERE}.agent:RecordedAgent",
+        "asks one of the models of a table of recorded answers",
+        example={"models": ["m1", "m2", "m3"]},
+        around={"task": _SMALL},
+    )
+
+
+@hookimpl
+def orchestrion_policies() -> Iterable[Component]:
+    """The classical way."""
+    yield Component(
+        "cascade",
+        f"{HERE}.cascade:Cascade",
+        "asks some, stops if enough of them agree, else asks one more",
+        example={"first": ["a"], "agree": 1, "then": "b:x"},
+    )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterable[Component]:
+    """The best of the classical ways."""
+    yield Component(
+        "best-cascade",
+        f"{HERE}.search:BestCascade",
+        "finds the best cascade or fixed set by exhaustive search over the training questions",
+        example={"task": "task", "reward": "reward"},
+        around={
+            "task": _SMALL,
+            "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
+            "policy": {"use": "cascade"},
+        },
+    )

@@ -1,0 +1,158 @@
+"""The trainer `best-cascade`: every two-level cascade is tried on all training questions."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, Literal
+
+from attrs import frozen
+
+from orchestrion import (
+    JSON,
+    Activation,
+    Answer,
+    Calls,
+    Episode,
+    Key,
+    Meta,
+    Metrics,
+    Output,
+    Policy,
+    Problem,
+    Request,
+    RewardFunction,
+    Scores,
+    Session,
+    Task,
+    Trainer,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion.choices import choices
+from orchestrion_recorded.cascade import CascadeRunner
+
+__all__ = ["BestCascade"]
+
+
+@frozen
+class BestCascade(Trainer):
+    """Finds the best two-level cascade for the task `recorded`, and hands it to `cascade`.
+
+    The table knows every answer, so nothing is asked: all cascades are evaluated exactly on all
+    training questions, under the task's own vote and the run's reward.
+
+    Args:
+        task: the task `recorded`, as `task`.
+        reward: the run's reward, as `reward`; it must be linear in outcome and cost.
+        search: every `cascade` of that kind, or the best fixed `set` of any size (by beam search).
+        most: how many a cascade asks first.
+        beam: how many sets of each size are extended.
+    """
+
+    task: Task
+    reward: RewardFunction
+    search: Literal["cascade", "set"] = "cascade"
+    most: Annotated[int, Meta(ge=1, le=4)] = 3
+    beam: Annotated[int, Meta(ge=1)] = 32
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Search, and hand over what was found."""
+        from orchestrion_recorded.baselines import best_set, candidates, evaluate, matrix
+        from orchestrion_recorded.recording import Recording
+
+        runner, task = session.policy, self.task
+        if not isinstance(runner, CascadeRunner):
+            raise UsageError("the trainer best-cascade trains the policy cascade")
+        if not isinstance(task, Recording):
+            raise UsageError("the trainer best-cascade knows the task recorded only: task: task")
+        weight = await _weight(self.reward)
+        asking = _asking(task.models, session)
+        data = matrix(task, "train", [problem.id for problem in session.problems("train")])
+        if self.search == "set":
+            found = best_set(data, weight, self.beam, list(asking))
+        else:
+            found = candidates(data, self.most, models=list(asking)).best(weight)
+        then = None if found.then is None else asking[found.then]
+        runner.set([asking[model] for model in found.first], found.agree, then)
+        result = evaluate(data, found)
+        return {
+            "reward": float(result.reward(weight).mean()),
+            "accuracy": float(result.correct.mean()),
+            "cost": float(result.cost.mean()),
+        }
+
+
+def _asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
+    """The choice of the team that asks each model, by the model's index."""
+    found: dict[int, Activation] = {}
+    for place, model in enumerate(models):
+        for choice in choices(session.roster):
+            if (choice.option or choice.agent) == model:
+                found.setdefault(place, choice)
+    if not found:
+        raise UsageError("no agent of the team asks a model of the table; use the agent `recorded`")
+    return found
+
+
+async def _weight(reward: RewardFunction) -> float:
+    """The weight of cost against a right answer, by trying the reward on made-up episodes.
+
+    Raises:
+        UsageError: the reward is not linear in outcome and cost.
+    """
+    wrong, right = await _tried(reward, 0.0, 0.0), await _tried(reward, 1.0, 0.0)
+    one, two = await _tried(reward, 1.0, 1.0), await _tried(reward, 1.0, 1.0, 1.0)
+    worth, price = right - wrong, right - one
+    if worth <= 0 or price < 0 or abs(right - two - 2 * price) > 1e-9:
+        raise UsageError(
+            "best-cascade needs a reward that rises with the outcome and falls in proportion to "
+            "the cost of the turns, such as outcome-minus-cost"
+        )
+    return price / worth
+
+
+async def _tried(reward: RewardFunction, value: float, *costs: float) -> float:
+    turns = [
+        Turn(n, "a", output=Output("tried", usage=Usage(1, cost=cost)))
+        for n, cost in enumerate(costs)
+    ]
+    episode = Episode(
+        "tried", Problem("tried"), Trajectory(turns), scores=Scores(value, value == 1.0)
+    )
+    scored = await reward.score(episode, _NoCalls())
+    if scored is None:
+        raise UsageError("best-cascade needs a reward for every episode; this one gives none")
+    return scored.total
+
+
+class _NoCalls(Calls):
+    """For a reward that is a formula."""
+
+    async def run(
+        self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage | None = None
+    ) -> Answer:
+        """Refused."""
+        raise UsageError("best-cascade cannot search under a reward that makes calls")
+
+    async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
+        """Done."""
+        return await do()
+
+    async def team(
+        self,
+        view: View,
+        key: Key,
+        members: Any,
+        policy: Policy,
+        turns: int | None = None,
+    ) -> Trajectory:
+        """Refused."""
+        raise UsageError("best-cascade cannot search under a reward that runs a team")

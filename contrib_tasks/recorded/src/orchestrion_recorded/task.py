@@ -1,0 +1,109 @@
+"""The task `recorded`: ask some of the models, then the vote over what they said is the result.
+
+The answers are in a table, so an episode calls no model. The table stays with the environment:
+an agent says which model it asks and pays what that costs, and the environment shows the answer.
+Neither agents nor policies get the right answer, or an answer that was not paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from attrs import field, frozen
+
+from orchestrion import (
+    Calls,
+    Member,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    Trajectory,
+)
+from orchestrion_recorded.columns import Columns
+from orchestrion_recorded.generate import Generated, generate
+from orchestrion_recorded.reading import read_table
+from orchestrion_recorded.split import Shares
+from orchestrion_recorded.table import Table
+
+if TYPE_CHECKING:
+    from orchestrion_recorded.recording import Recording, State
+
+__all__ = ["RecordedTask"]
+
+
+@frozen
+class RecordedTask(Task):
+    """Ask models whose answers are recorded; the vote over what was seen is the result.
+
+    A question that nobody was asked, or where nobody gave an answer, counts as wrong. Every model
+    can be asked once; one without a record for the question not at all.
+
+    Args:
+        table: CSV or JSON lines (`.gz` is unpacked) with one question a line; or `generated`.
+        prices: a table with the price of one call of each model; without it prices stand in the
+            table, or every call costs 1.
+        columns: what the table's columns are, where their names do not say so.
+        unit: what costs 1: the mean price of the `dearest` model, the `mean` price of all
+            models, or `none`: prices are taken as they are.
+        usd: prices are US dollars, and are booked as such too.
+        vote: `weighted` by what each model's answers were worth on training questions of the
+            group, or `plurality`.
+        shrinkage: how many answers in a group the overall rates count for.
+        classes: kinds of difficulty that are told apart; 1 takes models for independent.
+        split: how questions are divided.
+        generated: what a generated table is like.
+    """
+
+    table: Literal["generated"] | Path = "generated"
+    prices: Path | None = None
+    columns: Columns = Columns()
+    unit: Literal["dearest", "mean", "none"] = "dearest"
+    usd: bool = False
+    vote: Literal["weighted", "plurality"] = "weighted"
+    shrinkage: Annotated[float, Meta(ge=0)] = 20.0
+    classes: Annotated[int, Meta(ge=1, le=20)] = 4
+    split: Shares = field(default=Shares())
+    generated: Generated = field(default=Generated())
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """Read the table and learn from its training questions what models are worth."""
+        yield self.recording(ctx.roster)
+
+    def recording(self, roster: Sequence[Member] = ()) -> Recording:
+        """The task at work, for a team."""
+        from orchestrion_recorded.recording import Recording
+
+        return Recording(self, self.read(), roster)
+
+    def read(self) -> Table:
+        """The table.
+
+        Raises:
+            UsageError: a file is wrong, with its line.
+        """
+        if isinstance(self.table, Path):
+            return read_table(self.table, self.columns, self.prices)
+        return generate(self.generated)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The questions of a split."""
+        return self.recording().problems(split)
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: State,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """Judged by what `open` yields."""
+        raise NotImplementedError("open() yields the task that judges")

@@ -1,0 +1,172 @@
+"""What the environment shows after some models were asked: text, JSON and features.
+
+It depends on the question and the set of models asked, not on their order, and is kept, since
+training comes back to the same sets again and again. The features, all between -1 and 1:
+
+    one for each group       1 for the question's
+    number of options        of 26
+    one for each model       asked
+    one for each model       asked, and gave no answer
+    one for each model       asked, and its answer leads the vote
+    one for each model       how much likelier it is right than what leads; 0 once asked
+    what leads               how likely it is right
+    the runner-up            how likely the likeliest other answer seen is right
+    margin                   of the vote, as a share of all votes
+    different answers        of the models
+    spend                    s / (1 + s)
+    asked                    share of the models
+    nothing leads            1 if so
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from orchestrion import Observation
+from orchestrion_recorded.belief import believe
+from orchestrion_recorded.case import SILENT, Case
+from orchestrion_recorded.estimate import Estimates
+from orchestrion_recorded.vote import leader, tally
+
+__all__ = ["Seen", "Viewer"]
+
+_KEPT = 60_000  # observations; about 2 KB each
+
+
+@frozen
+class Seen:
+    """The environment after a set of models was asked."""
+
+    observation: Observation
+    leader: int
+    done: bool
+
+
+class Viewer:
+    """Makes what is shown, and keeps it.
+
+    Args:
+        models: their names.
+        estimates: from the training questions.
+        votes: by group and model what a vote counts for.
+        blockers: by model the choices of the team that ask it.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[str],
+        estimates: Estimates,
+        votes: Sequence[Sequence[int]],
+        blockers: Sequence[frozenset[str]],
+    ) -> None:
+        self.models, self.estimates, self.votes, self.blockers = models, estimates, votes, blockers
+        known, n = len(estimates.groups), len(models)
+        blank = [0.0] * (known + 1 + 3 * n)
+        self._blank = [
+            [float(i == g) for i in range(known)] + blank[known:] for g in range(known + 1)
+        ]
+        self._start = known + 1
+        self._everything = (1 << n) - 1
+        self._kept: list[dict[int, Seen]] = []
+        self._count = 0
+        self._sets: dict[int, frozenset[str]] = {}
+
+    def see(self, case: Case, asked: int) -> Seen:
+        """What is shown after the models in the bit set `asked`."""
+        found = case.seen.get(asked)
+        if found is None:
+            found = self._make(case, asked)
+            if self._count >= _KEPT:
+                for kept in self._kept:
+                    kept.clear()
+                self._kept.clear()
+                self._sets.clear()
+                self._count = 0
+            if not case.seen:
+                self._kept.append(case.seen)
+            case.seen[asked] = found
+            self._count += 1
+        return found
+
+    def _make(self, case: Case, bits: int) -> Seen:
+        asked = [m for m in range(len(self.models)) if bits >> m & 1]
+        totals = tally(case.said, self.votes[case.group], asked, len(case.labels))
+        first = leader(totals)
+        belief = believe(case, asked, self.estimates)
+        p_first = belief.answers[first] if first >= 0 else 0.0
+        others = [p for code, p in enumerate(belief.answers) if code != first]
+        second = max(others, default=0.0)
+        features = self._features(case, asked, first)
+        features += [p - p_first for p in belief.models]
+        closed = bits | case.absent
+        for m in range(len(self.models)):
+            if closed >> m & 1:
+                features[m - len(self.models)] = 0.0
+        spend = sum([case.costs[m] for m in asked])
+        features += (
+            p_first,
+            second,
+            _margin(totals),
+            sum([total > 0 for total in totals]) / len(self.models),
+            spend / (1 + spend),
+            len(asked) / len(self.models),
+            float(first < 0),
+        )
+        observation = Observation(
+            self._text(case, asked, first),
+            self._data(case, asked, first),
+            tuple(features),
+            self._blocked(closed),
+            p_first,
+        )
+        return Seen(observation, first, closed == self._everything)
+
+    def _blocked(self, closed: int) -> frozenset[str]:
+        found = self._sets.get(closed)
+        if found is None:
+            each = [names for m, names in enumerate(self.blockers) if closed >> m & 1]
+            found = self._sets[closed] = frozenset().union(*each)
+        return found
+
+    def _features(self, case: Case, asked: Sequence[int], first: int) -> list[float]:
+        """Group and options, then for each model whether it was asked, was silent, and leads."""
+        features = self._blank[case.group].copy()
+        n, start = len(self.models), self._start
+        features[start - 1] = min(case.options, 26) / 26
+        for m in asked:
+            features[start + m] = 1.0
+            code = case.said[m]
+            if code == SILENT:
+                features[start + n + m] = 1.0
+            elif code == first:
+                features[start + 2 * n + m] = 1.0
+        return features
+
+    def _text(self, case: Case, asked: Sequence[int], first: int) -> str:
+        if not asked:
+            return "nobody was asked"
+        lines = [f"{self.models[m]}: {_said(case, m) or 'no answer'}" for m in asked]
+        lines.append(f"vote: {case.labels[first]}" if first >= 0 else "vote: nothing")
+        return "; ".join(lines)
+
+    def _data(self, case: Case, asked: Sequence[int], first: int) -> dict[str, object]:
+        return {
+            "offers": case.offers,
+            "answers": {self.models[m]: _said(case, m) for m in asked},
+            "vote": case.labels[first] if first >= 0 else None,
+        }
+
+
+def _said(case: Case, model: int) -> str | None:
+    code = case.said[model]
+    return case.labels[code] if code >= 0 else None
+
+
+def _margin(totals: Sequence[int]) -> float:
+    together = sum(totals)
+    if not together:
+        return 0.0
+    ranked = sorted(totals, reverse=True)
+    return (ranked[0] - (ranked[1] if len(ranked) > 1 else 0)) / together

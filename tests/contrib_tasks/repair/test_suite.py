@@ -1,0 +1,375 @@
+"""The built-in suite: what it must hold, and that what it says is true."""
+
+from __future__ import annotations
+
+import asyncio
+import calendar
+import itertools
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from datetime import date, timedelta
+from fractions import Fraction
+from functools import lru_cache, reduce
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_repair import build_suite
+from orchestrion_repair.bug import Bug, Case, same
+from orchestrion_repair.one_edit import one_edit
+from orchestrion_repair.runner import Outcome, ProcessRunner, Trial
+from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
+
+DATA = Path(build_suite.__file__).parent / "suite_data"
+ONE_OF_EACH = {bug.group: bug for bug in reversed(bugs())}
+
+
+# ---------------------------------------------------------------- what it holds
+
+
+def test_it_has_many_functions_each_with_several_mistakes() -> None:
+    mistakes = Counter(bug.group for bug in bugs())
+    assert len(mistakes) >= 64
+    assert min(mistakes.values()) >= 4
+    assert len({bug.id for bug in bugs()}) == len(bugs())
+
+
+def test_the_splits_have_their_sizes_and_share_no_function() -> None:
+    sizes = {split: len(bugs(split)) / len(bugs()) for split in SPLITS}
+    assert len(bugs("test")) >= 100
+    assert 0.55 <= sizes["train"] <= 0.65
+    assert sizes["validation"] >= 0.05
+    groups = [{bug.group for bug in bugs(split)} for split in SPLITS]
+    assert not any(a & b for a, b in itertools.combinations(groups, 2))
+    assert sum(len(bugs(split)) for split in SPLITS) == len(bugs())
+
+
+def test_every_area_is_trained_on_and_held_out() -> None:
+    areas = [{bug.category for bug in bugs(split)} for split in ("train", "test")]
+    assert len(areas[0]) >= 12
+    assert areas[0] == areas[1]
+
+
+def test_functions_have_different_visible_and_hidden_cases() -> None:
+    for bug in ONE_OF_EACH.values():
+        visible, hidden = ({json.dumps(c.args) for c in cs} for cs in (bug.visible, bug.hidden))
+        assert 5 <= len(visible) == len(bug.visible) <= 8, bug.group
+        assert 8 <= len(hidden) == len(bug.hidden) <= 14, bug.group
+        assert not visible & hidden, bug.group
+
+
+@pytest.mark.parametrize("split", [None, "train", "test"])
+def test_kinds_are_mixed_as_in_collections_of_real_one_place_bugs(split: Any) -> None:
+    """Shares in the order of public collections: logic, values, operators, variables, the rest."""
+    counts = Counter(bug.kind for bug in bugs(split))
+    share = {kind: counts[kind] / len(bugs(split)) for kind in KINDS}
+    values = share["wrong value"] + share["wrong return"] + share["initial value"]
+    functions = share["wrong function"] + share["argument order"]
+    assert sum(share.values()) == pytest.approx(1)
+    assert 0.15 <= share["missing logic"] <= 0.25
+    assert 0.10 <= share["excess logic"] <= 0.20
+    assert 0.12 <= values <= 0.27
+    assert 0.10 <= share["wrong operator"] <= 0.20
+    assert 0.08 <= share["wrong variable"] <= 0.15
+    assert 0.04 <= functions <= 0.12
+    assert 0.10 <= sum(share[kind] for kind in UNMENDABLE) <= 0.16
+
+
+def test_mistakes_are_one_edit_away_unless_their_kind_says_otherwise() -> None:
+    for bug in bugs()[::7]:  # building the suite verifies all of them
+        assert one_edit(bug.code, bug.solution) != (bug.kind in UNMENDABLE), bug.id
+
+
+# ---------------------------------------------------------------- that it is true
+
+
+def test_the_stored_file_is_what_its_sources_give_and_every_mistake_is_noticed() -> None:
+    stored = (DATA / "suite.json").read_text("utf-8")
+    assert stored == build_suite.text_of(build_suite.build(DATA)), (
+        "run `python -m orchestrion_repair.build_suite`"
+    )
+
+
+def outcomes(chosen: list[Bug], code: Callable[[Bug], str]) -> list[tuple[Outcome, ...]]:
+    async def run() -> list[tuple[Outcome, ...]]:
+        runner = ProcessRunner(workers=1)
+        try:
+            return await runner.run(
+                [Trial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
+            )
+        finally:
+            await runner.close()
+
+    return asyncio.run(run())
+
+
+def test_the_runner_finds_every_solution_right() -> None:
+    chosen = list(ONE_OF_EACH.values())
+    for bug, results in zip(chosen, outcomes(chosen, lambda bug: bug.solution), strict=True):
+        assert [result for result in results if not result.passed] == [], bug.group
+
+
+def test_the_runner_finds_mistakes_wrong_on_both_sides() -> None:
+    chosen = list(bugs()[::9])
+    for bug, results in zip(chosen, outcomes(chosen, lambda bug: bug.code), strict=True):
+        seen = len(bug.visible)
+        assert not all(result.passed for result in results[:seen]), bug.id
+        assert not all(result.passed for result in results[seen:]), bug.id
+
+
+def one(condition: bool) -> int:
+    return 1 if condition else 0
+
+
+def fewest_coins(amount: int, coins: list[int]) -> int:
+    reach, used = {0}, 0
+    while amount not in reach and used <= amount:
+        reach, used = {r + c for r in reach for c in coins if r + c <= amount}, used + 1
+    return used if amount in reach else -1
+
+
+@lru_cache
+def partitions(number: int, largest: int) -> int:
+    if number == 0:
+        return 1
+    return sum(partitions(number - part, part) for part in range(1, min(number, largest) + 1))
+
+
+def survivor(count: int, step: int) -> int:
+    people = list(range(count))
+    at = 0
+    while len(people) > 1:
+        at = (at + step - 1) % len(people)
+        del people[at]
+        at %= len(people)
+    return people[0]
+
+
+def after_months(year: int, month: int, count: int) -> list[int]:
+    while count:
+        month += 1 if count > 0 else -1
+        count -= 1 if count > 0 else -1
+        year, month = (year + one(month > 12) - one(month < 1)), (month - 1) % 12 + 1
+    return [year, month]
+
+
+def longest_wave(values: list[int]) -> int:
+    best = one(bool(values))
+    for size in range(2, len(values) + 1):
+        for chosen in itertools.combinations(values, size):
+            steps = [b - a for a, b in itertools.pairwise(chosen)]
+            if all(steps) and all(a * b < 0 for a, b in itertools.pairwise(steps)):
+                best = size
+    return best
+
+
+def best_pick(profits: list[int]) -> int:
+    best = 0
+    for mask in itertools.product((0, 1), repeat=len(profits)):
+        if all(a + b < 2 for a, b in itertools.pairwise(mask)):
+            best = max(best, sum(p for p, m in zip(profits, mask, strict=True) if m))
+    return best
+
+
+def covered(ranges: list[list[int]], cut: list[int] | None = None) -> set[float]:
+    """Half units, so that ranges that only touch differ from a gap."""
+    low, high = (x * 2 for x in cut) if cut else (0, 0)
+    return {x for a, b in ranges for x in range(2 * a, 2 * b) if not low <= x < high}
+
+
+ORACLES: dict[str, Callable[..., Any]] = {
+    "month_days": lambda y, m: calendar.monthrange(y, m)[1],
+    "day_of_year": lambda y, m, d: date(y, m, d).timetuple().tm_yday,
+    "add_months": after_months,
+    "working_days": lambda first, days, holidays: sum(
+        (date(2024, 1, 1) + timedelta(first + d)).weekday() < 5 and d not in holidays
+        for d in range(days)
+    ),
+    "choices": lambda items, k: [list(c) for c in itertools.combinations(items, k)],
+    "partition_count": partitions,
+    "last_standing": survivor,
+    "fewest_coins": fewest_coins,
+    "longest_zigzag": longest_wave,
+    "best_rest_days": best_pick,
+    "partition_difference": lambda ws: min(
+        abs(sum(w * s for w, s in zip(ws, signs, strict=True)))
+        for signs in itertools.product((1, -1), repeat=len(ws))
+    ),
+    "plain_sum": lambda text: eval(text, {"__builtins__": {}}),  # noqa: S307
+    "most_at_once": lambda bs: max((sum(a <= t < b for a, b in bs) for t, _ in bs), default=0),
+    "competition_ranks": lambda xs: [sorted(xs, reverse=True).index(x) + 1 for x in xs],
+    "majority": lambda vs: next((v for v in vs if 2 * vs.count(v) > len(vs)), None),
+    "worst_drop": lambda ps: max(
+        (a - b for i, a in enumerate(ps) for b in ps[i:]), default=0
+    ),
+    "pairs_with_gap": lambda xs, g: sum(abs(a - b) == g for a, b in itertools.combinations(xs, 2)),
+    "perfect_squares": lambda a, b: sum(r * r in range(a, b + 1) for r in range(100)),
+    "persistence": lambda n: next(
+        steps
+        for steps in itertools.count()
+        if reduce(
+            lambda v, _: reduce(lambda a, d: a * int(d), str(v), 1), range(steps), n
+        ) < 10
+    ),
+    "moving_average": lambda xs, w: [
+        sum(xs[i : i + w]) / w for i in range(len(xs) - w + 1) if w > 0
+    ],
+    "sparse_product": lambda a, b: sum(x * dict(map(tuple, b)).get(i, 0) for i, x in a),
+    "diagonal_difference": lambda m: abs(
+        sum(row[i] - row[~i] for i, row in enumerate(m))
+    ),
+    "rotate_left": lambda xs, k: [xs[(i + k) % len(xs)] for i in range(len(xs))],
+    "closest_value": lambda xs, t: min(xs, key=lambda x: (abs(x - t), x), default=None),
+    "peak_index": lambda xs: xs.index(max(xs)),
+    "rotation_point": lambda xs: xs.index(min(xs)) if xs else 0,
+    "longest_unique": lambda s: max(
+        (s[i:j] for i in range(len(s)) for j in range(i, len(s) + 1) if len(set(s[i:j])) == j - i),
+        key=len,
+        default="",
+    ),
+    "shortest_span": lambda xs, t: min(
+        (j - i for i in range(len(xs)) for j in range(i, len(xs) + 1) if sum(xs[i:j]) >= t),
+        default=0,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(ORACLES))
+def test_wanted_values_are_those_of_another_method(name: str) -> None:
+    for case in (*ONE_OF_EACH[name].visible, *ONE_OF_EACH[name].hidden):
+        assert same(ORACLES[name](*case.args), case.want), case
+
+
+INVARIANTS: dict[str, Callable[[list[Any], Any], bool]] = {
+    "continued_fraction": lambda args, terms: (
+        reduce(lambda rest, term: term + 1 / rest, terms[-2::-1], Fraction(terms[-1]))
+        == Fraction(*args)
+    ),
+    "column_name": lambda args, name: (
+        reduce(lambda n, ch: n * 26 + ord(ch) - 64, name, 0) == args[0]
+    ),
+    "gray_code": lambda args, words: (
+        len(set(words)) == 2 ** args[0]
+        and all(sum(x != y for x, y in zip(a, b, strict=True)) == 1
+                for a, b in itertools.pairwise(words))
+    ),
+    "split_bill": lambda args, shares: sum(shares) == args[0] and max(shares) - min(shares) <= 1,
+    "spiral": lambda args, out: sorted(map(str, out)) == sorted(
+        str(x) for row in args[0] for x in row
+    ),
+    "merge_ranges": lambda args, out: covered(args[0]) == covered(out) and all(
+        a[1] < b[0] for a, b in itertools.pairwise(out)
+    ),
+    "subtract_range": lambda args, out: covered(args[0], args[1]) == covered(out),
+    "rising_runs": lambda args, runs: list(itertools.chain(*runs)) == args[0] and all(
+        a < b for run in runs for a, b in itertools.pairwise(run)
+    ),
+    "truncate_middle": lambda args, out: len(out) == min(len(args[0]), max(args[1], 0)),
+    "merge_streams": lambda args, out: sorted(out) == sorted(args[0] + args[1])
+    and [e[0] for e in out] == sorted(e[0] for e in out),
+    "three_way": lambda args, out: sorted(out) == sorted(args[0])
+    and [(x > args[1]) - (x < args[1]) for x in out]
+    == sorted((x > args[1]) - (x < args[1]) for x in out),
+    "selection_swaps": lambda args, out: out[0] == sorted(args[0]),
+    "quarter_turn": lambda args, out: (
+        [list(col)[::-1] for col in zip(*args[0], strict=True)] == out
+        if args[1:] != [False]
+        else [list(col) for col in zip(*args[0], strict=True)][::-1] == out
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(INVARIANTS))
+def test_wanted_values_have_the_properties_they_must_have(name: str) -> None:
+    for case in (*ONE_OF_EACH[name].visible, *ONE_OF_EACH[name].hidden):
+        assert INVARIANTS[name](list(case.args), case.want), case
+
+
+def case_of(name: str, *args: Any) -> Case:
+    cases = ONE_OF_EACH[name].visible + ONE_OF_EACH[name].hidden
+    return next(case for case in cases if case.args == args)
+
+
+def test_some_wanted_values_are_those_anyone_would_work_out() -> None:
+    assert case_of("roman_value", "MCMXC").want == 1990
+    assert case_of("bowling", [10] * 12).want == 300
+    assert case_of("clock_angle", 3, 0).want == 90
+    assert case_of("twelve_hour", 785).want == "1:05 pm"
+    assert case_of("life_step", ["...", "###", "..."]).want == [".#.", ".#.", ".#."]
+    tax = case_of("income_tax", 8000, [[1000, 0], [5000, 20], [None, 40]])
+    assert tax.want == 4000 * 20 // 100 + 3000 * 40 // 100
+
+
+# ---------------------------------------------------------------- loading and building
+
+
+def test_loading_reads_the_stored_file_only() -> None:
+    code = (
+        "import sys; from orchestrion_repair.suite import bugs; print(len(bugs()));"
+        "print([m for m in ('tomllib', 'orchestrion_repair.build_suite') if m in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.split("\n")[:2] == [str(len(bugs())), "[]"]
+
+
+FUNCTION = """
+[double]
+split = "train"
+source = '''
+def double(x):
+    if x is None:
+        return 0
+    return x * 2
+'''
+visible = '[1] [2] [3] [4] [null]'
+hidden = '[5] [6] [7] [8] [9] [10] [11] [0]'
+bugs = '''
+wrong operator: x * 2 ==> x + 2
+wrong value: x * 2 ==> x * 3
+wrong variable: x * 2 ==> x * x
+{line}
+'''
+"""
+
+
+def built(tmp_path: Path, line: str) -> str:
+    (tmp_path / "numbers.toml").write_text(FUNCTION.format(line=line), "utf-8")
+    with pytest.raises(build_suite.BuildError) as error:
+        build_suite.build(tmp_path)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("wrong value: x * 2 ==> x * (2)", "changes nothing"),
+        ("wrong value: x * 2 ==> x * 2 + 0", "no visible case notices"),
+        ("wrong return: return 0 ==> return 1", "no hidden case notices"),
+        ("wrong value: x * 2 ==> x *", "invalid syntax"),
+        ("wrong value: y * 2 ==> y", "0 places"),
+        ("wrong value: x ==> 1", "places"),
+        ("silly: x * 2 ==> 1", "no such kind"),
+        ("two places: x * 2 ==> x - 2", "one edit"),
+        ("wrong value: return 0 ==> return 1 ;; x * 2 ==> x", "several patches"),
+        ("wrong operator: x * 2 ==> x + 2", "different"),
+        ("wrong value: x * 2 ==> 10 ** 10 ** 7", "something grows"),
+    ],
+)
+def test_a_mistake_that_is_not_as_it_must_be_is_refused(
+    tmp_path: Path, line: str, says: str
+) -> None:
+    message = built(tmp_path, line)
+    assert says in message
+    assert "numbers.toml, double" in message
+
+
+def test_a_mistake_may_loop_for_ever(tmp_path: Path) -> None:
+    line = "excess logic: return x * 2 ==> while True:¶    x += 1"
+    text = FUNCTION.format(line=f"wrong algorithm: {line.partition(': ')[2]}")
+    (tmp_path / "numbers.toml").write_text(text, "utf-8")
+    [function] = build_suite.build(tmp_path)["functions"]
+    assert len(function["bugs"]) == 4
+    assert function["visible"][0] == [[1], 2]

@@ -1,0 +1,176 @@
+"""A tiny team, a tiny task and a tiny session to try the policy and the trainer with."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrion_reinforce.learner import Learner
+from orchestrion_reinforce.network_policy import NetworkPolicy
+from orchestrion_reinforce.neural import Neural
+from orchestrion_reinforce.reinforce import Reinforce
+
+from orchestrion import (
+    Activation,
+    Decision,
+    Episode,
+    Job,
+    Key,
+    Member,
+    Observation,
+    OpenContext,
+    Output,
+    Problem,
+    Reward,
+    Situation,
+    Split,
+    Status,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+ROSTER = (Member("a", role="adds"), Member("b", ("x", "y")), Member("c", role="checks"))
+
+
+def policy(
+    settings: Neural | None = None, roster: tuple[Member, ...] = ROSTER, seed: int = 1
+) -> NetworkPolicy:
+    """A policy for a team, not used yet."""
+    return NetworkPolicy(settings or Neural(), OpenContext("policy", Key(seed), roster))
+
+
+def learner(settings: Reinforce | None = None, seed: int = 2) -> Learner:
+    """A trainer at work."""
+    return Learner(settings or Reinforce(), OpenContext("trainer", Key(seed)))
+
+
+def trajectory(*acted: str, cost: float = 0.0) -> Trajectory:
+    """Turns of "agent" or "agent:option"; "!agent" failed."""
+    turns = []
+    for i, name in enumerate(acted):
+        agent, _, option = name.lstrip("!").partition(":")
+        status: Any = "failed" if name.startswith("!") else "completed"
+        output = Output(f"said by {agent}", usage=Usage(cost=cost))
+        turns.append(Turn(i, agent, option or None, output, status, decision=i))
+    return Trajectory(turns)
+
+
+def situation(
+    *acted: str,
+    features: Sequence[float] = (),
+    blocked: Sequence[str] = (),
+    training: bool = True,
+    progress: float | None = None,
+) -> Situation:
+    """What a policy decides on after these turns."""
+    seen = Observation(features=tuple(features), blocked=frozenset(blocked), progress=progress)
+    return Situation(Problem("p", "two words"), trajectory(*acted), seen, training=training)
+
+
+def names(runtime: NetworkPolicy, decisions: Sequence[Decision]) -> list[str]:
+    """What was decided, as text."""
+    return [
+        "stop" if one.stop else ":".join(filter(None, (one.start[0].agent, one.start[0].option)))
+        for one in decisions
+    ]
+
+
+def episode(
+    acted: Sequence[str],
+    total: float,
+    turns: Sequence[float] | None = None,
+    *,
+    problem: str = "p",
+    missing: bool = False,
+) -> Episode:
+    """A finished episode of one-turn decisions, each with its place as its record."""
+    reward = None if missing else Reward(total, None if turns is None else tuple(turns))
+    decisions = tuple(Decision((Activation(name),), record=i) for i, name in enumerate(acted))
+    return Episode(
+        "e", Problem(problem, category=problem), trajectory(*acted), decisions, reward=reward
+    )
+
+
+class TinySession:
+    """Plays `world` until the policy stops or `turns` are up; a session as far as trainers go.
+
+    `world` maps (problem, agents so far) to features; `pay` maps the same to the outcome at the
+    end. Every turn costs `cost`.
+    """
+
+    def __init__(
+        self,
+        runtime: Any,
+        world: Callable[[Problem, Sequence[str]], Sequence[float]],
+        pay: Callable[[Problem, Sequence[str]], float],
+        key: Key,
+        problems: Sequence[Problem] = (Problem("0"), Problem("1")),
+        turns: int = 4,
+        cost: float = 0.05,
+        roster: tuple[Member, ...] = ROSTER,
+    ) -> None:
+        self.policy, self.world, self.pay, self.key = runtime, world, pay, key
+        self._problems, self._turns, self._cost, self.roster = problems, turns, cost, roster
+        self.batches: list[int] = []
+
+    def problems(self, split: Split = "train") -> Sequence[Problem]:
+        """The same for every split."""
+        return self._problems
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        """All jobs in lock-step."""
+        paths: dict[int, tuple[Trajectory, list[Decision]]] = {
+            i: (Trajectory(), []) for i in range(len(jobs))
+        }
+        running = list(paths)
+        while running:
+            seen = [self._situation(jobs[i].problem, paths[i][0]) for i in running]
+            keys = [jobs[i].key.child("decide", len(paths[i][1])) for i in running]
+            self.batches.append(len(seen))
+            still = []
+            for i, decision in zip(running, self.policy.decide(seen, keys), strict=True):
+                path, decisions = paths[i]
+                decisions.append(decision)
+                if decision.stop:
+                    continue
+                one = decision.start[0]
+                output = Output(usage=Usage(cost=self._cost))
+                turn = Turn(len(path), one.agent, one.option, output, decision=len(decisions) - 1)
+                paths[i] = (path.append(turn), decisions)
+                if len(paths[i][0]) < self._turns and one.agent != "c":
+                    still.append(i)
+            running = still
+        return [self._judge(job, *paths[i]) for i, job in enumerate(jobs)]
+
+    def _situation(self, problem: Problem, path: Trajectory) -> Situation:
+        acted = [turn.agent for turn in path.turns]
+        features = tuple(float(one) for one in self.world(problem, acted))
+        return Situation(problem, path, Observation(features=features), training=True)
+
+    def _judge(self, job: Job, path: Trajectory, decisions: Sequence[Decision]) -> Episode:
+        acted = [turn.agent for turn in path.turns]
+        costs = tuple(-turn.usage.cost for turn in path.turns)
+        reward = Reward(self.pay(job.problem, acted) + sum(costs), costs)
+        return Episode(
+            job.key.hex(), job.problem, path, tuple(decisions), Status.COMPLETED, reward=reward
+        )
+
+
+def train(
+    settings: Reinforce,
+    runtime: Any,
+    session: Callable[[Any, Key], TinySession],
+    seed: int = 0,
+    start: int = 0,
+    stop: int | None = None,
+    trainer: Learner | None = None,
+) -> tuple[Learner, list[Mapping[str, float]]]:
+    """Some iterations of a training."""
+    trainer = trainer or learner(settings, seed + 100)
+    metrics = []
+    for i in range(start, settings.iterations if stop is None else stop):
+        one = session(runtime, Key(seed).child("train", i))
+        metrics.append(asyncio.run(trainer.iterate(i, one)))  # type: ignore[arg-type]
+    return trainer, metrics

@@ -1,0 +1,138 @@
+"""Advantage estimators: their equations, their edge cases, their invariants."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_reinforce.advantages import (
+    gae,
+    leave_one_out,
+    normalize,
+    returns_to_go,
+    spread,
+)
+
+NUMBER = st.floats(-100, 100, allow_subnormal=False)
+
+
+def array(*values: float) -> np.ndarray:
+    return np.array(values, float)
+
+
+def ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+@st.composite
+def flat_episodes(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rewards, values and lengths."""
+    lengths = draw(st.lists(st.integers(1, 5), min_size=1, max_size=6))
+    numbers = st.lists(NUMBER, min_size=sum(lengths), max_size=sum(lengths))
+    return array(*draw(numbers)), array(*draw(numbers)), ints(*lengths)
+
+
+def test_returns_of_three_steps_by_hand() -> None:
+    # Costs .1, .2, .3 at weight 1 and an outcome of 1 at the end, gamma .5.
+    rewards = array(-0.1, -0.2, -0.3 + 1)
+    assert returns_to_go(rewards, ints(3), 0.5) == pytest.approx(
+        [-0.1 + 0.5 * (-0.2 + 0.5 * 0.7), -0.2 + 0.5 * 0.7, 0.7]
+    )
+
+
+def test_every_cost_is_counted_once() -> None:
+    rewards = array(-0.1, -0.2, 0.7, -0.4)
+    assert returns_to_go(rewards, ints(3, 1))[[0, 3]] == pytest.approx([0.4, -0.4])
+
+
+def test_gae_of_two_steps_by_hand() -> None:
+    # delta_1 = .7 - .5 = .2; delta_0 = -.1 + .9 * .5 - .3 = .05; A_0 = .05 + .9 * .8 * .2.
+    result = gae(array(-0.1, 0.7), array(0.3, 0.5), ints(2), 0.9, 0.8)
+    assert result == pytest.approx([0.194, 0.2])
+
+
+@given(flat_episodes(), st.floats(0, 1), st.floats(0, 1))
+def test_gae_obeys_its_recursion(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray], gamma: float, lam: float
+) -> None:
+    rewards, values, lengths = data
+    result, at = gae(rewards, values, lengths, gamma, lam), 0
+    for length in lengths:
+        after = next_value = 0.0
+        for t in range(at + length - 1, at - 1, -1):
+            after = rewards[t] + gamma * next_value - values[t] + gamma * lam * after
+            next_value = values[t]
+            assert result[t] == pytest.approx(after)
+        at += length
+
+
+@given(flat_episodes(), st.floats(0, 1))
+def test_gae_with_lambda_1_is_the_return_minus_the_value(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray], gamma: float
+) -> None:
+    rewards, values, lengths = data
+    returns = returns_to_go(rewards, lengths, gamma)
+    assert gae(rewards, values, lengths, gamma, 1.0) == pytest.approx(returns - values, abs=1e-9)
+
+
+@given(flat_episodes())
+def test_episodes_do_not_touch_each_other(
+    data: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> None:
+    rewards, values, lengths = data
+    together, at = gae(rewards, values, lengths, 0.9, 0.8), 0
+    for length in lengths:
+        part = slice(at, at + length)
+        alone = gae(rewards[part], values[part], ints(length), 0.9, 0.8)
+        assert (together[part] == alone).all()
+        at += length
+
+
+def test_leave_one_out_compares_with_the_others_of_the_group() -> None:
+    result = leave_one_out(array(1, 0, 10, 0.5, 20), ints(0, 0, 1, 0, 1))
+    assert result == pytest.approx([0.75, -0.75, -10, 0, 10])
+
+
+def test_a_group_of_one_has_no_advantage() -> None:
+    assert leave_one_out(array(5, 1, 2), ints(7, 8, 8)) == pytest.approx([0, -1, 1])
+
+
+@given(NUMBER, st.integers(1, 9))
+def test_equal_returns_have_exactly_no_advantage(value: float, count: int) -> None:
+    assert not leave_one_out(np.full(count, value), np.zeros(count, np.int64)).any()
+
+
+@given(st.lists(st.tuples(NUMBER, st.integers(0, 3)), min_size=1, max_size=20), NUMBER)
+def test_leave_one_out_sums_to_0_in_a_group_and_ignores_an_offset(
+    rows: list[tuple[float, int]], offset: float
+) -> None:
+    returns, groups = array(*(r for r, _ in rows)), ints(*(g for _, g in rows))
+    result = leave_one_out(returns, groups)
+    for group in set(groups.tolist()):
+        assert result[groups == group].sum() == pytest.approx(0, abs=1e-9)
+    assert leave_one_out(returns + offset, groups) == pytest.approx(result, abs=1e-9)
+
+
+def test_normalised_advantages_have_mean_0_and_deviation_1() -> None:
+    result = normalize(array(1, 2, 3, 10))
+    assert (result.mean(), result.std()) == pytest.approx((0, 1))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_equal_advantages_normalise_to_0(count: int) -> None:
+    # 0.1 has no exact mean in binary: rounding must not become a gradient.
+    assert not normalize(np.full(count, 0.1)).any()
+
+
+@given(st.lists(NUMBER, min_size=2, max_size=20), st.floats(0.01, 100))
+def test_normalised_advantages_do_not_depend_on_the_scale(
+    values: list[float], scale: float
+) -> None:
+    before = array(*values)
+    if before.std() > 1e-3 * max(1, abs(before).max()):
+        assert normalize(before * scale) == pytest.approx(normalize(before), abs=1e-6)
+
+
+def test_one_number_an_episode_becomes_one_a_decision() -> None:
+    assert spread(array(1, 2), ints(1, 3)).tolist() == [1, 2, 2, 2]

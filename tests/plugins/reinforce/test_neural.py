@@ -1,0 +1,358 @@
+"""The policy: what it sees, what it decides, that a batch changes nothing, what it loads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_reinforce.gradient import Batch, GradientPolicy
+from orchestrion_reinforce.neural import Neural
+
+from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError
+from tests.plugins.reinforce.support import ROSTER, names, policy, situation
+
+ALL = ["a", "b:x", "b:y", "c"]
+
+
+def row(settings: Neural, *acted: str, **seen: Any) -> list[float]:
+    """What the network is fed."""
+    decision = policy(settings).decide([situation(*acted, **seen)], [Key(0)])[0]
+    return list(decision.record.inputs)
+
+
+def keys(n: int) -> list[Key]:
+    return [Key(5).child(i) for i in range(n)]
+
+
+def shaken(settings: Neural | None = None, **more: Any) -> Any:
+    """A policy with large random weights: its distributions are far from uniform."""
+    runtime = policy(settings, **more)
+    runtime.decide([situation(features=[0, 0])], [Key(0)])
+    generator = np.random.Generator(np.random.PCG64(4))
+    runtime.parameters[:] += 0.4 * generator.standard_normal(len(runtime.parameters))
+    return runtime
+
+
+# ------------------------------------------------------------------------------ encoding
+
+
+def test_the_observation_is_fed_as_it_is_with_the_progress() -> None:
+    only = Neural(history=False)
+    assert row(only, features=[0.5, -2], progress=0.25) == [0.5, -2, 0.25]
+    assert row(only, features=[0.5, -2]) == [0.5, -2, 0]
+
+
+def test_history_counts_choices_turns_cost_and_marks_the_last_one() -> None:
+    only = Neural(observation=False)
+    log = np.log1p
+    expected = [log(2), 0, log(1), 0, log(3), 0, 0, 0, 1, 0, 0]
+    assert row(only, "a", "a", "b:y") == pytest.approx(expected)
+    assert row(only, "!a")[-1] == 1
+
+
+def test_cost_so_far_is_fed_in_its_unit() -> None:
+    only = Neural(observation=False, cost_unit=10)
+    runtime = policy(only)
+    costly = situation("a", "a")
+    turns = [
+        evolve(t, output=evolve(t.output, usage=evolve(t.usage, cost=15.0)))
+        for t in costly.trajectory
+    ]
+    costly = evolve(costly, trajectory=type(costly.trajectory)(turns))
+    fed = runtime.decide([costly], [Key(0)])[0].record.inputs
+    assert fed[5] == pytest.approx(np.log1p(3))
+
+
+def test_texts_are_hashed_into_words_and_failed_turns_are_not_read() -> None:
+    settings = Neural(observation=False, history=False, text=16)
+    assert len(row(settings)) == 32
+    assert row(settings, "a") != row(settings)
+    assert row(settings, "!a") == row(settings)
+    assert np.linalg.norm(row(settings)[:16]) == pytest.approx(1)
+
+
+def test_a_task_that_shows_another_number_of_features_is_refused() -> None:
+    runtime = policy()
+    runtime.decide([situation(features=[1, 2])], [Key(0)])
+    with pytest.raises(RunError, match="shows 3 features, others showed 2"):
+        runtime.decide([situation(features=[1, 2, 3])], [Key(0)])
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_features_that_are_no_numbers_are_refused(bad: float) -> None:
+    with pytest.raises(RunError, match="not finite"):
+        policy().decide([situation(features=[bad])], [Key(0)])
+
+
+# ------------------------------------------------------------------------------ deciding
+
+
+def test_choices_are_agents_with_their_options_and_stopping_if_set() -> None:
+    assert len(policy().choices) == 4
+    assert policy(Neural(stop=True)).choices[-1] is None
+    runtime = policy(Neural(stop=True))
+    drawn = runtime.decide([situation()] * 200, keys(200))
+    assert set(names(runtime, drawn)) == {*ALL, "stop"}
+    assert all(one.stop != bool(one.start) for one in drawn)
+
+
+def test_an_untrained_policy_is_almost_uniform() -> None:
+    assert policy().probabilities([situation(features=[1.0])])[0] == pytest.approx(
+        [0.25] * 4, abs=0.02
+    )
+
+
+def test_choices_come_as_often_as_their_probability_says() -> None:
+    runtime = shaken()
+    seen = [situation("a", features=[1, -1])]
+    share = (
+        np.bincount(
+            [one.record.action for one in runtime.decide(seen * 4000, keys(4000))], minlength=4
+        )
+        / 4000
+    )
+    p = runtime.probabilities(seen)[0]
+    assert p.max() > 0.4
+    assert abs(share - p).max() < 4 * np.sqrt(0.25 / 4000)
+
+
+def test_the_log_probability_is_that_of_what_was_chosen() -> None:
+    runtime = shaken()
+    seen = [situation(*("a" * n), features=[n, 1]) for n in range(6)]
+    p = runtime.probabilities(seen)
+    for i, one in enumerate(runtime.decide(seen, keys(6))):
+        assert one.logp == pytest.approx(np.log(p[i, one.record.action]))
+
+
+@pytest.mark.parametrize(
+    ("blocked", "left"),
+    [(["a"], {"b:x", "b:y", "c"}), (["b"], {"a", "c"}), (["b:x", "c"], {"a", "b:y"})],
+)
+def test_what_the_task_blocks_is_never_chosen(blocked: list[str], left: set[str]) -> None:
+    runtime = policy()
+    seen = situation(blocked=blocked)
+    assert set(names(runtime, runtime.decide([seen] * 80, keys(80)))) == left
+    assert runtime.probabilities([seen])[0].sum() == pytest.approx(1)
+
+
+def test_with_everything_blocked_it_stops_and_there_is_nothing_to_learn() -> None:
+    runtime = policy()
+    stuck, free = situation(blocked=["a", "b", "c"]), situation()
+    decisions = runtime.decide([free, stuck], keys(2))
+    assert [one.stop for one in decisions] == [False, True]
+    assert decisions[1].record is None
+    assert runtime.probabilities([stuck])[0].tolist() == [0, 0, 0, 0]
+    able = policy(Neural(stop=True))
+    assert able.decide([stuck], keys(1))[0].record.action == 4
+
+
+def test_greedy_takes_the_likeliest_in_use_and_samples_in_training() -> None:
+    runtime = shaken(Neural(greedy=True))
+    used = [situation(features=[1, 1], training=False)] * 50
+    likeliest = runtime.probabilities(used)[0].argmax()
+    assert {one.record.action for one in runtime.decide(used, keys(50))} == {likeliest}
+    trained = [situation(features=[1, 1])] * 50
+    assert len({one.record.action for one in runtime.decide(trained, keys(50))}) > 1
+
+
+def test_no_situation_no_decision() -> None:
+    assert policy().decide([], []) == []
+    assert policy().probabilities([]).shape == (0, 4)
+
+
+def test_a_team_of_nobody_is_refused() -> None:
+    with pytest.raises(UsageError, match="no agent to choose"):
+        policy(roster=())
+
+
+# ------------------------------------------------------- a batch's make-up changes nothing
+
+
+def many(n: int) -> list[Any]:
+    draws = np.random.Generator(np.random.PCG64(8)).standard_normal((n, 2))
+    return [
+        situation(*ALL[: i % 4], features=draws[i], blocked=["c"] if i % 3 == 0 else [])
+        for i in range(n)
+    ]
+
+
+@pytest.mark.parametrize("settings", [Neural(), Neural(greedy=True), Neural(roles=8, text=8)])
+@pytest.mark.parametrize("size", [1, 3, 64])
+def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
+    settings: Neural, size: int
+) -> None:
+    runtime, seen, named = shaken(settings), many(640), keys(640)
+    whole = runtime.decide(seen, named)
+    order = np.random.Generator(np.random.PCG64(size)).permutation(640).tolist()
+    for start in range(0, 640, size):
+        part = order[start : start + size]
+        again = runtime.decide([seen[i] for i in part], [named[i] for i in part])
+        for i, one in zip(part, again, strict=True):
+            assert one == whole[i]  # what is started, stop, log-probability: to the last bit
+            assert (one.record.inputs == whole[i].record.inputs).all()
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 99), min_size=1, max_size=80))
+def test_any_selection_decides_as_the_whole_does(selection: list[int]) -> None:
+    runtime, seen, named = shaken(), many(100), keys(100)
+    whole = runtime.decide(seen, named)
+    some = runtime.decide([seen[i] for i in selection], [named[i] for i in selection])
+    assert some == [whole[i] for i in selection]
+
+
+def test_probabilities_do_not_depend_on_the_batch() -> None:
+    runtime, seen = shaken(), many(200)
+    whole = runtime.probabilities(seen)
+    assert all((runtime.probabilities([one])[0] == whole[i]).all() for i, one in enumerate(seen))
+
+
+# ------------------------------------------------------------------------------ learning
+
+
+def recorded(runtime: Any) -> Batch:
+    batch: Batch = runtime.collect([one.record for one in runtime.decide(many(40), keys(40))])
+    return batch
+
+
+def test_it_is_a_policy_that_learns_by_gradient() -> None:
+    assert isinstance(policy(), GradientPolicy)
+
+
+def test_recorded_decisions_have_the_log_probability_they_were_taken_with() -> None:
+    runtime = shaken()
+    decisions = runtime.decide(many(40), keys(40))
+    batch = runtime.collect([one.record for one in decisions])
+    logp = runtime.logp(batch.inputs, batch.masks, batch.actions)
+    # Deciding rounds logits to 1/16384.
+    assert logp == pytest.approx([one.logp for one in decisions], abs=2e-4)
+    assert runtime.evaluate(batch).logp == pytest.approx(logp, abs=1e-4)
+
+
+@pytest.mark.parametrize("choice", [Neural(), Neural(activation="relu"), Neural(roles=5)])
+def test_the_gradient_of_logp_and_entropy_is_that_of_finite_differences(choice: Neural) -> None:
+    runtime = shaken(evolve(choice, hidden=[6, 5]))
+    batch = recorded(runtime)
+    weights = np.random.Generator(np.random.PCG64(2)).standard_normal((2, len(batch)))
+
+    def value() -> float:
+        now = runtime.evaluate(batch, np.float64)
+        return float(weights[0] @ now.logp + weights[1] @ now.entropy)
+
+    found = runtime.gradient(runtime.evaluate(batch, np.float64), *weights)
+    step, checked = 1e-6, range(0, len(runtime.parameters), 7)
+    for i in checked:
+        kept = runtime.parameters[i]
+        runtime.parameters[i] = kept + step
+        above = value()
+        runtime.parameters[i] = kept - step
+        below = value()
+        runtime.parameters[i] = kept
+        assert found[i] == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-5)
+
+
+def test_normalised_entropy_is_1_for_uniform_and_0_without_a_choice() -> None:
+    runtime = policy()
+    runtime.decide([situation()], [Key(0)])
+    runtime.parameters[:] = 0
+    seen = [situation(), situation(blocked=["a"]), situation(blocked=["a", "b"])]
+    batch = runtime.collect([one.record for one in runtime.decide(seen, keys(3))])
+    now = runtime.evaluate(batch)
+    assert now.entropy == pytest.approx([1, 1, 0])
+    assert not runtime.gradient(now, np.zeros(3), np.array([0.0, 0.0, 1.0])).any()
+
+
+# ------------------------------------------------------------------------------ saving
+
+
+@pytest.mark.parametrize("choice", [Neural(), Neural(stop=True, text=4, roles=6, hidden=[5])])
+def test_it_decides_alike_after_saving_and_loading(choice: Neural) -> None:
+    first, second = shaken(choice), policy(choice, seed=99)
+    second.load(first.save())
+    assert second.save() == first.save()
+    assert second.decide(many(50), keys(50)) == first.decide(many(50), keys(50))
+
+
+def test_it_saves_and_loads_before_it_has_seen_anything() -> None:
+    first, second = policy(), policy(seed=99)
+    second.load(first.save())
+    assert second.save() == first.save()
+
+
+@pytest.mark.parametrize("choice", [Neural(), Neural(roles=6, stop=True)])
+def test_loading_with_agents_in_another_order_keeps_their_weights(choice: Neural) -> None:
+    first = shaken(choice)
+    second = policy(choice, roster=ROSTER[::-1])
+    second.load(first.save())
+    seen = many(60)
+    assert names(second, second.decide(seen, keys(60))) == names(
+        first, first.decide(seen, keys(60))
+    )
+    assert second.choices == first.choices
+    assert (second.probabilities(seen) == first.probabilities(seen)).all()
+    assert second.save() == first.save()
+
+
+@pytest.mark.parametrize(
+    ("roster", "message"),
+    [
+        (ROSTER[:2], "not in this team: c"),
+        ((*ROSTER, Member("d")), "new in this team: d"),
+        ((*ROSTER[:2], Member("e")), "not in this team: c; new in this team: e"),
+        ((ROSTER[0], Member("b", ("x",)), ROSTER[2]), "not in this team: b:y"),
+    ],
+)
+def test_loading_with_other_agents_is_refused_by_name(roster: Any, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        policy(roster=roster).load(shaken().save())
+
+
+@pytest.mark.parametrize(
+    ("other", "message"),
+    [
+        (Neural(hidden=[8]), r"saved with hidden = \[64, 64\], here it is \[8\]"),
+        (Neural(history=False), "saved with history = True"),
+        (Neural(text=4), "saved with text = 0, here it is 4"),
+        (Neural(stop=True), r"new in this team: \(stop\)"),
+    ],
+)
+def test_loading_with_other_settings_is_refused(other: Neural, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        policy(other).load(shaken().save())
+
+
+def test_loading_for_a_task_with_other_features_is_refused() -> None:
+    other = policy()
+    other.decide([situation(features=[1])], [Key(0)])
+    with pytest.raises(CheckpointError, match="saved with features = 2, here it is 1"):
+        other.load(shaken().save())
+
+
+def test_a_damaged_checkpoint_is_refused() -> None:
+    saved = shaken().save()
+    with pytest.raises(CheckpointError, match="hash differs"):
+        policy().load(evolve(saved, data={**saved.data, "choices": ["b:x", "a", "b:y", "c"]}))
+    short = evolve(saved.arrays["layer0.bias"], shape=(63,), data=b"\0" * 8 * 63)
+    with pytest.raises(CheckpointError, match=r"'layer0\.bias' is F64 \(63,\)"):
+        policy().load(evolve(saved, arrays={**saved.arrays, "layer0.bias": short}))
+    arrays = {k: v for k, v in saved.arrays.items() if k != "layer1.weight"}
+    with pytest.raises(CheckpointError, match=r"no array 'layer1\.weight'"):
+        policy().load(evolve(saved, arrays=arrays))
+
+
+def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:
+    """Features, not names of problems, decide (a hash of the problem's text would not do)."""
+    runtime = shaken()
+    one = situation("a", features=[1, -1])
+    other = evolve(one, problem=evolve(one.problem, id="new", text="other words"))
+    assert (runtime.probabilities([one]) == runtime.probabilities([other])).all()
+
+
+def test_an_observation_may_be_missing() -> None:
+    nothing = evolve(situation(), observation=None)
+    assert policy().probabilities([nothing]).shape == (1, 4)
+    assert policy().probabilities([evolve(nothing, observation=Observation())]).shape == (1, 4)

@@ -1,0 +1,313 @@
+"""The trainer: it learns, repeats itself to the bit, and resumes where it was."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from attrs import evolve
+from orchestrion_reinforce.learner import draw
+from orchestrion_reinforce.neural import Neural
+from orchestrion_reinforce.reinforce import Reinforce
+
+from orchestrion import CheckpointError, Episode, Job, Key, Problem, UsageError
+from tests.plugins.reinforce.support import TinySession, learner, policy, train
+
+SMALL = Neural(hidden=[16])
+QUICK = Reinforce(iterations=40, episodes=32, learning_rate=0.01, value_hidden=[16])
+
+
+def world(problem: Problem, acted: Sequence[str]) -> list[float]:
+    """Shows which problem it is, and whether "a" or "b" acted last."""
+    last = acted[-1] if acted else ""
+    return [float(problem.id == "1"), float(last == "a"), float(last == "b")]
+
+
+def pay(problem: Problem, acted: Sequence[str]) -> float:
+    """Problem 0 wants a, b and then c; problem 1 wants b and then c."""
+    wanted = ["a", "b", "c"] if problem.id == "0" else ["b", "c"]
+    return float(list(acted) == wanted)
+
+
+def session(runtime: Any, key: Key) -> TinySession:
+    return TinySession(runtime, world, pay, key)
+
+
+def reached(settings: Reinforce, seed: int, offset: float = 0.0) -> float:
+    """Mean reward of the last five iterations, less the offset; at best 1 - 2.5 x .05 = .875."""
+    _, metrics = train(settings, policy(SMALL, seed=seed), tracked := _Tracked(offset), seed)
+    assert len(metrics) == settings.iterations
+    return float(np.mean(tracked.rewards[-5:])) - offset
+
+
+class _Tracked:
+    """Sessions whose outcomes are raised by an offset, and whose mean rewards are kept."""
+
+    def __init__(self, offset: float) -> None:
+        self.offset = offset
+        self.rewards: list[float] = []
+
+    def __call__(self, runtime: Any, key: Key) -> TinySession:
+        outer = self
+
+        class Kept(TinySession):
+            async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+                episodes = await super().rollout(jobs)
+                totals = [one.reward.total for one in episodes if one.reward is not None]
+                outer.rewards.append(float(np.mean(totals)))
+                return episodes
+
+        return Kept(runtime, world, lambda *how: pay(*how) + outer.offset, key)
+
+
+# ------------------------------------------------------------------------------ learning
+
+
+def test_the_defaults_learn_on_every_seed() -> None:
+    best = [reached(QUICK, seed) for seed in range(4)]
+    assert min(best) > 0.8, best
+
+
+@pytest.mark.parametrize("baseline", ["none", "running", "leave-one-out", "value"])
+def test_every_baseline_learns(baseline: Any) -> None:
+    group = 8 if baseline == "leave-one-out" else 1
+    settings = evolve(QUICK, baseline=baseline, group=group, iterations=60)
+    assert np.mean([reached(settings, seed) for seed in range(2)]) > 0.7
+
+
+def test_a_baseline_beats_none_where_every_reward_is_high() -> None:
+    """Plain REINFORCE (Williams 1992) with and without a baseline; all rewards are 3 higher."""
+    plain = evolve(
+        QUICK, baseline="none", normalize=False, clip=None, epochs=1, entropy=0.02, iterations=80
+    )
+    compared = evolve(plain, baseline="leave-one-out", group=8)
+    none, others = ([reached(s, seed, 3.0) for seed in range(3)] for s in (plain, compared))
+    assert np.mean(others) > np.mean(none) + 0.1, (none, others)
+
+
+def test_minibatches_and_a_discount_learn_as_well() -> None:
+    assert reached(evolve(QUICK, minibatches=3, gamma=0.95, epochs=2), 0) > 0.8
+
+
+def test_an_advantage_raises_the_probability_of_what_earned_it() -> None:
+    """One group, one decision each: only problem 1 with "c" first pays."""
+    settings = Reinforce(
+        iterations=1, episodes=64, group=64, baseline="leave-one-out", entropy=0, learning_rate=0.01
+    )
+    runtime = policy(SMALL)
+    tiny = TinySession(runtime, world, lambda _, acted: acted == ["c"], Key(1), [Problem("1")], 1)
+    seen = [tiny._situation(Problem("1"), _empty())]
+    before = runtime.probabilities(seen)[0]
+    train(settings, runtime, lambda r, k: tiny)
+    after = runtime.probabilities(seen)[0]
+    assert after[3] > before[3] + 0.01
+    assert (after[:3] < before[:3]).all()
+
+
+def _empty() -> Any:
+    from orchestrion import Trajectory
+
+    return Trajectory()
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    settings = Reinforce(iterations=3, entropy=0, group=4, baseline="leave-one-out", episodes=16)
+    runtime = policy(SMALL)
+    flat = lambda r, k: TinySession(r, world, lambda *_: 0.5, k, turns=1, cost=0.1)  # noqa: E731
+    train(settings, runtime, flat, stop=1)
+    before = runtime.parameters.copy()
+    train(settings, runtime, flat)
+    assert (runtime.parameters == before).all()
+
+
+# ------------------------------------------------------------------------------ schedules
+
+
+def test_entropy_weight_and_learning_rate_fall_as_set() -> None:
+    settings = evolve(
+        QUICK, iterations=4, entropy=2.0, entropy_end=0.4, entropy_power=2, learning_rate_end=0.5
+    )
+    _, metrics = train(settings, policy(SMALL), session)
+    weights = [one["entropy_weight"] for one in metrics]
+    assert weights == pytest.approx([2.0, 0.4 + 1.6 * 0.5625, 0.4 + 1.6 * 0.25, 0.4 + 1.6 / 16])
+    rates = [one["learning_rate"] for one in metrics]
+    assert rates == pytest.approx([0.01, 0.00875, 0.0075, 0.00625])
+
+
+def test_a_high_entropy_weight_keeps_the_policy_open() -> None:
+    kept = evolve(QUICK, entropy=5.0, entropy_end=5.0)
+    gone = evolve(QUICK, entropy=0.0)
+    entropy = [train(s, policy(SMALL), session)[1][-1]["entropy"] for s in (kept, gone)]
+    assert entropy[0] > 0.8 > 0.3 > entropy[1]
+
+
+def test_one_epoch_measures_its_own_drift_and_clips_nothing() -> None:
+    metrics = train(
+        evolve(QUICK, epochs=1, iterations=1, learning_rate=1e-5), policy(SMALL), session
+    )[1]
+    assert 0 < metrics[0]["kl"] < 1e-4
+    assert metrics[0]["clip_fraction"] == 0
+
+
+# --------------------------------------------------------------------- problems and groups
+
+
+def test_groups_are_samples_of_one_problem_with_keys_of_their_own() -> None:
+    problems = [Problem(str(i)) for i in range(5)]
+    jobs = draw(problems, Key(3), Reinforce(episodes=24, group=4, baseline="leave-one-out"))
+    ids = [job.problem.id for job in jobs]
+    assert [len(set(ids[i : i + 4])) for i in range(0, 24, 4)] == [1] * 6
+    assert sorted(Counter(ids).values()) == [4, 4, 4, 4, 8]
+    assert len({job.key for job in jobs}) == 24
+    assert jobs == draw(problems, Key(3), Reinforce(episodes=24, group=4))
+    assert ids != [
+        job.problem.id for job in draw(problems, Key(4), Reinforce(episodes=24, group=4))
+    ]
+
+
+def test_episodes_are_rounded_up_to_whole_groups() -> None:
+    assert len(draw([Problem("p")], Key(0), Reinforce(episodes=9, group=4))) == 12
+
+
+def test_a_task_without_problems_is_refused() -> None:
+    with pytest.raises(UsageError, match="no training problems"):
+        draw([], Key(0), Reinforce())
+
+
+def test_leave_one_out_needs_groups() -> None:
+    with pytest.raises(ValueError, match="needs at least 2"):
+        Reinforce(baseline="leave-one-out")
+
+
+def test_a_policy_without_a_gradient_is_refused() -> None:
+    class Plain:
+        def decide(self, situations: Any, keys: Any) -> Any:
+            raise AssertionError
+
+    with pytest.raises(UsageError, match="Plain does not"):
+        train(QUICK, Plain(), session, stop=1)
+
+
+# -------------------------------------------------------------------- what goes wrong
+
+
+class _Partly(TinySession):
+    """Every second episode has no reward."""
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        episodes = await super().rollout(jobs)
+        return [evolve(one, reward=None) if i % 2 else one for i, one in enumerate(episodes)]
+
+
+def test_missing_rewards_are_counted_and_the_rest_is_learned_from() -> None:
+    runtime = policy(SMALL)
+    _, metrics = train(QUICK, runtime, lambda r, k: _Partly(r, world, pay, k), stop=2)
+    assert [one["excluded"] for one in metrics] == [16, 16]
+    assert metrics[1]["gradient_norm"] > 0
+
+
+class _Missing(TinySession):
+    """No episode has a reward."""
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        return [evolve(one, reward=None) for one in await super().rollout(jobs)]
+
+
+def test_without_any_reward_nothing_changes() -> None:
+    runtime = policy(SMALL)
+    runtime.decide([session(runtime, Key(0))._situation(Problem("0"), _empty())], [Key(0)])
+    before = runtime.parameters.copy()
+    _, metrics = train(QUICK, runtime, lambda r, k: _Missing(r, world, pay, k), stop=1)
+    assert metrics[0]["excluded"] == 32
+    assert (runtime.parameters == before).all()
+    assert all(np.isfinite(list(metrics[0].values())))
+
+
+def test_an_update_that_is_not_finite_is_skipped_and_counted() -> None:
+    runtime = policy(SMALL)
+    train(QUICK, runtime, session, stop=1)
+    before = runtime.parameters.copy()
+    huge = lambda r, k: TinySession(r, world, lambda *_: float("inf"), k)  # noqa: E731
+    with np.errstate(all="ignore"):
+        _, metrics = train(evolve(QUICK, normalize=False), runtime, huge, stop=1)
+    assert metrics[0]["skipped_updates"] > 0
+    assert (runtime.parameters == before).all()
+    assert all(np.isfinite(list(metrics[0].values())))
+
+
+# ------------------------------------------------------------------- repeating and resuming
+
+
+@pytest.mark.parametrize("settings", [QUICK, evolve(QUICK, minibatches=3)])
+def test_the_same_seed_gives_the_same_bytes(settings: Reinforce) -> None:
+    results = []
+    for _ in range(2):
+        runtime = policy(SMALL)
+        trainer, metrics = train(settings, runtime, session, stop=5)
+        results.append((runtime.save(), trainer.save(), metrics))
+    assert results[0] == results[1]
+    other = policy(SMALL)
+    train(settings, other, session, seed=1, stop=5)
+    assert other.save() != results[0][0]
+
+
+class _OneByOne(TinySession):
+    """Runs its jobs one at a time, the last one first."""
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        found = [(await super(_OneByOne, self).rollout([job]))[0] for job in reversed(jobs)]
+        return found[::-1]
+
+
+def test_learning_does_not_depend_on_which_decisions_were_taken_together() -> None:
+    results = []
+    for kind in (TinySession, _OneByOne):
+        runtime = policy(SMALL)
+        trainer, metrics = train(QUICK, runtime, lambda r, k, t=kind: t(r, world, pay, k), stop=6)  # type: ignore[misc]
+        results.append((runtime.save(), trainer.save(), metrics))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("baseline", ["running", "value"])
+def test_resuming_goes_on_to_the_same_bytes(baseline: Any) -> None:
+    settings = evolve(QUICK, baseline=baseline, iterations=8)
+    whole = policy(SMALL)
+    trainer, metrics = train(settings, whole, session)
+    first = policy(SMALL)
+    half, _ = train(settings, first, session, stop=4)
+    resumed, again = policy(SMALL), learner(settings, 100)
+    resumed.load(first.save())
+    again.load(half.save())
+    assert again.save() == half.save()
+    _, rest = train(settings, resumed, session, start=4, trainer=again)
+    assert (resumed.save(), again.save()) == (whole.save(), trainer.save())
+    assert rest == metrics[4:]
+
+
+def test_it_saves_and_loads_before_its_first_iteration() -> None:
+    first, second = learner(), learner(seed=9)
+    second.load(first.save())
+    assert second.save() == first.save()
+
+
+def test_a_damaged_state_is_refused() -> None:
+    saved = learner().save()
+    with pytest.raises(CheckpointError, match="damaged"):
+        learner().load(evolve(saved, data={"steps": 1}))
+    with pytest.raises(CheckpointError, match="no array"):
+        learner().load(evolve(saved, arrays={}))
+
+
+# ------------------------------------------------------------------------------ reporting
+
+
+def test_metrics_name_what_the_team_did_and_how_far_the_update_went() -> None:
+    _, metrics = train(QUICK, policy(SMALL), session)
+    last = metrics[-1]
+    for name in ("entropy", "kl", "clip_fraction", "gradient_norm", "value_loss", "compactness"):
+        assert np.isfinite(last[name])
+    assert sum(last[f"share/{name}"] for name in "abc") == pytest.approx(1)
+    assert 32 <= last["episodes_to_90"] < 32 * QUICK.iterations

@@ -1,0 +1,72 @@
+"""Episodes as graphs, and how much each agent was used."""
+
+from __future__ import annotations
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_reinforce.report import convergence
+from orchestrion_reinforce.topology import activation_graph, activation_layers, team_metrics
+
+from orchestrion import Trajectory, Turn
+from tests.plugins.reinforce.support import ROSTER, episode
+
+
+def path(text: str) -> tuple[tuple[str, ...], ...]:
+    return tuple((name,) for name in text)
+
+
+def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
+    graph = activation_graph(path("abcd"))
+    assert (graph.nodes, graph.edges, graph.cycles) == (4, 3, (0, 0, 0, 0))
+    assert graph.compactness == 0.75
+
+
+@pytest.mark.parametrize(
+    ("acted", "cycles"),
+    [
+        ("aa", (1, 0, 0, 0)),
+        ("aba", (0, 1, 0, 0)),
+        ("ababab", (0, 1, 0, 0)),
+        ("abca", (0, 0, 1, 0)),
+        ("abcda", (0, 0, 0, 1)),
+        ("abcab" + "a", (0, 1, 1, 0)),
+        ("abcdea", (0, 0, 0, 0)),
+    ],
+)
+def test_simple_cycles_are_counted_once_by_length(acted: str, cycles: tuple[int, ...]) -> None:
+    assert activation_graph(path(acted)).cycles == cycles
+
+
+@given(st.text("abcd", max_size=12))
+def test_the_graph_does_not_depend_on_the_names(acted: str) -> None:
+    renamed = acted.translate(str.maketrans("abcd", "zywx"))
+    assert activation_graph(path(acted)) == activation_graph(path(renamed))
+
+
+def test_agents_started_together_stand_side_by_side() -> None:
+    turns = [Turn(0, "a", decision=0), Turn(1, "b", decision=0), Turn(2, "c", decision=1)]
+    layers = activation_layers(evolve(episode([], 0), trajectory=Trajectory(turns)))
+    assert layers == (("a", "b"), ("c",))
+    assert activation_graph(layers).edges == 2
+
+
+def test_shares_sum_to_1_and_name_agents_that_never_acted() -> None:
+    metrics = team_metrics([episode(["a", "b", "a"], 1), episode(["a"], 1)], ROSTER)
+    assert [metrics[f"share/{name}"] for name in "abc"] == [0.75, 0.25, 0.0]
+
+
+def test_no_episode_is_no_reason_to_divide_by_0() -> None:
+    assert set(team_metrics([episode([], 1)], ROSTER).values()) == {0.0}
+
+
+def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:
+    history = [(10 * (i + 1), min(i, 50) / 50) for i in range(100)]
+    reached = convergence(history, window=1)
+    assert reached == 460
+    assert convergence([(n, r - 7) for n, r in history], window=1) == reached
+
+
+def test_a_run_that_did_not_improve_has_not_converged() -> None:
+    assert convergence([]) == convergence([(1, 2.0)]) == convergence([(1, 2.0), (2, 1.0)]) == 0
