@@ -12,6 +12,7 @@ from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usag
 from orchestrion_repair.operators import Candidate
 from orchestrion_repair.ranking import REGIONS, Program, program, propose
 from orchestrion_repair.runner import Outcome, Runner, shared_runner
+from orchestrion_repair.skills import role_of
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["Mutate"]
@@ -46,7 +47,7 @@ class Mutate(Agent):
     @property
     def role(self) -> str:
         """What it does, for policies that read."""
-        return f"tries edits: {', '.join(self.operators)}"
+        return role_of(self.operators)
 
     @property
     def options(self) -> Sequence[str]:

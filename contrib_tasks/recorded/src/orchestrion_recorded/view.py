@@ -8,7 +8,10 @@ training comes back to the same sets again and again. The features, all between 
     one for each model       asked
     one for each model       asked, and gave no answer
     one for each model       asked, and its answer leads the vote
-    one for each model       how much likelier it is right than what leads; 0 once asked
+    one for each model       how much likelier it is right than what leads, doubled; 0 once asked
+                             or where nothing leads
+    one for each model       how much likelier it is right than on the average question, four
+                             times; 0 once asked
     what leads               how likely it is right
     the runner-up            how likely the likeliest other answer seen is right
     margin                   of the vote, as a share of all votes
@@ -21,6 +24,8 @@ training comes back to the same sets again and again. The features, all between 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import exp
+from operator import mul
 
 from attrs import frozen
 
@@ -68,6 +73,10 @@ class Viewer:
             [float(i == g) for i in range(known)] + blank[known:] for g in range(known + 1)
         ]
         self._start = known + 1
+        # What is believed of a question of an unknown group is what holds for the average one.
+        shares = [exp(x) for x in estimates.prior[known]]
+        together = sum(shares)
+        self._usual = [sum(map(mul, shares, row)) / together for row in estimates.right[known]]
         self._everything = (1 << n) - 1
         self._kept: list[dict[int, Seen]] = []
         self._count = 0
@@ -99,19 +108,21 @@ class Viewer:
         others = [p for code, p in enumerate(belief.answers) if code != first]
         second = max(others, default=0.0)
         features = self._features(case, asked, first)
-        features += [p - p_first for p in belief.models]
-        closed = bits | case.absent
-        for m in range(len(self.models)):
+        n, closed = len(self.models), bits | case.absent
+        edge = [2 * (p - p_first) for p in belief.models] if first >= 0 else [0.0] * n
+        shift = [4 * (p - usual) for p, usual in zip(belief.models, self._usual, strict=True)]
+        for m in range(n):
             if closed >> m & 1:
-                features[m - len(self.models)] = 0.0
+                edge[m] = shift[m] = 0.0
+        features += [-1.0 if x < -1 else 1.0 if x > 1 else x for x in edge + shift]
         spend = sum([case.costs[m] for m in asked])
         features += (
             p_first,
             second,
             _margin(totals),
-            sum([total > 0 for total in totals]) / len(self.models),
+            sum([total > 0 for total in totals]) / n,
             spend / (1 + spend),
-            len(asked) / len(self.models),
+            len(asked) / n,
             float(first < 0),
         )
         observation = Observation(

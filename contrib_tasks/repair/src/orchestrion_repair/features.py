@@ -1,8 +1,7 @@
 """Numbers for learned policies: what failing tests, code and earlier calls showed.
 
-`NAMES` says what each stands for. All are about [-1, 1], of fixed number, and speak of no name in
-the program, so that what was learned on some functions holds for others. Families and regions are
-the task's own words; agents are not known here.
+`names` says what each stands for. All are from 0 to 1, of fixed number for a team, and speak of no
+name in the program, so that what was learned on some functions holds for others.
 """
 
 from __future__ import annotations
@@ -12,12 +11,15 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
+from attrs import frozen
+
 from orchestrion_repair.operators import FAMILIES
 from orchestrion_repair.ranking import REGIONS, Map, Program
+from orchestrion_repair.skills import Skills
 from orchestrion_repair.state import State, map_of, program_of
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 
-__all__ = ["NAMES", "features"]
+__all__ = ["features", "hints", "names", "outlooks"]
 
 BATCH = 12
 """How many candidates the outlook of a family in a region looks at."""
@@ -25,7 +27,7 @@ _PROGRESS = (
     "tests known", "share passing", "fixed", "improved", "turns", "executions", "best gain",
     "second gain", "moved on top line", "moved elsewhere", "lint known", "lint on top line",
     "suspicion of top line", "gap to next line", "share of lines as suspicious as the top",
-    "lines", "candidates", "share tried",
+    "lines", "candidates", "share tried", "promise left",
 )  # fmt: skip
 _SYNTAX = (
     "if", "while", "for", "return", "assign", "augmented", "call statement", "compare", "boolean",
@@ -34,25 +36,40 @@ _SYNTAX = (
 )  # fmt: skip
 _SHOWN = ("top", "next")
 
-NAMES: tuple[str, ...] = (
+_SHARED: tuple[str, ...] = (
     *_PROGRESS,
     *SYMPTOMS,
     *(f"{name} on {region}" for region in _SHOWN for name in _SYNTAX),
-    *(f"outlook of {family} in {region}" for family in FAMILIES for region in REGIONS),
-    *(f"calls of {family} in {region}" for family in FAMILIES for region in REGIONS),
 )
 
 
+def names(skills: Skills) -> tuple[str, ...]:
+    """What each feature stands for, with this team."""
+    outlooks = (f"outlook of {agent} in {region}" for agent, _ in skills for region in REGIONS)
+    return (*_SHARED, *outlooks)
+
+
 def features(state: State) -> tuple[float, ...]:
-    """One number for every name in `NAMES`."""
+    """One number for every name."""
     program, lines = program_of(state), map_of(state)
     return (
         *_progress(state, program, lines),
         *_symptoms(state),
         *(v for region in _SHOWN for v in _syntax(state, program, lines.regions[region])),
-        *_outlook(program, lines, state.tried),
-        *(min(1.0, number / 2) for number in state.calls),
+        *(one.outlook for one in outlooks(state).values()),
     )
+
+
+def hints(state: State) -> dict[str, list[float]]:
+    """Numbers about each choice of a skilled agent, for policies that score choices alike.
+
+    The outlook, how many calls the choice had, and how many candidates it has left, each 0 to 1.
+    """
+    calls = dict(state.calls)
+    return {
+        choice: [one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50)]
+        for choice, one in outlooks(state).items()
+    }
 
 
 # ---------------------------------------------------------------- groups
@@ -84,6 +101,7 @@ def _progress(state: State, program: Program, lines: Map) -> Iterator[float]:
     number = program.number
     yield min(1.0, math.log1p(number) / 9)
     yield len(state.tried) / number if number else 1.0
+    yield min(1.0, sum(program.masses[line] * lines.weights[line] for line in lines.order) / 2)
 
 
 def _symptoms(state: State) -> Iterator[float]:
@@ -106,29 +124,62 @@ def _syntax(state: State, program: Program, region: tuple[int, ...]) -> Iterator
         yield number / len(region) if region else 0.0
 
 
-def _outlook(program: Program, lines: Map, tried: frozenset[int]) -> Iterator[float]:
-    """How much of what is left the next call of a family in a region could try, 0 to 1.
+@frozen
+class Outlook:
+    """What an agent could still do in a region.
 
-    The weights of its best untried candidates, as a share of all untried ones; on a logarithmic
-    scale, since most are small: 1 for all of it, 0 for a thousandth or less.
+    `outlook`: the weights of its best untried candidates, as many as a call tries, as a share of
+    those of all untried candidates; on a logarithmic scale, since most are small: 1 for all, 0
+    for a thousandth or less. `left`: how many candidates it has left there.
     """
-    table = program.table
-    best: list[float] = []
-    total = 0.0
-    for family in FAMILIES:
+
+    outlook: float
+    left: int
+
+
+def outlooks(state: State) -> dict[str, Outlook]:
+    """By "agent:region", in the order of the team."""
+    return _outlooks(program_of(state), map_of(state), state.tried, state.skills)
+
+
+@lru_cache(maxsize=5_000)
+def _outlooks(
+    program: Program, lines: Map, tried: frozenset[int], skills: Skills
+) -> dict[str, Outlook]:
+    fresh = {
+        (family, region): _fresh(program, lines, tried, family, region)
+        for family in FAMILIES
+        for region in REGIONS
+    }
+    total = sum(mass for _, mass, _ in fresh.values())
+    found = {}
+    for agent, families in skills:
         for region in REGIONS:
-            left: list[float] = []
-            for line in lines.regions[region]:
-                weight = lines.weights[line]
-                pairs = table[line].get(family, ())
-                fresh = [v * weight for v, c in pairs if c.number not in tried]
-                total += sum(fresh)
-                left += fresh[:BATCH]
-            left.sort(reverse=True)
-            best.append(sum(left[:BATCH]))
-    for value in best:
-        share = value / total if total else 0.0
-        yield max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
+            best = [value for family in families for value in fresh[family, region][0]]
+            best.sort(reverse=True)
+            share = sum(best[:BATCH]) / total if total else 0.0
+            outlook = max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
+            left = sum(fresh[family, region][2] for family in families)
+            found[f"{agent}:{region}"] = Outlook(outlook, left)
+    return found
+
+
+def _fresh(
+    program: Program, lines: Map, tried: frozenset[int], family: str, region: str
+) -> tuple[list[float], float, int]:
+    """Weights of the best untried candidates, the sum of all, and how many there are."""
+    best: list[float] = []
+    mass, number = 0.0, 0
+    for line in lines.regions[region]:
+        rates, numbers = program.rates[line].get(family, ((), frozenset()))
+        if not tried.isdisjoint(numbers):
+            pairs = program.table[line][family]
+            rates = tuple(value for value, candidate in pairs if candidate.number not in tried)
+        weight = lines.weights[line]
+        best += [value * weight for value in rates[:BATCH]]
+        mass += sum(rates) * weight
+        number += len(rates)
+    return best, mass, number
 
 
 # ---------------------------------------------------------------- syntax

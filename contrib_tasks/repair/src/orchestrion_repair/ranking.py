@@ -54,12 +54,14 @@ class Program:
     Args:
         source: its syntax; None if it has none.
         table: at most `MOST` candidates a line and family: no episode gets further.
+        rates: their rates alone, and their numbers.
         number: how many candidates there are.
         masses: how much the candidates of a line promise together.
     """
 
     source: Source | None
     table: Mapping[int, Mapping[str, tuple[tuple[float, Candidate], ...]]]
+    rates: Mapping[int, Mapping[str, tuple[tuple[float, ...], frozenset[int]]]]
     number: int
     masses: Mapping[int, float]
 
@@ -83,15 +85,22 @@ def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -
         }
         for line, families in sorted(lines.items())
     }
+    values = {
+        line: {
+            family: (tuple(value for value, _ in pairs), frozenset(c.number for _, c in pairs))
+            for family, pairs in families.items()
+        }
+        for line, families in table.items()
+    }
     number = sum(len(pairs) for families in table.values() for pairs in families.values())
     masses = {
         line: math.sqrt(sum(value for pairs in families.values() for value, _ in pairs))
         for line, families in table.items()
     }
-    return Program(source, table, number, masses)
+    return Program(source, table, values, number, masses)
 
 
-@frozen
+@frozen(eq=False)
 class Map:
     """A program's lines: in the order to look at them, with their weights, and by region."""
 

@@ -61,7 +61,7 @@ class Trial:
         prelude: source that statements need, run after `code`.
         stop: end at the first case that fails.
         lines: report which lines each case runs.
-        isolated: a fresh process for every case, for a verdict.
+        isolated: in a process that no other program was in, for a verdict.
         split: run statements apart from the program where possible, for a verdict.
     """
 

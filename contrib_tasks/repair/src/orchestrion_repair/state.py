@@ -21,8 +21,8 @@ from typing import Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.operators import FAMILIES
-from orchestrion_repair.ranking import REGIONS, Map, Program, chart, ochiai, program
+from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
+from orchestrion_repair.skills import Skills
 
 __all__ = ["State", "Target", "after", "blocked", "digest_of", "map_of", "program_of", "target_of"]
 
@@ -51,12 +51,12 @@ class State:
         boosts: by line, the best share of failing tests that an edit there mended.
         moved: by line, how many edits there changed what the first failing test gives.
         findings: lines that a linter named.
-        calls: how many calls each family and region had, in the order of both.
+        calls: how many calls each agent had in each region.
         turns: how many turns there were.
         executions: test executions so far.
         fixed: whether an agent says that all visible tests pass.
         improved: whether the current program is one that an agent proposed.
-        skills: the families of every agent that reported edits.
+        skills: the families of every agent that tries edits, as far as known.
         done: agents that have nothing more to say about this program.
     """
 
@@ -68,12 +68,12 @@ class State:
     boosts: tuple[tuple[int, float], ...] = ()
     moved: tuple[tuple[int, int], ...] = ()
     findings: tuple[int, ...] = ()
-    calls: tuple[int, ...] = (0,) * (len(FAMILIES) * len(REGIONS))
+    calls: tuple[tuple[str, int], ...] = ()
     turns: int = 0
     executions: float = 0.0
     fixed: bool = False
     improved: bool = False
-    skills: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    skills: Skills = ()
     done: frozenset[str] = frozenset()
 
     @property
@@ -196,18 +196,14 @@ def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
         boosts[int(line)] = max(boosts.get(int(line), 0.0), min(1.0, float(share)))
     for line, number in data["moved"]:
         moved[int(line)] = moved.get(int(line), 0) + int(number)
-    region = REGIONS.index(data["region"])
-    calls = list(state.calls)
-    for family in data["families"]:
-        calls[FAMILIES.index(family) * len(REGIONS) + region] += 1
-    skills = {**dict(state.skills), turn.agent: tuple(data["families"])}
+    calls, choice = dict(state.calls), f"{turn.agent}:{data['region']}"
+    calls[choice] = calls.get(choice, 0) + 1
     return evolve(
         state,
         tried=state.tried | {int(number) for number in data["tried"]},
         boosts=tuple(sorted(boosts.items())),
         moved=tuple(sorted(moved.items())),
-        calls=tuple(calls),
-        skills=tuple(sorted(skills.items())),
+        calls=tuple(sorted(calls.items())),
     )
 
 

@@ -26,10 +26,11 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.features import features
+from orchestrion_repair.features import features, hints
 from orchestrion_repair.operators.kinds import kinds_of_arguments
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
+from orchestrion_repair.skills import Skills, skills_of
 from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
 
 __all__ = ["Repair"]
@@ -41,10 +42,10 @@ BUILTIN = "builtin"
 class Repair(Task):
     """Buggy Python functions with tests.
 
-    The verifier runs the final program on the visible and the hidden tests, each in a fresh
-    process that holds neither the wanted values nor another test; `parts` say which share of the
-    tests passed, and which share was judged outside the program's process. What agents claim
-    does not matter.
+    The verifier runs the final program on the visible and the hidden tests, forwards in one
+    process and backwards in another; neither ever holds a wanted value. `parts` say which share
+    of the tests passed, and which share was judged outside the program's process. What agents
+    claim does not matter.
 
     Args:
         suite: `builtin`, or a folder or file of problems (see the README for the forms).
@@ -69,7 +70,7 @@ class Repair(Task):
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningRepair]:
         """The task with its problems read and its runner ready."""
         async with shared_runner() as runner:
-            yield RunningRepair(self, self.bugs(), runner)
+            yield RunningRepair(self, self.bugs(), runner, skills_of(ctx.roster))
 
     def bugs(self) -> tuple[Bug, ...]:
         """All problems, in a fixed order.
@@ -116,6 +117,7 @@ class RunningRepair(Task):
     settings: Repair
     bugs: tuple[Bug, ...]
     runner: Runner | None
+    skills: Skills = ()
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -151,7 +153,8 @@ class RunningRepair(Task):
         """Nothing is known but the program and its visible tests."""
         data = problem.data
         calls = (case["call"] for case in data["visible"] if "call" in case)
-        state = State(target_of(data, kinds_of_arguments(calls)), data["code"])
+        target = target_of(data, kinds_of_arguments(calls))
+        state = State(target, data["code"], skills=self.skills)
         return Step(state, self._observation(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
@@ -174,8 +177,12 @@ class RunningRepair(Task):
             "regions": {name: list(found) for name, found in lines.regions.items()},
             "weights": {str(line): weight for line, weight in lines.weights.items()},
             "tried": sorted(state.tried),
+            "hints": hints(state),
         }
-        return Observation(observation_text(state, lines), data, features(state), blocked(state))
+        passing = _passing(state.results)
+        return Observation(
+            observation_text(state, lines), data, features(state), blocked(state), passing
+        )
 
     # ------------------------------------------------------------ the verdict
 
@@ -193,31 +200,47 @@ class RunningRepair(Task):
             raise UsageError("open the repair task before asking it for a verdict")
         data = problem.data
         code = state.code if isinstance(state, State) else data["code"]
-        visible = await self._outcomes(code, data, data["visible"])
+        visible, hidden = data["visible"], problem.hidden or []
+        outcomes = await self._outcomes(code, data, [*visible, *(hidden if final else ())])
+        shown = outcomes[: len(visible)]
         if not final:
-            return Scores(_share(visible), parts={"visible": _share(visible)})
-        hidden = await self._outcomes(code, data, problem.hidden or [])
-        everything = [*visible, *hidden]
-        success = bool(everything) and all(one.passed for one in everything)
-        apart = sum(one.apart for one in everything) / len(everything) if everything else 0.0
-        parts = {"visible": _share(visible), "hidden": _share(hidden), "judged_outside": apart}
+            return Scores(_share(shown), parts={"visible": _share(shown)})
+        success = bool(outcomes) and all(one.passed for one in outcomes)
+        apart = sum(one.apart for one in outcomes) / len(outcomes) if outcomes else 0.0
+        judged = outcomes[len(visible) :]
+        parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
         return Scores(float(success), success, parts)
 
     async def _outcomes(
         self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
-    ) -> tuple[Outcome, ...]:
+    ) -> list[Outcome]:
+        """The worse of two runs of each case: forwards, and backwards if that went well.
+
+        A program that is right only at first, or only after certain other calls, is not right.
+        """
         assert self.runner is not None
-        if not cases:
-            return ()
-        trial = Trial(
-            code,
-            data["entry_point"],
-            tuple(Case.from_json(case) for case in cases),
-            data.get("prelude", ""),
-            isolated=True,
-            split=True,
-        )
-        return (await self.runner.run([trial], Limits(**data["limits"])))[0]
+        tests = tuple(Case.from_json(case) for case in cases)
+        limits = Limits(**data["limits"])
+        found: list[Outcome] = []
+        for order in (tests, tests[::-1]):
+            trial = Trial(
+                code, data["entry_point"], order, data.get("prelude", ""), isolated=True, split=True
+            )
+            outcomes = list((await self.runner.run([trial], limits))[0])
+            if found:
+                pairs = zip(found, outcomes[::-1], strict=True)
+                return [one if not one.passed else other for one, other in pairs]
+            found = outcomes
+            if not all(one.passed for one in found):
+                break
+        return found
+
+
+def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
+    """The share of visible tests that are known to pass."""
+    if not results:
+        return None
+    return sum(bool(one["passed"]) for one in results) / len(results)
 
 
 def _share(outcomes: Sequence[Outcome]) -> float:

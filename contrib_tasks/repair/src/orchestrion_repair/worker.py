@@ -216,8 +216,6 @@ class Judge:
                 outcomes.append(outcome)
                 if trial["stop"] and not outcome["passed"]:
                     break
-                if trial["isolated"]:
-                    program.close()
         finally:
             program.close()
         return outcomes

@@ -7,7 +7,6 @@ activation per problem, however long the sequence is.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated
 
 from attrs import frozen

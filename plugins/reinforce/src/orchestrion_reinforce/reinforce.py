@@ -55,14 +55,14 @@ class Reinforce(Trainer):
     baseline: Literal["none", "running", "leave-one-out", "value"] = "value"
     group: Annotated[int, Meta(ge=1)] = field(default=1)
     learning_rate: Annotated[float, Meta(gt=0)] = 3e-3
-    learning_rate_end: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    learning_rate_end: Annotated[float, Meta(ge=0, le=1)] = 0.3
     gamma: Annotated[float, Meta(gt=0, le=1)] = 1.0
     gae_lambda: Annotated[float, Meta(ge=0, le=1)] = 0.95
     running_rate: Annotated[float, Meta(gt=0, le=1)] = 0.1
     normalize: bool = True
     entropy: Annotated[float, Meta(ge=0)] = 2.0
     entropy_end: Annotated[float, Meta(ge=0)] = 0.0
-    entropy_power: Annotated[float, Meta(gt=0)] = 2.0
+    entropy_power: Annotated[float, Meta(gt=0)] = 3.0
     clip: Annotated[float, Meta(gt=0)] | None = 0.2
     epochs: Annotated[int, Meta(ge=1)] = 4
     minibatches: Annotated[int, Meta(ge=1)] = 1

@@ -11,8 +11,7 @@ are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-
-from attrs import frozen
+from typing import NamedTuple
 
 from orchestrion_repair.operators.expressions import EXPRESSION_FAMILIES
 from orchestrion_repair.operators.source import Source
@@ -25,8 +24,7 @@ FAMILIES: tuple[str, ...] = (*EXPRESSION_FAMILIES, *(
 ))  # fmt: skip
 
 
-@frozen
-class Candidate:
+class Candidate(NamedTuple):
     """One edit: the program's text from `start` to `end` becomes `text`.
 
     `line` is the first line of the statement it is about; `number` its place among all

@@ -271,8 +271,14 @@ def extend(source: Source, site: Site) -> Iterator[Change]:
             yield "guarded", fit(site, f"{extra} and {inner}")
 
 
-def _conditions(source: Source, site: Site) -> Iterator[tuple[str, str]]:
-    """Conditions that the rest of the function suggests."""
+def _conditions(source: Source, site: Site) -> list[tuple[str, str]]:
+    """Conditions that the rest of the function suggests for a statement."""
+    if site.statement not in source.conditions:
+        source.conditions[site.statement] = list(_suggested(source, site))
+    return source.conditions[site.statement]
+
+
+def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
     seen = set()
     for other in source.sites:
         if other.function is site.function and isinstance(other.node, ast.Compare):
@@ -280,20 +286,16 @@ def _conditions(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if text not in seen and not isinstance(other.parent, ast.comprehension):
                 seen.add(text)
                 yield "copy", text
-    kinds = source.kinds(site.function)
-    names = source.names(site.function)
+    kinds, names = source.kinds(site.function), source.names(site.function)
+    near = source.used(site.statement)
     for name in names:
         kind = outer(kinds.name(name))
         if kind != "function":
             yield "truth", name
-        if kind == "number":
-            yield "zero", f"{name} > 0"
-            yield "zero", f"{name} == 0"
-            yield "zero", f"{name} != 0"
-        if kind == "":
-            yield "none", f"{name} is None"
-            yield "none", f"{name} is not None"
-    near = source.used(site.statement)
+        if kind == "number" and name in near:
+            yield from (("zero", f"{name} > 0"), ("zero", f"{name} == 0"), ("zero", f"{name} != 0"))
+        if kind == "" and name in near:
+            yield from (("none", f"{name} is None"), ("none", f"{name} is not None"))
     for one in names:
         kind = outer(kinds.name(one))
         for two in names:

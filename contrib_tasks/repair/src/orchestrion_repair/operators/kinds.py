@@ -82,6 +82,8 @@ class Kinds:
         self, function: ast.FunctionDef | ast.AsyncFunctionDef | None, arguments: tuple[str, ...]
     ) -> None:
         self._names: dict[str, str] = {}
+        self._known: dict[ast.expr, str] = {}
+        self._settled = False
         if function is None:
             return
         positional = (*function.args.posonlyargs, *function.args.args)
@@ -94,6 +96,7 @@ class Kinds:
                 self._visit(node)
         for node in nodes:
             self._hint(node)
+        self._settled = True
 
     def name(self, name: str) -> str:
         """The kind a name holds."""
@@ -101,6 +104,14 @@ class Kinds:
 
     def of(self, node: ast.expr) -> str:
         """The kind of an expression."""
+        found = self._known.get(node)
+        if found is None:
+            found = self._of(node)
+            if self._settled:
+                self._known[node] = found
+        return found
+
+    def _of(self, node: ast.expr) -> str:
         match node:
             case ast.Constant(value):
                 return kind_of_value(value)

@@ -10,7 +10,7 @@ from attrs import frozen
 
 from orchestrion_repair.operators.kinds import Kinds
 
-__all__ = ["Site", "Source"]
+__all__ = ["Place", "Site", "Source", "is_text"]
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,6 +45,8 @@ class Place:
 class Source:
     """A parsed program. `arguments` are the kinds of the entry point's arguments.
 
+    `conditions` is a memory of the operators: what they suggest for each statement.
+
     Raises:
         SyntaxError: if the program cannot be parsed.
     """
@@ -54,6 +56,9 @@ class Source:
         self.entry_point, self.arguments = entry_point, arguments
         self.tree = ast.parse(code)
         self._lines = code.splitlines(keepends=True)
+        self._texts: dict[ast.AST, str] = {}
+        self.conditions: dict[ast.stmt, list[tuple[str, str]]] = {}
+        self._ascii = code.isascii()
         self._starts = [0]
         for line in self._lines:
             self._starts.append(self._starts[-1] + len(line))
@@ -62,8 +67,8 @@ class Source:
 
     def offset(self, line: int, column: int) -> int:
         """The index in the text of a line (from 1) and a column in UTF-8 bytes."""
-        text = self._lines[line - 1] if line <= len(self._lines) else ""
-        if not text.isascii():
+        if not self._ascii:
+            text = self._lines[line - 1] if line <= len(self._lines) else ""
             column = len(text.encode()[:column].decode(errors="ignore"))
         return self._starts[line - 1] + column
 
@@ -78,8 +83,11 @@ class Source:
 
     def text(self, node: ast.expr | ast.stmt) -> str:
         """The node as written."""
-        start, end = self.span(node)
-        return self.code[start:end]
+        found = self._texts.get(node)
+        if found is None:
+            start, end = self.span(node)
+            found = self._texts[node] = self.code[start:end]
+        return found
 
     def rows(self, first: ast.stmt, last: ast.stmt | None = None) -> tuple[int, int]:
         """Start and end of the whole lines from one statement to another, newline included."""

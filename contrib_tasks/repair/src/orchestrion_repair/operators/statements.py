@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from orchestrion_repair.operators.expressions import _conditions
 from orchestrion_repair.operators.kinds import element, fits, outer
-from orchestrion_repair.operators.source import Place, Site, Source
+from orchestrion_repair.operators.source import Place, Site, Source, is_text
 
 __all__ = ["STATEMENT_FAMILIES", "Rewrite"]
 
@@ -53,16 +53,20 @@ def guard(source: Source, place: Place) -> Iterator[Rewrite]:
         return
     start, end = source.rows(place.node)
     indent = source.indent(place.node)
-    if place.owner is place.function or place.index == 0 or isinstance(place.node, ast.Return):
+    first = place.block[0] is place.node or (place.index == 1 and is_text(place.block[0]))
+    if first or (isinstance(place.node, ast.Return) and place.owner is place.function):
+        results = _results(source, place)
         for condition in _exits(source, place):
-            for result in _results(source, place):
-                sub = "exit-first" if place.index <= 1 else "exit-later"
+            for result in results:
                 text = f"{indent}if {condition}:\n{indent}{_STEP}{result}\n"
-                yield sub, start, start, text
+                yield "exit-first" if first else "exit-later", start, start, text
     if isinstance(place.node, _SIMPLE):
         body = _indented(source.block_text(place.node), indent + _STEP)
+        near = source.used(place.node)
         for sub, condition in _conditions(source, _site(place)):
-            yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
+            words = [word for word in condition.split() if word.isidentifier()]
+            if sub == "copy" or (words and words[0] in near and sub not in ("none", "pair")):
+                yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
 
 
 def _exits(source: Source, place: Place) -> Iterator[str]:
@@ -75,7 +79,7 @@ def _exits(source: Source, place: Place) -> Iterator[str]:
             continue
         kind = outer(kinds.name(name))
         if kind == "number":
-            yield from (f"{name} <= 0", f"{name} == 0", f"{name} < 0", f"{name} == 1")
+            yield from (f"{name} <= 0", f"{name} == 0", f"{name} < 0")
         elif kind != "function":
             yield f"not {name}"
         if kind in ("", "none"):
@@ -116,7 +120,7 @@ def _results(source: Source, place: Place) -> list[str]:
         returned[text] = None
     if found:
         return found + [f"return {text}" for text in list(returned)[:2]]
-    return [f"return {text}" for text in list(returned)[:5]]
+    return [f"return {text}" for text in list(returned)[:4]]
 
 
 def insert(source: Source, place: Place) -> Iterator[Rewrite]:
@@ -174,7 +178,10 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
                 seen.add(text)
                 yield "copy", text
     kinds, names = source.kinds(place.function), source.names(place.function)
+    near = frozenset().union(*map(source.used, place.block))
     for name in names:
+        if name not in near:
+            continue
         kind = kinds.name(name)
         match outer(kind):
             case "number":
@@ -199,7 +206,7 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
                 fresh = []
         fresh.append(("return", f"return {name}"))
         for other_name in names:
-            if other_name != name and kind and kinds.name(other_name) == kind:
+            if other_name != name and other_name in near and kind == kinds.name(other_name) != "":
                 fresh.append(("assign", f"{name} = {other_name}"))
                 if outer(kind) in ("number", "str", "list"):
                     fresh.append(("add", f"{name} += {other_name}"))
