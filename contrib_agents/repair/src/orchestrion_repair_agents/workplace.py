@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrion import JSON, Output, View
-from orchestrion_repair.bug import Case
 from orchestrion_repair.runner import Limits, Outcome, Trial
 
 __all__ = ["NOTHING", "limits_of", "outcome_json", "trial_of", "work_of"]
@@ -37,7 +36,7 @@ def trial_of(
     lines: bool = False,
 ) -> Trial:
     """A trial of a program on visible tests, in the given order."""
-    cases = tuple(Case.from_json(work["visible"][index]) for index in order)
+    cases = tuple(work["visible"][index] for index in order)
     return Trial(code, work["entry_point"], cases, work.get("prelude", ""), stop, lines)
 
 

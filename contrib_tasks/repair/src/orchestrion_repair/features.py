@@ -11,9 +11,8 @@ import math
 from collections.abc import Iterator
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import Factory, define, frozen
 
-from orchestrion_repair.operators import FAMILIES
 from orchestrion_repair.ranking import REGIONS, Map, Program
 from orchestrion_repair.skills import Skills
 from orchestrion_repair.state import State, map_of, program_of
@@ -146,40 +145,37 @@ def outlooks(state: State) -> dict[str, Outlook]:
 def _outlooks(
     program: Program, lines: Map, tried: frozenset[int], skills: Skills
 ) -> dict[str, Outlook]:
-    fresh = {
-        (family, region): _fresh(program, lines, tried, family, region)
-        for family in FAMILIES
-        for region in REGIONS
-    }
-    total = sum(mass for _, mass, _ in fresh.values())
-    found = {}
+    total, found = 0.0, {}
+    fresh: dict[tuple[str, str], _Fresh] = {}
+    for region in REGIONS:
+        for line in lines.regions[region]:
+            weight = lines.weights[line]
+            for family, known in program.rates[line].items():
+                rates, mass = known.rates, known.mass
+                if not known.numbers.isdisjoint(tried):
+                    pairs = program.table[line][family]
+                    rates = tuple(value for value, one in pairs if one.number not in tried)
+                    mass = sum(rates)
+                one = fresh.setdefault((family, region), _Fresh())
+                one.best += [value * weight for value in rates[:BATCH]]
+                one.left += len(rates)
+                total += mass * weight
     for agent, families in skills:
         for region in REGIONS:
-            best = [value for family in families for value in fresh[family, region][0]]
-            best.sort(reverse=True)
+            mine = [fresh[f, region] for f in families if (f, region) in fresh]
+            best = sorted((value for one in mine for value in one.best), reverse=True)
             share = sum(best[:BATCH]) / total if total else 0.0
             outlook = max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
-            left = sum(fresh[family, region][2] for family in families)
-            found[f"{agent}:{region}"] = Outlook(outlook, left)
+            found[f"{agent}:{region}"] = Outlook(outlook, sum(one.left for one in mine))
     return found
 
 
-def _fresh(
-    program: Program, lines: Map, tried: frozenset[int], family: str, region: str
-) -> tuple[list[float], float, int]:
-    """Weights of the best untried candidates, the sum of all, and how many there are."""
-    best: list[float] = []
-    mass, number = 0.0, 0
-    for line in lines.regions[region]:
-        rates, numbers = program.rates[line].get(family, ((), frozenset()))
-        if not tried.isdisjoint(numbers):
-            pairs = program.table[line][family]
-            rates = tuple(value for value, candidate in pairs if candidate.number not in tried)
-        weight = lines.weights[line]
-        best += [value * weight for value in rates[:BATCH]]
-        mass += sum(rates) * weight
-        number += len(rates)
-    return best, mass, number
+@define
+class _Fresh:
+    """Weights of a family's best untried candidates in a region, and how many it has."""
+
+    best: list[float] = Factory(list)
+    left: int = 0
 
 
 # ---------------------------------------------------------------- syntax

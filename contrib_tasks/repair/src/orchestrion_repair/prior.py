@@ -13,7 +13,7 @@ import ast
 import json
 from collections import Counter
 from collections.abc import Iterable
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -74,6 +74,7 @@ def rates() -> dict[tuple[str, str], float]:
     return found
 
 
+@cache
 def rate(family: str, sub: str) -> float:
     """The rate of one sub-kind; its family's if it was never seen."""
     known = rates()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 from attrs import frozen
 
@@ -47,6 +48,14 @@ BOOST = 6.0
 """A line on which an edit mended all tests but one counts this much more."""
 
 
+class Rates(NamedTuple):
+    """The rates of a family's candidates on a line, best first; their numbers; their sum."""
+
+    rates: tuple[float, ...]
+    numbers: frozenset[int]
+    mass: float
+
+
 @frozen(eq=False)
 class Program:
     """A program's candidates with their rates, by line and family, best first.
@@ -54,14 +63,14 @@ class Program:
     Args:
         source: its syntax; None if it has none.
         table: at most `MOST` candidates a line and family: no episode gets further.
-        rates: their rates alone, and their numbers.
+        rates: their rates alone.
         number: how many candidates there are.
         masses: how much the candidates of a line promise together.
     """
 
     source: Source | None
     table: Mapping[int, Mapping[str, tuple[tuple[float, Candidate], ...]]]
-    rates: Mapping[int, Mapping[str, tuple[tuple[float, ...], frozenset[int]]]]
+    rates: Mapping[int, Mapping[str, Rates]]
     number: int
     masses: Mapping[int, float]
 
@@ -87,15 +96,19 @@ def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -
     }
     values = {
         line: {
-            family: (tuple(value for value, _ in pairs), frozenset(c.number for _, c in pairs))
+            family: Rates(
+                tuple(value for value, _ in pairs),
+                frozenset(candidate.number for _, candidate in pairs),
+                sum(value for value, _ in pairs),
+            )
             for family, pairs in families.items()
         }
         for line, families in table.items()
     }
     number = sum(len(pairs) for families in table.values() for pairs in families.values())
     masses = {
-        line: math.sqrt(sum(value for pairs in families.values() for value, _ in pairs))
-        for line, families in table.items()
+        line: math.sqrt(sum(one.mass for one in families.values()))
+        for line, families in values.items()
     }
     return Program(source, table, values, number, masses)
 

@@ -26,7 +26,6 @@ import msgspec
 from attrs import Factory, asdict, field, frozen
 
 from orchestrion import JSON, RunError
-from orchestrion_repair.bug import Case
 
 __all__ = ["Limits", "Outcome", "ProcessRunner", "Runner", "Trial", "shared_runner"]
 
@@ -57,7 +56,7 @@ class Trial:
     Args:
         code: the whole module.
         entry_point: the function that cases call.
-        cases: in the order they are run.
+        cases: in the order they are run, as `Case.to_json` gives them.
         prelude: source that statements need, run after `code`.
         stop: end at the first case that fails.
         lines: report which lines each case runs.
@@ -67,7 +66,7 @@ class Trial:
 
     code: str
     entry_point: str
-    cases: tuple[Case, ...]
+    cases: tuple[Mapping[str, JSON], ...]
     prelude: str = ""
     stop: bool = False
     lines: bool = False
@@ -195,7 +194,7 @@ def _trial_json(trial: Trial) -> dict[str, JSON]:
         "code": trial.code,
         "entry": trial.entry_point,
         "prelude": trial.prelude,
-        "cases": [case.to_json() for case in trial.cases],
+        "cases": trial.cases,
         "stop": trial.stop,
         "lines": trial.lines,
         "isolated": trial.isolated,

@@ -25,7 +25,7 @@ from orchestrion import (
     Turn,
     UsageError,
 )
-from orchestrion_repair.bug import Bug, Case
+from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.operators.kinds import kinds_of_arguments
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
@@ -219,7 +219,7 @@ class RunningRepair(Task):
         A program that is right only at first, or only after certain other calls, is not right.
         """
         assert self.runner is not None
-        tests = tuple(Case.from_json(case) for case in cases)
+        tests = tuple(cases)
         limits = Limits(**data["limits"])
         found: list[Outcome] = []
         for order in (tests, tests[::-1]):

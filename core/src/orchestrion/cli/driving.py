@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["carry_out"]
 
+EVERY_ITERATION = {"episodes", "reward", "success", "cost", "turns", "missing", "limit"}
+
 
 def carry_out(
     config: Config, store: RunStore, verbose: bool, as_json: bool, show_best: bool
@@ -89,11 +91,38 @@ def _note_end(store: RunStore, run: Run, status: str, detail: str) -> None:
 def _print(store: RunStore, report: Report, show_best: bool) -> None:
     for line in report_lines(report):
         click.echo(line)
+    for line in training_lines(store):
+        click.echo(line)
     if show_best:
         click.echo()
         for line in best_lines(store):
             click.echo(line)
     click.echo(f"\nrun: {store.directory}")
+
+
+def training_lines(store: RunStore) -> list[str]:
+    """What the trainers said of the team in their last iterations, by name."""
+    lines = []
+    for stage in sorted({one.stage for one in store.iterations()}):
+        last = store.iterations(stage)[-1]
+        own = {name: value for name, value in last.metrics.items() if name not in EVERY_ITERATION}
+        if own:
+            lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
+            lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
+    return lines
+
+
+def _pair(name: str, value: float) -> str:
+    # A space that a line is never broken at.
+    return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
+
+
+def wrap(text: str) -> list[str]:
+    """Lines of at most 90 characters; names and values stay together."""
+    import textwrap
+
+    lines = textwrap.wrap(text, 90, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
 def best_lines(store: RunStore) -> list[str]:
