@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 from hypothesis import strategies as st
 
@@ -17,13 +16,11 @@ from orchestrion import (
     Array,
     Decision,
     Episode,
-    Observation,
     Output,
     Problem,
     Reward,
     Saved,
     Scores,
-    Status,
     Trajectory,
     Turn,
     Usage,
@@ -32,103 +29,11 @@ from orchestrion.engine.calls import Recorded
 from orchestrion.store import Checkpoint, RunStore, faults
 from orchestrion.store.exports import export_run
 from orchestrion.store.safetensors import ITEM_BYTES
+from orchestrion.testing.strategies import FIELDS, json, record, text, trajectories
+
+__all__ = ["FIELDS", "json", "record", "text", "trajectories"]
 
 # ------------------------------------------------------------------- records of every shape
-
-# Lone surrogates included: models produce them.
-text = st.text(st.characters(exclude_categories=()), max_size=8)
-number = st.floats(allow_nan=False, allow_infinity=False)
-count = st.integers(0, 2**53)
-json = st.recursive(
-    st.none() | st.booleans() | st.integers() | number | text,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
-    max_leaves=4,
-)
-numbers = st.dictionaries(text, number, max_size=3)
-reads = st.none() | st.lists(st.integers(0, 9), max_size=3).map(tuple)
-
-FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
-    Usage: {
-        "calls": count,
-        "input_tokens": count,
-        "output_tokens": count,
-        "usd": number,
-        "cost": number,
-    },
-    Problem: {"id": text, "text": text, "data": json, "category": text, "hidden": json},
-    Output: {
-        "content": text,
-        "data": json,
-        "usage": st.deferred(lambda: record(Usage)),
-        "final": st.booleans(),
-        "metadata": st.dictionaries(text, json, max_size=2),
-        "inner": st.none() | st.deferred(lambda: trajectories),
-    },
-    Activation: {
-        "agent": text,
-        "option": st.none() | text,
-        "reads": reads,
-        "timeout": st.none() | number,
-        "index": st.none() | count,
-    },
-    Decision: {
-        "start": st.deferred(lambda: st.lists(record(Activation), max_size=2).map(tuple)),
-        "stop": st.booleans(),
-        "wait": st.sampled_from(["all", "each"]),
-        "logp": st.none() | number,
-        "record": st.none() | st.builds(object),
-    },
-    Turn: {
-        "index": count,
-        "agent": text,
-        "option": st.none() | text,
-        "output": st.deferred(lambda: record(Output)),
-        "status": st.sampled_from(["completed", "failed", "cancelled"]),
-        "error": text,
-        "decision": count,
-        "reads": reads,
-    },
-    Observation: {
-        "text": text,
-        "data": json,
-        "features": st.lists(number, max_size=3).map(tuple),
-        "blocked": st.frozensets(text, max_size=3),
-        "progress": st.none() | number,
-    },
-    Scores: {"value": number, "success": st.booleans(), "parts": numbers},
-    Reward: {
-        "total": number,
-        "turns": st.none() | st.lists(number, max_size=3).map(tuple),
-        "agents": st.none() | numbers,
-        "parts": numbers,
-    },
-    Episode: {
-        "id": text,
-        "problem": st.deferred(lambda: record(Problem)),
-        "trajectory": st.deferred(lambda: trajectories),
-        "decisions": st.deferred(lambda: st.lists(record(Decision), max_size=2).map(tuple)),
-        "status": st.sampled_from(Status),
-        "scores": st.none() | st.deferred(lambda: record(Scores)),
-        "reward": st.none() | st.deferred(lambda: record(Reward)),
-        "error": text,
-        "observation": st.none() | st.deferred(lambda: record(Observation)),
-    },
-}
-"""A strategy for every field of every record that is stored."""
-
-
-def record(kind: type[Any]) -> st.SearchStrategy[Any]:
-    """Records of a kind."""
-    return st.builds(kind, **FIELDS[kind])
-
-
-def _in_order(turns: list[Turn]) -> Trajectory:
-    return Trajectory(sorted(turns, key=lambda turn: turn.index))
-
-
-trajectories: st.SearchStrategy[Trajectory] = st.lists(
-    record(Turn), max_size=2, unique_by=lambda turn: turn.index
-).map(_in_order)
 
 
 @st.composite

@@ -251,6 +251,8 @@ class Observation:
         features: numbers for learned policies; always the same length within a task.
         blocked: agents that may not be started next: "name", or "name:option".
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
+        hints: numbers about single choices, by "agent" or "agent:option", for policies that score
+            choices alike; always equally many within a task, 0 to 1. Choices may be left out.
     """
 
     text: str = ""
@@ -258,6 +260,7 @@ class Observation:
     features: tuple[float, ...] = ()
     blocked: frozenset[str] = frozenset()
     progress: float | None = None
+    hints: Mapping[str, tuple[float, ...]] = Factory(dict)
 
 
 @frozen

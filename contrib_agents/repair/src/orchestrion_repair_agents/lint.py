@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import pairwise
 
 from attrs import frozen
 
@@ -107,6 +108,6 @@ def _odd(node: ast.AST) -> Iterator[tuple[int, str]]:
 def _unreachable(node: ast.AST) -> Iterator[tuple[int, str]]:
     for name in ("body", "orelse", "finalbody"):
         block = getattr(node, name, None)
-        for before, after in zip(block, block[1:], strict=False) if isinstance(block, list) else ():
+        for before, after in pairwise(block) if isinstance(block, list) else ():
             if isinstance(before, ast.Return | ast.Break | ast.Continue | ast.Raise):
                 yield after.lineno, "out of reach"

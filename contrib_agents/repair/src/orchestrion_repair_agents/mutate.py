@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 from attrs import field, frozen
-
-from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View
 from orchestrion_repair.operators import Candidate
 from orchestrion_repair.ranking import REGIONS, Program, program, propose
 from orchestrion_repair.runner import Outcome, Runner, shared_runner
 from orchestrion_repair.skills import role_of
+
+from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["Mutate"]
@@ -80,7 +80,9 @@ class Mutate(Agent):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One turn with processes of its own; opened, it shares the run's."""
         async with shared_runner() as runner:
-            running = RunningMutate(self.operators, self.candidates, self.keep_better, runner=runner)
+            running = RunningMutate(
+                self.operators, self.candidates, self.keep_better, runner=runner
+            )
             return await running.act(view, key, calls)
 
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from attrs import frozen
+from orchestrion_repair.runner import Outcome, Runner, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View
-from orchestrion_repair.runner import Outcome, Runner, shared_runner
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["RunTests"]

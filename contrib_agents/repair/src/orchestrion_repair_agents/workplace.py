@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrion import JSON, Output, View
 from orchestrion_repair.runner import Limits, Outcome, Trial
+
+from orchestrion import JSON, Output, View
 
 __all__ = ["NOTHING", "limits_of", "outcome_json", "trial_of", "work_of"]
 

@@ -25,12 +25,21 @@ import struct
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NoReturn
 
 from orchestrion_repair.instrument import FUEL, LINE, instrument
 
-__all__ = ["FILENAME", "NUMBER", "Refused", "decode", "encode", "serve"]
+__all__ = [
+    "FILENAME",
+    "NUMBER",
+    "Refused",
+    "close_standard_files",
+    "decode",
+    "encode",
+    "run_child",
+    "serve",
+]
 
 FILENAME = "<candidate>"
 MOST_ITEMS = 100_000
@@ -118,10 +127,10 @@ def serve(control: socket.socket) -> NoReturn:
     A request is a pid and perhaps a socket. With a socket: fork, and answer the pid. Without:
     wait for that child, and answer its exit code.
     """
-    _close_standard_files()
+    close_standard_files()
     for name in PRELOAD.split():
         __import__(name)
-    time.sleep = lambda seconds: None  # type: ignore[assignment]  # nothing is won by waiting
+    time.sleep = lambda seconds: None  # nothing is won by waiting
     random.seed(0)  # a candidate that draws without a seed draws the same everywhere
     gc.collect()
     gc.freeze()
@@ -142,7 +151,7 @@ def serve(control: socket.socket) -> NoReturn:
         control.sendall(NUMBER.pack(pid))
 
 
-def _close_standard_files() -> None:
+def close_standard_files() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for fd in range(3):
         os.dup2(null, fd)

@@ -59,14 +59,14 @@ def features(state: State) -> tuple[float, ...]:
     )
 
 
-def hints(state: State) -> dict[str, list[float]]:
+def hints(state: State) -> dict[str, tuple[float, ...]]:
     """Numbers about each choice of a skilled agent, for policies that score choices alike.
 
     The outlook, how many calls the choice had, and how many candidates it has left, each 0 to 1.
     """
     calls = dict(state.calls)
     return {
-        choice: [one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50)]
+        choice: (one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50))
         for choice, one in outlooks(state).items()
     }
 

@@ -9,6 +9,7 @@ covers. Only the standard library is imported here: the processes that run candi
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 __all__ = ["FUEL", "LINE", "instrument"]
 
@@ -55,7 +56,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def _call(name: str, where: ast.stmt, *arguments: int) -> ast.Expr:
-    place = {
+    place: Any = {
         "lineno": where.lineno,
         "col_offset": where.col_offset,
         "end_lineno": where.lineno,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -34,7 +34,7 @@ _LOOSE = str.maketrans("", "", "() \n\t\"'")
 
 def count(bugs: Iterable[Bug]) -> dict[str, dict[str, tuple[float, int]]]:
     """For each family and sub-kind: right edits (shared among those of a bug), and all edits."""
-    right: Counter[tuple[str, str]] = Counter()
+    right: dict[tuple[str, str], float] = defaultdict(float)
     total: Counter[tuple[str, str]] = Counter()
     for bug in bugs:
         arguments = kinds_of_arguments(case.args for case in bug.visible if not case.statement)

@@ -25,7 +25,7 @@ def problem_text(data: Mapping[str, Any]) -> str:
 
 def observation_text(state: State, lines: Map) -> str:
     """The current program with the most suspicious lines marked, and its known results."""
-    marks = {line: ">>" for line in lines.regions["top"]}
+    marks = dict.fromkeys(lines.regions["top"], ">>")
     marks |= dict.fromkeys(lines.regions["next"], " >")
     known = state.suspicion is not None or bool(state.boosts)
     rows = [

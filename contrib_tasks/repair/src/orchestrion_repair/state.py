@@ -115,7 +115,7 @@ def _map(
     boosts: tuple[tuple[int, float], ...],
     findings: tuple[int, ...],
 ) -> Map:
-    odd = {line: 0.2 for line in findings}
+    odd = dict.fromkeys(findings, 0.2)
     return chart(program, None if suspicion is None else dict(suspicion), {**odd, **dict(boosts)})
 
 

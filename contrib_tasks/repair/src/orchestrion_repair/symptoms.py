@@ -38,7 +38,9 @@ SYMPTOMS: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def symptoms(results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+def symptoms(
+    results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
     """The share of failing tests with each symptom; of passing ones for "passes with"."""
     totals = dict.fromkeys(SYMPTOMS, 0.0)
     failed = sum(not one["passed"] for one in results)

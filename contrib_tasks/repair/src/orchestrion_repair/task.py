@@ -177,11 +177,15 @@ class RunningRepair(Task):
             "regions": {name: list(found) for name, found in lines.regions.items()},
             "weights": {str(line): weight for line, weight in lines.weights.items()},
             "tried": sorted(state.tried),
-            "hints": hints(state),
         }
         passing = _passing(state.results)
         return Observation(
-            observation_text(state, lines), data, features(state), blocked(state), passing
+            observation_text(state, lines),
+            data,
+            features(state),
+            blocked(state),
+            passing,
+            hints(state),
         )
 
     # ------------------------------------------------------------ the verdict

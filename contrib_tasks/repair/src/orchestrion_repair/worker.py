@@ -14,13 +14,12 @@ import re
 import signal
 import socket
 import struct
-import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 
-from orchestrion_repair.child import NUMBER, decode, encode, run_child, serve
+from orchestrion_repair.channels import Channel, ForkServer, FreshInterpreters, Gone, Starter
+from orchestrion_repair.child import close_standard_files, decode, encode, run_child
 
 __all__ = ["main", "read_message", "write_message"]
 
@@ -28,168 +27,9 @@ JSON = Any
 MOST_USES = 5_000
 """Messages to one shared child before it is replaced, so that it cannot grow for ever."""
 _LENGTH = struct.Struct("=Q")
-_TIMEOUT_CODES = {-getattr(signal, name) for name in ("SIGKILL", "SIGXCPU", "SIGPROF") if hasattr(signal, name)}
-
-
-class _Gone(Exception):
-    """The child ended, fell silent or answered what it was not asked."""
-
-
-class Channel:
-    """A conversation with one child: a JSON line each way, capped in size and time."""
-
-    def __init__(
-        self,
-        reader: BinaryIO,
-        writer: BinaryIO,
-        finish: Callable[[], int],
-        kill: Callable[[], None],
-        reply_bytes: int,
-    ) -> None:
-        self._reader, self._writer, self._finish, self._kill = reader, writer, finish, kill
-        self._cap = reply_bytes
-        self.uses = 0
-
-    def send(self, *requests: JSON) -> None:
-        """Requests, one a line; raises `_Gone` if nobody listens."""
-        self.uses += 1
-        try:
-            self._writer.write(b"".join(json.dumps(r).encode() + b"\n" for r in requests))
-            self._writer.flush()
-        except OSError as error:
-            raise _Gone("closed") from error
-
-    def receive(self) -> JSON:
-        """One reply. Anything that is not a JSON object in one line within the limits: `_Gone`."""
-        try:
-            line = self._reader.readline(self._cap + 1)
-            reply = json.loads(line) if line.endswith(b"\n") else None
-        except TimeoutError as error:
-            self._kill()
-            raise _Gone("OutOfTime") from error
-        except Exception as error:  # hostile bytes may raise anything; all of it is a failure
-            raise _Gone("BadReply") from error
-        if isinstance(reply, dict):
-            return reply
-        raise _Gone("closed" if not line else "BadReply")
-
-    def close(self) -> int:
-        """End the conversation; the child's exit code, negative for a signal."""
-        for file in (self._writer, self._reader):
-            with contextlib.suppress(OSError):
-                file.close()
-        return self._finish()
-
-
-class ForkServer:
-    """Starts children by forking a small process that has seen no job."""
-
-    def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        self._control, other = socket.socketpair()
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._control.close()
-            serve(other)
-        other.close()
-
-    def open(self, limits: Mapping[str, Any]) -> Channel:
-        """A conversation with a new child."""
-        mine, theirs = socket.socketpair()
-        try:
-            pid = self._fork(theirs)
-        except (OSError, EOFError):  # a candidate killed the server: start another, once
-            self._restart()
-            pid = self._fork(theirs)
-        theirs.close()
-        mine.settimeout(limits["wall_seconds"])
-
-        def kill() -> None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-        def finish() -> int:
-            mine.close()
-            return self._wait(pid, limits["wall_seconds"], kill)
-
-        reader, writer = mine.makefile("rb"), mine.makefile("wb")
-        return Channel(reader, writer, finish, kill, limits["reply_bytes"])
-
-    def _fork(self, theirs: socket.socket) -> int:
-        socket.send_fds(self._control, [NUMBER.pack(0)], [theirs.fileno()])
-        return self._number()
-
-    def _wait(self, pid: int, seconds: float, kill: Callable[[], None]) -> int:
-        """The child's exit code; a child that does not end once its socket is closed is killed."""
-        try:
-            self._control.settimeout(seconds)
-            self._control.sendall(NUMBER.pack(pid))
-            try:
-                return self._number()
-            except TimeoutError:
-                kill()
-                return self._number()
-            finally:
-                self._control.settimeout(None)
-        except (OSError, EOFError):
-            self._restart()
-            return -signal.SIGKILL
-
-    def _number(self) -> int:
-        data = self._control.recv(NUMBER.size, socket.MSG_WAITALL)
-        if len(data) < NUMBER.size:
-            raise EOFError
-        return int(NUMBER.unpack(data)[0])
-
-    def _restart(self) -> None:
-        """A server that was started late may have seen a job: exec, do not fork."""
-        self.close()
-        self._control, other = socket.socketpair()
-        code = (
-            "import socket, sys; from orchestrion_repair.child import serve; "
-            "serve(socket.socket(fileno=int(sys.argv[1])))"
-        )
-        self._pid = subprocess.Popen(
-            [sys.executable, "-c", code, str(other.fileno())],
-            pass_fds=[other.fileno()],
-            stdin=subprocess.DEVNULL,
-        ).pid
-        other.close()
-
-    def close(self) -> None:
-        """End the server."""
-        self._control.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
-
-
-class FreshInterpreters:
-    """Starts each child as an interpreter of its own: for systems that cannot fork."""
-
-    def open(self, limits: Mapping[str, Any]) -> Channel:
-        """A conversation with a new child; the wall clock ends it."""
-        process = subprocess.Popen(
-            [sys.executable, "-m", "orchestrion_repair.worker", "child"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        clock = threading.Timer(limits["wall_seconds"], process.kill)
-        clock.start()
-
-        def finish() -> int:
-            code = process.wait()
-            clock.cancel()
-            return code
-
-        assert process.stdin is not None
-        assert process.stdout is not None
-        return Channel(process.stdout, process.stdin, finish, process.kill, limits["reply_bytes"])
-
-    def close(self) -> None:
-        """Nothing is kept."""
+_TIMEOUT_CODES = {
+    -getattr(signal, name) for name in ("SIGKILL", "SIGXCPU", "SIGPROF") if hasattr(signal, name)
+}
 
 
 # ---------------------------------------------------------------- trials
@@ -198,7 +38,7 @@ class FreshInterpreters:
 class Judge:
     """Runs trials: a program, its cases, and how far to go."""
 
-    def __init__(self, starter: ForkServer | FreshInterpreters) -> None:
+    def __init__(self, starter: Starter) -> None:
         # Not imported before the server was forked, to keep what it forks small.
         from orchestrion_repair.bug import Case, same
 
@@ -283,7 +123,7 @@ class _Program:
             else:
                 self._child.send(message)
             reply = self._child.receive()
-        except _Gone as gone:
+        except Gone as gone:
             return {"error": self._end(str(gone))}
         if reply.get("id") != request_id:
             self._end("")
@@ -310,7 +150,7 @@ class _Program:
         """The statement in a process without the candidate; its calls are relayed."""
         try:
             told, reply = self._relay(statement)
-        except _Gone as gone:
+        except Gone as gone:
             self._close_tester()
             raise _CannotSplit from gone
         if _is_testers_own(reply.get("error"), told):
@@ -433,12 +273,10 @@ def main(arguments: Sequence[str]) -> None:
     """Serve jobs until standard input ends; with `child`, be one candidate's interpreter."""
     if "child" in arguments:
         reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-        from orchestrion_repair.child import _close_standard_files
-
-        _close_standard_files()
+        close_standard_files()
         run_child(reader, writer)
     can_fork = hasattr(os, "fork") and hasattr(socket, "send_fds") and "fresh" not in arguments
-    starter: ForkServer | FreshInterpreters = ForkServer() if can_fork else FreshInterpreters()
+    starter: Starter = ForkServer() if can_fork else FreshInterpreters()
     judge = Judge(starter)
     try:
         for job in _jobs(sys.stdin.buffer):

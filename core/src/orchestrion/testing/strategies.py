@@ -101,6 +101,7 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         "features": st.lists(number, max_size=3).map(tuple),
         "blocked": st.frozensets(text, max_size=3),
         "progress": st.none() | number,
+        "hints": st.dictionaries(text, st.lists(number, max_size=2).map(tuple), max_size=2),
     },
     Scores: {"value": number, "success": st.booleans(), "parts": _numbers},
     Reward: {

@@ -57,12 +57,17 @@ class Encoder:
         settings: the policy's.
         choices: in the order of the network's outputs; None is stopping.
         features: how many numbers the task shows.
+        hints: how many numbers the task shows of each choice.
     """
 
     def __init__(
-        self, settings: Neural, choices: Sequence[Activation | None], features: int
+        self,
+        settings: Neural,
+        choices: Sequence[Activation | None],
+        features: int,
+        hints: int = 0,
     ) -> None:
-        self.settings, self.features = settings, features
+        self.settings, self.features, self.hints = settings, features, hints
         self.count = len(choices)
         self.places = {
             (one.agent, one.option): i for i, one in enumerate(choices) if one is not None
@@ -132,6 +137,22 @@ class Encoder:
         for turn in situation.trajectory.backward():
             if turn.status == "completed" and turn.output.content:
                 row[width:] += hashed_words(turn.output.content, width)
+
+    def hinted(self, situations: Sequence[Situation]) -> Floats | None:
+        """What the task says of each choice [n, choices, k]; 0 where it says nothing."""
+        if not self.hints:
+            return None
+        nothing = (0.0,) * self.hints
+        rows = [
+            [seen.hints.get(name, nothing) for _, name in self._names]
+            for seen in (one.observation or UNSEEN for one in situations)
+        ]
+        try:
+            return np.array(rows)
+        except ValueError:
+            raise RunError(
+                f"policy neural: a task must always give equally many hints ({self.hints})"
+            ) from None
 
     def masks(self, situations: Sequence[Situation]) -> Mask | None:
         """Which choices are allowed [n, choices]; None where all are, everywhere."""

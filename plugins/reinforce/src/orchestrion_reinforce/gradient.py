@@ -24,11 +24,13 @@ class Batch:
         inputs: what the policy saw, as numbers [n, width]; learned baselines read it as well.
         masks: what was allowed [n, choices]; None where everything was.
         actions: what was chosen [n].
+        hints: what the task said of each choice [n, choices, k]; None where it says nothing.
     """
 
     inputs: Floats
     masks: NDArray[np.bool_] | None
     actions: NDArray[np.int64]
+    hints: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.actions)
@@ -36,7 +38,8 @@ class Batch:
     def take(self, rows: NDArray[np.int64]) -> Batch:
         """These rows."""
         masks = None if self.masks is None else self.masks[rows]
-        return Batch(self.inputs[rows], masks, self.actions[rows])
+        hints = None if self.hints is None else self.hints[rows]
+        return Batch(self.inputs[rows], masks, self.actions[rows], hints)
 
 
 @frozen(eq=False)

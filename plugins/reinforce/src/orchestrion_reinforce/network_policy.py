@@ -39,6 +39,8 @@ A matrix product may differ in its last bits (1e-15) with the number of rows. Ro
 coarsely, a logit changes with a chance of 1e-11; a choice, only if the draw also falls into the
 sliver that this moves.
 """
+HINT = 4.0
+"""What hints are multiplied by, so that their weights need not grow as far."""
 START = 0.01
 """Scale of the last layer's first weights: all choices are almost equally likely at first."""
 
@@ -49,6 +51,7 @@ class Recorded(NamedTuple):
     inputs: Floats
     mask: Mask | None
     action: int
+    hints: Floats | None = None
 
 
 class NetworkPolicy(Policy):
@@ -81,7 +84,7 @@ class NetworkPolicy(Policy):
         """
         if not situations:
             return []
-        rows, masks, weights = self._weigh(situations)
+        rows, masks, hints, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
         total = below[:, -1]
         # Strictly below the last sum, so that a choice of weight 0 is never hit.
@@ -91,11 +94,11 @@ class NetworkPolicy(Policy):
             used = np.array([not one.training for one in situations])
             chosen = np.where(used, weights.argmax(axis=1), chosen)
         if masks is None:
-            return self._decisions(rows, weights, total, chosen)
+            return self._decisions(rows, weights, total, chosen, None, hints)
         stuck = ~masks.any(axis=1)
         chosen[stuck] = 0
         weights[stuck, 0] = total[stuck] = 1.0
-        decisions = self._decisions(rows, weights, total, chosen, masks)
+        decisions = self._decisions(rows, weights, total, chosen, masks, hints)
         for i in np.flatnonzero(stuck).tolist():
             decisions[i] = Decision(stop=True, logp=0.0)
         return decisions
@@ -106,14 +109,18 @@ class NetworkPolicy(Policy):
         weights: Floats,
         total: Floats,
         chosen: NDArray[np.int64],
-        masks: Mask | None = None,
+        masks: Mask | None,
+        hints: Floats | None,
     ) -> list[Decision]:
         logp = np.log(weights[np.arange(len(chosen)), chosen] / total).tolist()
         allowed = [None] * len(logp) if masks is None else masks
+        told = [None] * len(logp) if hints is None else hints
         starts = self._starts
         return [
-            Decision(starts[i], not starts[i], "all", value, Recorded(row, mask, i))
-            for i, value, row, mask in zip(chosen.tolist(), logp, rows, allowed, strict=True)
+            Decision(starts[i], not starts[i], "all", value, Recorded(row, mask, i, hint))
+            for i, value, row, mask, hint in zip(
+                chosen.tolist(), logp, rows, allowed, told, strict=True
+            )
         ]
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
@@ -123,16 +130,19 @@ class NetworkPolicy(Policy):
         """
         if not situations:
             return np.zeros((0, len(self.choices)))
-        weights = self._weigh(situations)[2]
+        weights = self._weigh(situations)[3]
         total = weights.sum(axis=1, keepdims=True)
         result: Floats = weights / np.where(total == 0, 1.0, total)
         return result
 
-    def _weigh(self, situations: Sequence[Situation]) -> tuple[Floats, Mask | None, Floats]:
-        """Rows, masks, and weights proportional to the probabilities."""
+    def _weigh(
+        self, situations: Sequence[Situation]
+    ) -> tuple[Floats, Mask | None, Floats | None, Floats]:
+        """Rows, masks, hints, and weights proportional to the probabilities."""
         network, encoder = self._ready(situations[0])
         rows, masks = encoder.encode(situations), encoder.masks(situations)
-        logits = network.forward(rows)
+        hints = encoder.hinted(situations)
+        logits = self._logits(network.forward(rows), hints)
         logits *= GRID
         np.rint(logits, out=logits)
         if masks is not None:
@@ -143,24 +153,36 @@ class NetworkPolicy(Policy):
         weights = np.exp(logits, out=logits)
         if masks is not None:
             weights *= masks
-        return rows, masks, weights
+        return rows, masks, hints, weights
+
+    def _logits(self, outputs: Floats, hints: Floats | None) -> Floats:
+        """Each choice's own output, plus its hints by the weights that the other outputs are."""
+        if hints is None:
+            return outputs
+        count = len(self.choices)
+        result: Floats = outputs[:, :count] + HINT * np.einsum(
+            "nck,nk->nc", hints, outputs[:, count:]
+        )
+        return result
 
     def _ready(self, first: Situation) -> tuple[Network, Encoder]:
         if self._network is None or self._encoder is None:
             seen = first.observation
-            return self._build(0 if seen is None else len(seen.features))
+            hints = seen.hints if seen is not None and self.settings.hints else {}
+            width = len(next(iter(hints.values()), ()))
+            return self._build(0 if seen is None else len(seen.features), width)
         return self._network, self._encoder
 
-    def _build(self, features: int) -> tuple[Network, Encoder]:
-        self._encoder = Encoder(self.settings, self.choices, features)
-        widths = (self._encoder.width, *self.settings.hidden, len(self.choices))
+    def _build(self, features: int, hints: int) -> tuple[Network, Encoder]:
+        self._encoder = Encoder(self.settings, self.choices, features, hints)
+        widths = (self._encoder.width, *self.settings.hidden, len(self.choices) + hints)
         generator = np.random.Generator(np.random.PCG64(self._key.child("weights").integer()))
         self._network = Network(
-            widths, self.settings.activation, generator, START, self._embedding()
+            widths, self.settings.activation, generator, START, self._embedding(hints)
         )
         return self._network, self._encoder
 
-    def _embedding(self) -> Floats | None:
+    def _embedding(self, hints: int) -> Floats | None:
         width = self.settings.roles
         if not width:
             return None
@@ -168,7 +190,14 @@ class NetworkPolicy(Policy):
             STOP if one is None else f"{one.agent} {one.option or ''} {self._roles[one.agent]}"
             for one in self.choices
         ]
-        return np.array([hashed_words(text, width) for text in texts])
+        words = np.array([hashed_words(text, width) for text in texts])
+        # The weights of hints are outputs of their own.
+        return np.block(
+            [
+                [words, np.zeros((len(texts), hints))],
+                [np.zeros((hints, width)), np.eye(hints)],
+            ]
+        )
 
     # ------------------------------------------------------------------ learning
 
@@ -188,13 +217,18 @@ class NetworkPolicy(Policy):
             np.concatenate([one.inputs for one in records]).reshape(len(records), -1),
             masks,
             np.array([one.action for one in records], np.int64),
+            None
+            if records[0].hints is None
+            else np.concatenate([one.hints for one in records]).reshape(
+                len(records), len(self.choices), -1
+            ),
         )
 
     def evaluate(self, batch: Batch, dtype: Any = np.float32) -> Evaluation:
         """Log-probabilities and normalised entropies under the present weights."""
         assert self._network is not None
         tape = self._network.record(batch.inputs, dtype)
-        logits = tape.out
+        logits = self._logits(tape.out, batch.hints)
         if batch.masks is not None:
             logits[~batch.masks] = -1e300
         logits -= logits.max(axis=1, keepdims=True)
@@ -207,7 +241,7 @@ class NetworkPolicy(Policy):
         entropy = -np.einsum("ij,ij->i", p, logp)
         scale = _scale(batch.masks, entropy, len(self.choices))
         chosen = logp[np.arange(len(batch)), batch.actions]
-        return Evaluation(chosen, entropy * scale, (tape, p, logp, entropy, scale, batch.actions))
+        return Evaluation(chosen, entropy * scale, (tape, p, logp, entropy, scale, batch))
 
     def gradient(self, evaluation: Evaluation, by_logp: Floats, by_entropy: Floats) -> Floats:
         """The flat gradient of a loss, given its gradients by `logp` and `entropy`.
@@ -215,17 +249,26 @@ class NetworkPolicy(Policy):
         By the logits: d logp = onehot - p, d H = -p (log p + H).
         """
         assert self._network is not None
-        tape, p, logp, entropy, scale, actions = evaluation.tape
+        tape, p, logp, entropy, scale, batch = evaluation.tape
         by_logits = logp + entropy[:, None]
         by_logits *= (by_entropy * scale)[:, None]
         by_logits += by_logp[:, None]
         by_logits *= -p
-        by_logits[np.arange(len(actions)), actions] += by_logp
+        by_logits[np.arange(len(batch)), batch.actions] += by_logp
+        if batch.hints is not None:
+            by_hints = HINT * np.einsum("nc,nck->nk", by_logits, batch.hints)
+            by_logits = np.concatenate([by_logits, by_hints], axis=1)
         return self._network.gradient(tape, by_logits)
 
-    def logp(self, inputs: Floats, masks: Mask | None, actions: NDArray[np.int64]) -> Floats:
+    def logp(
+        self,
+        inputs: Floats,
+        masks: Mask | None,
+        actions: NDArray[np.int64],
+        hints: Floats | None = None,
+    ) -> Floats:
         """Log-probabilities of choices [n], in double precision."""
-        return self.evaluate(Batch(inputs, masks, actions), np.float64).logp
+        return self.evaluate(Batch(inputs, masks, actions, hints), np.float64).logp
 
     # ------------------------------------------------------------------ saving
 
@@ -260,7 +303,7 @@ class NetworkPolicy(Policy):
         self._set_choices(tuple(known[name] for name in data["choices"]))
         if data["features"] is None:
             return
-        network = self._build(int(data["features"]))[0]
+        network = self._build(int(data["features"]), int(data["hints"] or 0))[0]
         layers = network.views(network.parameters)
         for i, (weight, bias) in enumerate(layers):
             weight[:] = unpack(saved, f"layer{i}.weight", weight.shape, self._path)
@@ -283,8 +326,8 @@ class NetworkPolicy(Policy):
 
     def _refuse_other_settings(self, data: dict[str, Any]) -> None:
         for name, value in self._shape().items():
-            # The number of features is the task's; a policy that has seen none takes any.
-            if name == "features" and (value is None or data.get(name) is None):
+            # How much the task shows is the task's; a policy that has seen nothing takes any.
+            if name in ("features", "hints") and (value is None or data.get(name) is None):
                 continue
             if data.get(name) != value:
                 raise CheckpointError(
@@ -299,6 +342,7 @@ class NetworkPolicy(Policy):
         s = self.settings
         return {
             "features": None if self._encoder is None else self._encoder.features,
+            "hints": None if self._encoder is None else self._encoder.hints,
             "hidden": list(s.hidden),
             "activation": s.activation,
             "observation": s.observation,

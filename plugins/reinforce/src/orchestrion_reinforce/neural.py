@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Literal
 
 from attrs import Factory, frozen
 
-from orchestrion import Decision, Key, Meta, OpenContext, Policy, Situation
+from orchestrion import Meta, OpenContext, Policy
 
 __all__ = ["Neural"]
 
 
 @frozen
-class Neural(Policy):
+class Neural:
     """Chooses the next agent, and its option, by a neural network.
 
     Its choices are every agent of the team with each of its options, and stopping if `stop` is
@@ -24,6 +24,8 @@ class Neural(Policy):
         hidden: widths of the hidden layers.
         activation: what stands between them.
         observation: read the features and the progress that the task shows.
+        hints: let the network weigh what the task says of single choices, all choices alike, and
+            add that to the choices' own scores.
         history: read how often each choice was made, the number of turns, their cost, the last
             choice, and whether it failed.
         cost_unit: what the cost is divided by before the network sees it.
@@ -41,6 +43,7 @@ class Neural(Policy):
     )
     activation: Literal["tanh", "relu"] = "tanh"
     observation: bool = True
+    hints: bool = True
     history: bool = True
     cost_unit: Annotated[float, Meta(gt=0)] = 1.0
     text: Annotated[int, Meta(ge=0)] = 0
@@ -54,7 +57,3 @@ class Neural(Policy):
         from orchestrion_reinforce.network_policy import NetworkPolicy
 
         yield NetworkPolicy(self, ctx)
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Decisions are taken by what `open` yields."""
-        raise NotImplementedError("open() yields the policy that decides")

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, field, frozen
 
-from orchestrion import Meta, Metrics, OpenContext, Session, Trainer
+from orchestrion import Meta, OpenContext, Trainer
 
 __all__ = ["Reinforce"]
 
 
 @frozen
-class Reinforce(Trainer):
+class Reinforce:
     """Teaches a policy by the gradient of its expected reward.
 
     An iteration runs `episodes` episodes with the present policy, estimates how much better or
@@ -85,7 +85,3 @@ class Reinforce(Trainer):
         from orchestrion_reinforce.learner import Learner
 
         yield Learner(self, ctx)
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Iterations are done by what `open` yields."""
-        raise NotImplementedError("open() yields the trainer that iterates")

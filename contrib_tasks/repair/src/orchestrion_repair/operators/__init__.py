@@ -13,15 +13,42 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from orchestrion_repair.operators.expressions import EXPRESSION_FAMILIES
+from orchestrion_repair.operators.calls import argument, function, unwrap, wrap
+from orchestrion_repair.operators.computing import arithmetic, comparison, off_by_one, operand
+from orchestrion_repair.operators.conditions import condition, extend
+from orchestrion_repair.operators.missing import guard, insert
 from orchestrion_repair.operators.source import Source
-from orchestrion_repair.operators.statements import STATEMENT_FAMILIES
+from orchestrion_repair.operators.statements import augmented, control, delete, move, returned
+from orchestrion_repair.operators.values import constant, graft, slices, variable
 
 __all__ = ["FAMILIES", "Candidate", "candidates"]
 
-FAMILIES: tuple[str, ...] = (*EXPRESSION_FAMILIES, *(
-    name for name in STATEMENT_FAMILIES if name not in EXPRESSION_FAMILIES
-))  # fmt: skip
+_EXPRESSIONS = {
+    "comparison": comparison,
+    "off-by-one": off_by_one,
+    "arithmetic": arithmetic,
+    "condition": condition,
+    "extend": extend,
+    "variable": variable,
+    "constant": constant,
+    "argument": argument,
+    "function": function,
+    "unwrap": unwrap,
+    "wrap": wrap,
+    "operand": operand,
+    "graft": graft,
+    "slice": slices,
+}
+_STATEMENTS = {
+    "guard": guard,
+    "insert": insert,
+    "delete": delete,
+    "move": move,
+    "return": returned,
+    "control": control,
+    "arithmetic": augmented,
+}
+FAMILIES: tuple[str, ...] = tuple(dict.fromkeys((*_EXPRESSIONS, *_STATEMENTS)))
 
 
 class Candidate(NamedTuple):
@@ -68,13 +95,13 @@ def candidates(
 
 def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str]]:
     for family in FAMILIES:
-        if family in EXPRESSION_FAMILIES:
+        if family in _EXPRESSIONS:
             for site in source.sites:
                 span = source.span(site.node)
-                for sub, text in EXPRESSION_FAMILIES[family](source, site):
+                for sub, text in _EXPRESSIONS[family](source, site):
                     yield family, sub, site.line, *span, text
-        if family in STATEMENT_FAMILIES:
+        if family in _STATEMENTS:
             for place in source.places:
                 line = place.node.lineno
-                for sub, start, end, text in STATEMENT_FAMILIES[family](source, place):
+                for sub, start, end, text in _STATEMENTS[family](source, place):
                     yield family, sub, line, start, end, text

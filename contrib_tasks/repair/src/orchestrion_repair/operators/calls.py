@@ -1,0 +1,205 @@
+"""Operators on calls: arguments, the function, a call too much or missing."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from orchestrion_repair.operators.kinds import fits, outer
+from orchestrion_repair.operators.source import Site, Source
+from orchestrion_repair.operators.writing import (
+    Change,
+    fit,
+    is_value,
+    kind_at,
+    loose,
+    operand_text,
+)
+
+__all__ = ["argument", "function", "unwrap", "wrap"]
+
+_GROUPS = (
+    "min max sum len", "any all", "append extend add insert", "pop popleft", "sorted reversed list",
+    "lower upper title capitalize swapcase", "find rfind index", "startswith endswith",
+    "strip lstrip rstrip", "keys values items", "int float round abs str", "list set tuple dict",
+    "floor ceil", "isdigit isalpha isalnum isspace isupper islower isnumeric", "split rsplit",
+    "union intersection difference symmetric_difference", "ljust rjust center zfill",
+    "update add", "remove discard pop", "heappush heappushpop", "heappop heapreplace",
+    "bisect_left bisect_right", "get setdefault pop", "permutations combinations product",
+    "partition rpartition", "enumerate range zip", "lower casefold", "count index",
+    "append appendleft", "ord chr int str",
+)  # fmt: skip
+_WRAPS = {
+    "number": ("abs({})", "int({})", "str({})", "round({})", "max({}, 0)", "-{}"),
+    "bool": ("not {}",),
+    "": ("not {}", "len({})", "sorted({})", "reversed({})", "str({})", "list({})", "int({})",
+         "abs({})", "{}[0]", "{}[-1]"),
+    "str": ("{}.lower()", "{}.strip()", "int({})", "len({})", "{}.split()", "{}.upper()",
+            "{}.rstrip()", "{}[::-1]", "list({})", "{}.lstrip()"),
+    "list": ("sorted({})", "len({})", "list({})", "set({})", "{}[::-1]", "sum({})", "{}[0]",
+             "{}[-1]", "reversed({})", "{}[:]", "max({})", "min({})"),
+    "dict": ("sorted({})", "{}.items()", "{}.values()", "len({})", "dict({})"),
+    "set": ("sorted({})", "list({})", "len({})"),
+    "tuple": ("list({})", "{}[0]", "{}[1]", "sorted({})"),
+}  # fmt: skip
+
+
+def argument(source: Source, site: Site) -> Iterator[Change]:
+    """Arguments, items or alternatives in another order, one less, one more."""
+    node = site.node
+    if isinstance(node, ast.IfExp):
+        test, one, two = map(source.text, (node.test, node.body, node.orelse))
+        yield "swap", fit(site, f"{two} if {test} else {one}")
+    elif isinstance(node, ast.Tuple | ast.List):
+        yield from _reordered(source, site, node.elts)
+    elif isinstance(node, ast.Call):
+        yield from _reordered(source, site, node.args)
+        yield from _fewer(source, site, node)
+        yield from _more(source, site, node)
+        if (
+            isinstance(node.func, ast.Attribute)
+            and len(node.args) == 1
+            and not isinstance(node.args[0], ast.Constant)
+        ):
+            one, two = operand_text(source, node.args[0]), source.text(node.func.value)
+            yield "receiver", f"{one}.{node.func.attr}({two})"
+
+
+def _reordered(source: Source, site: Site, items: list[ast.expr]) -> Iterator[Change]:
+    if len(items) > 5:
+        return
+    for i in range(len(items)):
+        for j in range(i + 1, len(items)):
+            yield "swap", _respelt(source, site, {id(items[i]): items[j], id(items[j]): items[i]})
+
+
+def _respelt(source: Source, site: Site, new: dict[int, ast.expr]) -> str:
+    """The site's text with some of its parts replaced by others."""
+    start, _ = source.span(site.node)
+    text, shift = source.text(site.node), -start
+    children = [c for c in ast.walk(site.node) if id(c) in new]
+    for child in sorted(children, key=lambda c: source.span(c)[0]):  # type: ignore[arg-type]
+        first, last = source.span(child)  # type: ignore[arg-type]
+        put = source.text(new[id(child)])
+        text = text[: first + shift] + put + text[last + shift :]
+        shift += len(put) - (last - first)
+    return text
+
+
+def _fewer(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
+    parts = _argument_texts(source, node)
+    function = source.text(node.func)
+    for index in range(len(parts)):
+        yield "drop", f"{function}({', '.join(parts[:index] + parts[index + 1 :])})"
+
+
+def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
+    parts = _argument_texts(source, node)
+    function = source.text(node.func)
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    first = kind_at(source, site, node.args[0]) if node.args else ""
+    extras: list[str] = []
+    if name in ("sorted", "sort", "max", "min") and not any("reverse" in p for p in parts):
+        extras += ["reverse=True"] if name.startswith("sort") else []
+        extras += ["key=len"] if not any("key" in p for p in parts) else []
+    if name in ("range", "enumerate", "sum", "get", "pop", "int", "split", "round", "insert"):
+        extras += {"range": ["2", "-1"], "enumerate": ["1"], "pop": ["0", "-1"]}.get(name, ["0"])
+        extras += ["1", "None"] if name in ("get", "pop") else []
+    if name == "range" and len(parts) == 1:
+        for start in ("1", "2", *_numbers_in_scope(source, site)):
+            yield "start", f"{function}({start}, {parts[0]})"
+    if name in ("min", "max", "append", "replace", "get", "pop", "index", "find", "join"):
+        kinds = source.kinds(site.function)
+        if not node.keywords:
+            extras += [n for n in source.names(site.function) if fits(kinds.name(n), first)][:6]
+    if name in ("min", "max"):
+        extras += ["default=0"]
+    for extra in extras:
+        if extra not in parts and ("=" in extra or not node.keywords):
+            yield "add", f"{function}({', '.join([*parts, extra])})"
+
+
+def _numbers_in_scope(source: Source, site: Site) -> list[str]:
+    kinds = source.kinds(site.function)
+    return [n for n in source.names(site.function) if outer(kinds.name(n)) == "number"]
+
+
+def _argument_texts(source: Source, node: ast.Call) -> list[str]:
+    texts = [source.text(argument) for argument in node.args]
+    if len(texts) == 1 and isinstance(node.args[0], ast.GeneratorExp):
+        texts = [text if text.startswith("(") else f"({text})" for text in texts]
+    for keyword in node.keywords:
+        value = source.text(keyword.value)
+        texts.append(f"{keyword.arg}={value}" if keyword.arg else f"**{value}")
+    return texts
+
+
+def function(source: Source, site: Site) -> Iterator[Change]:
+    """Another function or method of the same sort."""
+    node = site.node
+    if not isinstance(node, ast.Call):
+        return
+    name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+    others = [o for group in _GROUPS if name in group.split() for o in group.split() if o != name]
+    others += [
+        other.name
+        for other in source.functions
+        if other.name != name and isinstance(node.func, ast.Name) and len(others) < 12
+    ]
+    whole, start = source.text(node), source.span(node)[0]
+    end = source.span(node.func)[1] - start
+    for rank, other in enumerate(dict.fromkeys(others)):
+        text = f"{whole[: end - len(name)]}{other}{whole[end:]}"
+        yield f"group-{min(rank, 2)}", text
+
+
+def unwrap(source: Source, site: Site) -> Iterator[Change]:
+    """A call, sign or index that is too much."""
+    node = site.node
+    if not is_value(site):
+        return
+    match node:
+        case ast.Call(ast.Name(), [first, *_]) if not isinstance(
+            first, ast.GeneratorExp | ast.Starred
+        ):
+            yield "call", operand_text(source, first) if loose(site) else source.text(first)
+        case ast.Call(ast.Attribute(value), arguments):
+            yield "method", source.text(value)
+            if (
+                arguments
+                and isinstance(value, ast.Name)
+                and not source.kinds(site.function).of(value)
+            ):
+                yield "call", source.text(arguments[0])
+        case ast.Subscript(value):
+            yield "index", source.text(value)
+        case ast.UnaryOp(ast.USub() | ast.Not(), value):
+            yield "sign", source.text(value)
+        case ast.IfExp(_, one, two):
+            yield "branch", fit(site, source.text(one))
+            yield "branch", fit(site, source.text(two))
+        case ast.List([item]) | ast.Tuple([item]):
+            yield "item", source.text(item)
+
+
+def wrap(source: Source, site: Site) -> Iterator[Change]:
+    """A missing call, sign or index."""
+    node = site.node
+    if not is_value(site) or isinstance(node, ast.Slice | ast.Starred | ast.Lambda):
+        return
+    kind = kind_at(source, site)
+    text, whole = operand_text(source, node), source.text(node)
+    if isinstance(node, ast.Constant) and not isinstance(node.value, str):
+        return
+    for rank, form in enumerate(_WRAPS.get(outer(kind), ())):
+        done = form.format(text if form.startswith(("{", "-", "not")) else whole)
+        yield f"{outer(kind) or 'any'}-{min(rank, 3)}", fit(site, done) if done[0] in "-n" else done
+    kinds = source.kinds(site.function)
+    for name in source.names(site.function):
+        holder = kinds.name(name)
+        if (
+            outer(holder) in ("list", "dict", "str")
+            and outer(kind) in ("number", "")
+            and (isinstance(node, ast.Name) and name != text)
+        ):
+            yield "lookup", f"{name}[{whole}]"

@@ -1,0 +1,168 @@
+"""Operators on computations: comparisons, arithmetic, one more or less, missing terms."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from orchestrion_repair.operators.kinds import fits, outer
+from orchestrion_repair.operators.source import Site, Source
+from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at, operand_text
+
+__all__ = ["arithmetic", "comparison", "off_by_one", "operand"]
+
+_COMPARE: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
+}  # fmt: skip
+_SWAPS = {
+    "<": ("<=", ">", ">=", "!=", "=="), "<=": ("<", ">=", ">", "=="),
+    ">": (">=", "<", "<=", "!=", "=="), ">=": (">", "<=", "<", "=="),
+    "==": ("!=", "<=", ">=", "<", ">"), "!=": ("==", "<", ">", "<=", ">="),
+    "is": ("is not", "=="), "is not": ("is", "!="), "in": ("not in", "=="), "not in": ("in",),
+}  # fmt: skip
+_ARITHMETIC: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<",
+    ast.RShift: ">>",
+}  # fmt: skip
+_OTHERS = {
+    "+": ("-", "*", "//"), "-": ("+", "*", "%"), "*": ("+", "**", "//", "-", "/"),
+    "/": ("//", "*", "%"), "//": ("%", "/", "*", "-"), "%": ("//", "-", "*"), "**": ("*",),
+    "&": ("|", "^", "-"), "|": ("&", "^", "-"), "^": ("&", "|"), "<<": (">>",), ">>": ("<<",),
+}  # fmt: skip
+
+
+def comparison(source: Source, site: Site) -> Iterator[Change]:
+    """Another comparison."""
+    node = site.node
+    if not isinstance(node, ast.Compare):
+        return
+    parts = [operand_text(source, node.left)]
+    for operation, right in zip(node.ops, node.comparators, strict=True):
+        parts += [_COMPARE[type(operation)], operand_text(source, right)]
+    for index in range(1, len(parts), 2):
+        for rank, other in enumerate(_SWAPS[parts[index]]):
+            text = " ".join([*parts[:index], other, *parts[index + 1 :]])
+            yield f"swap-{min(rank, 2)}", fit(site, text)
+
+
+def arithmetic(source: Source, site: Site) -> Iterator[Change]:
+    """Another operator, operands the other way round, or one operand less."""
+    node = site.node
+    if not isinstance(node, ast.BinOp):
+        return
+    left, right = operand_text(source, node.left), operand_text(source, node.right)
+    name = _ARITHMETIC.get(type(node.op), "")
+    for rank, other in enumerate(_OTHERS.get(name, ())):
+        yield f"swap-{min(rank, 2)}", fit(site, f"{left} {other} {right}")
+    if name in ("-", "/", "//", "%", "**", "+") and not (
+        name == "+" and fits("number", kind_at(source, site))
+    ):
+        yield "order", fit(site, f"{right} {name} {left}")
+    yield "drop", left
+    yield "drop", right
+    if isinstance(node.left, ast.BinOp):  # a + b - c as it was meant: a + (b - c), and the reverse
+        inner = node.left
+        one, two = operand_text(source, inner.left), operand_text(source, inner.right)
+        sign = _ARITHMETIC[type(inner.op)]
+        yield "group", fit(site, f"{one} {sign} ({two} {name} {right})")
+    if isinstance(node.right, ast.BinOp):
+        inner = node.right
+        one, two = operand_text(source, inner.left), operand_text(source, inner.right)
+        sign = _ARITHMETIC[type(inner.op)]
+        yield "group", fit(site, f"({left} {name} {one}) {sign} {two}")
+
+
+def off_by_one(source: Source, site: Site) -> Iterator[Change]:
+    """One more or one less."""
+    node = site.node
+    if not is_value(site) or isinstance(node, ast.Starred | ast.Slice | ast.Tuple | ast.BoolOp):
+        return
+    match node:
+        case ast.Constant(int(value)) if not isinstance(node.value, bool):
+            negative = isinstance(site.parent, ast.UnaryOp)
+            if not negative:
+                yield "constant", str(value + 1)
+                yield "constant", str(value - 1) if value else fit(site, "-1")
+        case ast.UnaryOp(ast.USub(), ast.Constant(int(value))):
+            yield "constant", fit(site, str(-value - 1))
+            yield "constant", fit(site, str(1 - value))
+        case ast.BinOp(left, ast.Add(), ast.Constant(1)):
+            yield "drop", source.text(left)
+            yield "sign", fit(site, f"{operand_text(source, left)} - 1")
+        case ast.BinOp(left, ast.Sub(), ast.Constant(1)):
+            yield "drop", source.text(left)
+            yield "sign", fit(site, f"{operand_text(source, left)} + 1")
+        case _:
+            if outer(kind_at(source, site)) not in ("number", ""):
+                return
+            where = "bound" if _is_bound(site) else "value"
+            text = operand_text(source, node)
+            yield where, fit(site, f"{text} - 1")
+            yield where, fit(site, f"{text} + 1")
+
+
+def _is_bound(site: Site) -> bool:
+    """Whether a site is an end of a range, a slice, an index or a comparison."""
+    parent = site.parent
+    if isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name):
+        return parent.func.id == "range"
+    if isinstance(parent, ast.Subscript):
+        return site.node is parent.slice
+    return isinstance(parent, ast.Slice | ast.Compare)
+
+
+def operand(source: Source, site: Site) -> Iterator[Change]:
+    """A missing term."""
+    if not is_value(site) or isinstance(site.node, ast.Constant | ast.Compare | ast.BoolOp):
+        return
+    if isinstance(site.parent, ast.Compare) and not isinstance(site.node, ast.Name | ast.Call):
+        return
+    kind, text = outer(kind_at(source, site)), operand_text(source, site.node)
+    if kind not in ("number", "str", "list"):
+        return
+    kinds = source.kinds(site.function)
+    for name in source.names(site.function):
+        if outer(kinds.name(name)) != kind or name == text:
+            continue
+        yield "add", fit(site, f"{text} + {name}")
+        if kind == "number":
+            yield "subtract", fit(site, f"{text} - {name}")
+            yield "subtract-from", fit(site, f"{name} - {text}")
+            yield "multiply", fit(site, f"{text} * {name}")
+        else:
+            yield "before", fit(site, f"{name} + {text}")
+    if kind != "number":
+        return
+    for value in _factors(source, site):
+        yield "factor", fit(site, f"{text} * {value}")
+        yield "divisor", fit(site, f"{text} // {value}")
+        yield "remainder", fit(site, f"{text} % {value}")
+    for call in _atoms(source, site, "number"):
+        yield "term", fit(site, f"{text} + {call}")
+        yield "term", fit(site, f"{text} - {call}")
+
+
+def _factors(source: Source, site: Site) -> list[int]:
+    """Numbers from 2 on that stand in the function."""
+    found = {
+        other.node.value
+        for other in source.sites
+        if other.function is site.function
+        and isinstance(other.node, ast.Constant)
+        and type(other.node.value) is int
+        and other.node.value > 1
+    }
+    return sorted({2, 10, *found})[:6]
+
+
+def _atoms(source: Source, site: Site, kind: str) -> list[str]:
+    """Short expressions of one kind that stand elsewhere in the function."""
+    found: dict[str, None] = {}
+    for other in source.sites:
+        if other.function is site.function and isinstance(other.node, ast.Call | ast.Subscript):
+            text = source.text(other.node)
+            if len(text) <= 24 and is_value(other) and outer(kind_at(source, other)) == kind:
+                found[text] = None
+    return list(found)[:6]

@@ -1,0 +1,114 @@
+"""Operators on conditions, and the conditions that a function suggests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from orchestrion_repair.operators.kinds import element, fits, outer
+from orchestrion_repair.operators.source import Site, Source
+from orchestrion_repair.operators.writing import Change, fit, operand_text
+
+__all__ = ["condition", "conditions_for", "extend", "may_hold"]
+
+
+def _is_test(site: Site) -> bool:
+    parent = site.parent
+    if isinstance(parent, ast.If | ast.While | ast.IfExp | ast.Assert):
+        return parent.test is site.node
+    if isinstance(parent, ast.comprehension):
+        return site.node in parent.ifs
+    return isinstance(site.node, ast.Compare | ast.BoolOp) and not isinstance(
+        parent, ast.BoolOp | ast.UnaryOp
+    )
+
+
+def condition(source: Source, site: Site) -> Iterator[Change]:
+    """A condition the other way round, `and` for `or`, one part less."""
+    node = site.node
+    if isinstance(node, ast.BoolOp):
+        parts = [booloperand_text(source, value) for value in node.values]
+        word = "and" if isinstance(node.op, ast.And) else "or"
+        other = "or" if word == "and" else "and"
+        yield "and-or", fit(site, f" {other} ".join(parts))
+        for index in range(len(parts)):
+            rest = parts[:index] + parts[index + 1 :]
+            yield "drop", fit(site, f" {word} ".join(rest)) if len(rest) > 1 else rest[0]
+        for index, part in enumerate(parts):
+            turned = [*parts[:index], f"not {part}", *parts[index + 1 :]]
+            yield "negate-part", fit(site, f" {word} ".join(turned))
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield "negate", source.text(node.operand)
+    elif _is_test(site):
+        yield "negate", fit(site, f"not {operand_text(source, node)}")
+        if isinstance(site.parent, ast.If | ast.While | ast.comprehension):
+            yield "constant", "True"
+            yield "constant", "False"
+
+
+def booloperand_text(source: Source, node: ast.expr) -> str:
+    text = source.text(node)
+    return f"({text})" if isinstance(node, ast.BoolOp | ast.IfExp | ast.Lambda) else text
+
+
+def extend(source: Source, site: Site) -> Iterator[Change]:
+    """A missing part of a condition."""
+    if not _is_test(site) or isinstance(site.node, ast.Constant):
+        return
+    text = source.text(site.node)
+    inner = booloperand_text(source, site.node)
+    parts = site.node.values if isinstance(site.node, ast.BoolOp) else []
+    there = {text, *map(source.text, parts)}
+    for sub, extra in conditions_for(source, site):
+        if extra in there:
+            continue
+        yield f"and-{sub}", fit(site, f"{inner} and {extra}")
+        yield f"or-{sub}", fit(site, f"{inner} or {extra}")
+        if sub == "truth":
+            yield "and-not", fit(site, f"{inner} and not {extra}")
+            yield "or-not", fit(site, f"{inner} or not {extra}")
+            yield "guarded", fit(site, f"{extra} and {inner}")
+
+
+def conditions_for(source: Source, site: Site) -> list[tuple[str, str]]:
+    """Conditions that the rest of the function suggests for a statement."""
+    if site.statement not in source.conditions:
+        source.conditions[site.statement] = list(_suggested(source, site))
+    return source.conditions[site.statement]
+
+
+def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
+    seen = set()
+    for other in source.sites:
+        if other.function is site.function and isinstance(other.node, ast.Compare):
+            text = source.text(other.node)
+            if text not in seen and not isinstance(other.parent, ast.comprehension):
+                seen.add(text)
+                yield "copy", text
+    kinds, names = source.kinds(site.function), source.names(site.function)
+    near = source.used(site.statement)
+    for name in names:
+        kind = outer(kinds.name(name))
+        if kind != "function":
+            yield "truth", name
+        if kind == "number" and name in near:
+            yield from (("zero", f"{name} > 0"), ("zero", f"{name} == 0"), ("zero", f"{name} != 0"))
+        if kind == "" and name in near:
+            yield from (("none", f"{name} is None"), ("none", f"{name} is not None"))
+    for one in names:
+        kind = outer(kinds.name(one))
+        for two in names:
+            if one == two or (one not in near and two not in near):
+                continue
+            if one < two and kind in ("number", "str") and kind == outer(kinds.name(two)):
+                for sign in ("==", "!=", "<", ">", "<=", ">=")[: 6 if kind == "number" else 2]:
+                    yield "pair", f"{one} {sign} {two}"
+            if one in near and may_hold(kinds.name(two), kind):
+                yield "member", f"{one} in {two}"
+                yield "member", f"{one} not in {two}"
+
+
+def may_hold(holder: str, kind: str) -> bool:
+    """Whether a value of this kind may be in such a collection."""
+    many = ("list", "set", "dict")
+    return outer(holder) in many and kind not in many and fits(kind, element(holder))

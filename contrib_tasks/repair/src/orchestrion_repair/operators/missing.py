@@ -1,0 +1,195 @@
+"""Operators that add a statement, or a condition around one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from orchestrion_repair.operators.conditions import conditions_for, may_hold
+from orchestrion_repair.operators.kinds import element, fits, outer
+from orchestrion_repair.operators.source import Place, Site, Source, is_text
+from orchestrion_repair.operators.statements import SIMPLE, Rewrite, indented, whole
+
+__all__ = ["guard", "insert"]
+
+_STEP = "    "
+
+
+def _site(place: Place) -> Site:
+    """A place as a site, for what the function suggests there."""
+    return Site(ast.Constant(None), place.node, place.node, place.function)
+
+
+def guard(source: Source, place: Place) -> Iterator[Rewrite]:
+    """An early exit before a statement, or a condition around one."""
+    if place.function is None or not whole(source, place):
+        return
+    start, end = source.rows(place.node)
+    indent = source.indent(place.node)
+    first = place.block[0] is place.node or (place.index == 1 and is_text(place.block[0]))
+    if first or (isinstance(place.node, ast.Return) and place.owner is place.function):
+        results = _results(source, place)
+        for condition in _exits(source, place):
+            for result in results:
+                text = f"{indent}if {condition}:\n{indent}{_STEP}{result}\n"
+                yield "exit-first" if first else "exit-later", start, start, text
+    if isinstance(place.node, SIMPLE):
+        body = indented(source.block_text(place.node), indent + _STEP)
+        near = source.used(place.node)
+        for sub, condition in conditions_for(source, _site(place)):
+            words = [word for word in condition.split() if word.isidentifier()]
+            if sub == "copy" or (words and words[0] in near and sub not in ("none", "pair")):
+                yield f"around-{sub}", start, end, f"{indent}if {condition}:\n{body}"
+
+
+def _exits(source: Source, place: Place) -> Iterator[str]:
+    kinds = source.kinds(place.function)
+    names = source.names(place.function)
+    parameters = [a.arg for a in place.function.args.args] if place.function else []
+    near = frozenset().union(*map(source.used, place.block))
+    for name in names:
+        if name not in parameters and name not in near:
+            continue
+        kind = outer(kinds.name(name))
+        if kind == "number":
+            yield from (f"{name} <= 0", f"{name} == 0", f"{name} < 0")
+        elif kind != "function":
+            yield f"not {name}"
+        if kind in ("", "none"):
+            yield f"{name} is None"
+        if kind in ("list", "str") and name in parameters:
+            yield f"len({name}) == 1"
+    for one in names:
+        kind = outer(kinds.name(one))
+        for two in names:
+            both = kind == outer(kinds.name(two)) == "number"
+            if one < two and both and one in near and two in near:
+                yield from (f"{one} > {two}", f"{one} < {two}", f"{one} == {two}")
+            if one != two and one in near and may_hold(kinds.name(two), kind):
+                yield from (f"{one} in {two}", f"{one} not in {two}")
+
+
+def _results(source: Source, place: Place) -> list[str]:
+    """How the function could be left, or the loop's round ended, here."""
+    if place.loop and place.owner is not place.function:
+        found = ["continue", "break"]
+    else:
+        found = []
+    returned: dict[str, None] = {}
+    kind = ""
+    for other in source.places:
+        value = other.node.value if isinstance(other.node, ast.Return) else None
+        if value is not None and other.function is place.function:
+            kind = kind or outer(source.kinds(place.function).of(value))
+            if len(source.text(value)) <= 16:
+                returned[source.text(value)] = None
+    defaults = {
+        "number": ("0", "-1", "1", "None"), "list": ("[]", "None"), "str": ('""', "None"),
+        "bool": ("False", "True"), "dict": ("{}",), "tuple": ("None",),
+    }.get(kind, ("None", "0", "[]", "False", "True", '""', "-1"))  # fmt: skip
+    for text in defaults:
+        returned[text] = None
+    if found:
+        return found + [f"return {text}" for text in list(returned)[:2]]
+    return [f"return {text}" for text in list(returned)[:4]]
+
+
+def insert(source: Source, place: Place) -> Iterator[Rewrite]:
+    """A statement that is missing before this one, or after the last of a block."""
+    if place.function is None or not whole(source, place):
+        return
+    start, end = source.rows(place.node)
+    indent = source.indent(place.node)
+    last = place.index == len(place.block) - 1
+    ends = isinstance(place.node, ast.Return | ast.Break | ast.Continue | ast.Raise)
+    own = source.text(place.node)
+    for renamed in _renamed(source, place):
+        yield "renamed-before", start, start, f"{indent}{renamed}\n"
+        if not ends:
+            gap = "" if source.code[:end].endswith("\n") else "\n"
+            yield "renamed-after", end, end, f"{gap}{indent}{renamed}\n"
+    for sub, text in _missing(source, place):
+        if text == own:
+            continue
+        line = f"{indent}{text}\n"
+        leaves = text.startswith(("return", "break", "continue"))
+        if not leaves:
+            yield f"{sub}-before", start, start, line
+        if last and not ends:
+            # A file may end without a newline.
+            gap = "" if source.code[:end].endswith("\n") else "\n"
+            yield f"{sub}-after", end, end, gap + line
+
+
+def _renamed(source: Source, place: Place) -> Iterator[str]:
+    """A simple statement once more, for another variable of the same kind."""
+    node = place.node
+    if not isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) or "\n" in source.text(node):
+        return
+    kinds, names = source.kinds(place.function), source.names(place.function)
+    start = source.span(node)[0]
+    used = [n for n in ast.walk(node) if isinstance(n, ast.Name) and n.id in names]
+    for name in used:
+        first, last = source.span(name)
+        for other in names:
+            if (
+                other != name.id
+                and kinds.name(other)
+                and fits(kinds.name(other), kinds.name(name.id))
+            ):
+                text = source.text(node)
+                yield text[: first - start] + other + text[last - start :]
+
+
+def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
+    seen: set[str] = set()
+    for other in source.places:
+        simple = isinstance(other.node, ast.Assign | ast.AugAssign | ast.Expr | ast.Return)
+        if (
+            other.function is place.function
+            and simple
+            and other.node.lineno == getattr(other.node, "end_lineno", 0)
+        ):
+            text = source.text(other.node)
+            if text not in seen:
+                seen.add(text)
+                yield "copy", text
+    kinds, names = source.kinds(place.function), source.names(place.function)
+    near = frozenset().union(*map(source.used, place.block))
+    for name in names:
+        if name not in near:
+            continue
+        kind = kinds.name(name)
+        match outer(kind):
+            case "number":
+                fresh = [("count", f"{name} += 1"), ("count", f"{name} -= 1")]
+                fresh += [("reset", f"{name} = 0")]
+            case "list":
+                fresh = [("reset", f"{name} = []"), ("call", f"{name}.sort()")]
+                fresh += [("call", f"{name}.reverse()")]
+                for other_name in names:
+                    if other_name != name and fits(kinds.name(other_name), element(kind)):
+                        fresh.append(("append", f"{name}.append({other_name})"))
+            case "set":
+                fresh = [
+                    ("append", f"{name}.add({other})")
+                    for other in names
+                    if other != name and outer(kinds.name(other)) not in ("list", "dict", "set")
+                ]
+            case "str":
+                fresh = [("reset", f'{name} = ""'), ("call", f"{name} = {name}.strip()")]
+                fresh += [("call", f"{name} = {name}.lower()")]
+            case _:
+                fresh = []
+        fresh.append(("return", f"return {name}"))
+        for other_name in names:
+            if other_name != name and other_name in near and kind == kinds.name(other_name) != "":
+                fresh.append(("assign", f"{name} = {other_name}"))
+                if outer(kind) in ("number", "str", "list"):
+                    fresh.append(("add", f"{name} += {other_name}"))
+        for sub, text in fresh:
+            if text not in seen:
+                seen.add(text)
+                yield sub, text
+    if place.loop:
+        yield from (("leave", "break"), ("leave", "continue"))

@@ -1,0 +1,167 @@
+"""Operators on names, constants, indices, and whole expressions."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from orchestrion_repair.operators.kinds import fits, outer
+from orchestrion_repair.operators.source import Site, Source
+from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at
+
+__all__ = ["constant", "graft", "slices", "variable"]
+
+
+def variable(source: Source, site: Site) -> Iterator[Change]:
+    """Another variable."""
+    node = site.node
+    if site.function is None:
+        return
+    names, kinds = source.names(site.function), source.kinds(site.function)
+    if isinstance(node, ast.Constant) and not isinstance(site.parent, ast.UnaryOp):
+        kind = kinds.of(node)
+        for name in names:
+            if kinds.name(name) and fits(kinds.name(name), kind) and kind not in ("bool", "none"):
+                yield "for-constant", name
+        return
+    if not isinstance(node, ast.Name) or node.id not in names:
+        return
+    stored = isinstance(node.ctx, ast.Store)
+    for name in names:
+        if name == node.id or not fits(kinds.name(node.id), kinds.name(name)):
+            continue
+        known = "same" if kinds.name(name) and kinds.name(node.id) else "any"
+        yield ("target" if stored else f"{known}-kind"), name
+
+
+def constant(source: Source, site: Site) -> Iterator[Change]:
+    """Another constant, or one in place of a name."""
+    node = site.node
+    if not is_value(site):
+        return
+    initial = isinstance(site.statement, ast.Assign) and site.parent is site.statement
+    where = "initial" if initial else "inner"
+    number = isinstance(node, ast.UnaryOp) and isinstance(node.operand, ast.Constant)
+    if isinstance(node, ast.Constant) or number:
+        if isinstance(site.parent, ast.UnaryOp) and isinstance(site.parent.op, ast.USub):
+            return
+        yield from _other_constants(source, site, where)
+    elif initial or (isinstance(site.statement, ast.Return) and site.parent is site.statement):
+        if isinstance(node, ast.Name | ast.Subscript | ast.List | ast.Dict | ast.Call):
+            for text in _DEFAULTS.get(outer(kind_at(source, site)), ()):
+                if text != source.text(node):
+                    yield f"{where}-for", text
+    elif isinstance(node, ast.Name) and outer(kind_at(source, site)) == "number":
+        for text in ("0", "1"):
+            yield "for-name", text
+
+
+_DEFAULTS = {
+    "number": ("0", "1", 'float("inf")', 'float("-inf")', "-1"),
+    "": ("None", "0", "1", "[]", '""', "True", "False"),
+    "list": ("[]",),
+    "str": ('""',),
+    "dict": ("{}",),
+    "bool": ("True", "False"),
+}
+
+
+def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]:
+    text = source.text(site.node)
+    seen = {text}
+    value = getattr(site.node, "value", -1)
+    if isinstance(value, bool):
+        yield f"{where}-flip", str(not value)
+        return
+    if value is None:
+        choices = ["0", "False", "True", "[]", '""', "1", "-1"]
+    elif isinstance(value, str):
+        choices = ['""', '" "', *_flips(value)]
+    else:
+        choices = ["0", "1", "2", "-1", "10", 'float("inf")', 'float("-inf")', "None"]
+        if isinstance(value, int) and abs(value) > 2:
+            choices += [str(value * 10), str(value // 10), str(value * 2), str(value // 2)]
+    for choice in choices:
+        if choice not in seen:
+            seen.add(choice)
+            yield f"{where}-common", fit(site, choice) if choice.startswith("-") else choice
+    for other in source.sites:
+        if isinstance(other.node, ast.Constant) and type(other.node.value) is type(value):
+            choice = source.text(other.node)
+            if choice not in seen:
+                seen.add(choice)
+                yield f"{where}-copy", choice
+
+
+def _flips(value: str) -> list[str]:
+    """Strings like this one: other case, blanks at the ends or none, one character less."""
+    others = {value.upper(), value.lower(), value.strip(), value + " ", " " + value, value[:-1]}
+    return sorted(repr(other) for other in others if other != value)
+
+
+def graft(source: Source, site: Site) -> Iterator[Change]:
+    """Another expression of the function in this place."""
+    if not is_value(site) or isinstance(site.node, ast.GeneratorExp):
+        return
+    node, kind, text = site.node, kind_at(source, site), source.text(site.node)
+    if isinstance(node, ast.Slice | ast.Starred):
+        return
+    seen = {text}
+    for other in source.sites:
+        if other.function is not site.function or not is_value(other):
+            continue
+        if isinstance(
+            other.node,
+            ast.Name | ast.Constant | ast.Slice | ast.Starred | ast.GeneratorExp | ast.Tuple,
+        ):
+            continue
+        copy = source.text(other.node)
+        if copy in seen or len(copy) > 60 or not fits(kind, kind_at(source, other)):
+            continue
+        seen.add(copy)
+        same = type(other.node) is type(node)
+        yield ("like" if same else "unlike"), fit(site, copy)
+    if isinstance(node, ast.Call | ast.Subscript | ast.BinOp):
+        for name in source.names(site.function):
+            if fits(kind, source.kinds(site.function).name(name)):
+                yield "name", name
+
+
+def slices(source: Source, site: Site) -> Iterator[Change]:
+    """Other ends of a slice, another index."""
+    node = site.node
+    if not isinstance(node, ast.Subscript):
+        return
+    value = source.text(node.value)
+    if isinstance(node.slice, ast.Slice):
+        lower, upper, step = (
+            source.text(part) if part is not None else ""
+            for part in (node.slice.lower, node.slice.upper, node.slice.step)
+        )
+        tail = f":{step}" if step else ""
+        for one, two in _ends(lower, upper):
+            if (one, two) != (lower, upper):
+                yield "ends", f"{value}[{one}:{two}{tail}]"
+        for other in ("", ":2", ":-1"):
+            if other != tail:
+                yield "step", f"{value}[{lower}:{upper}{other}]"
+        return
+    index = source.text(node.slice)
+    kind = outer(kind_at(source, site, node.value))
+    if kind in ("list", "str", "tuple", ""):
+        for other in ("0", "-1", "1", f"-{index}", f"{index} + 1", f"{index} - 1"):
+            if other != index and (other != f"-{index}" or index.isidentifier()):
+                yield "index", f"{value}[{other}]"
+        yield "slice", f"{value}[{index}:]"
+        yield "slice", f"{value}[:{index}]"
+    if kind == "dict" and isinstance(node.ctx, ast.Load):
+        yield "get", f"{value}.get({index})"
+        yield "get", f"{value}.get({index}, 0)"
+
+
+def _ends(lower: str, upper: str) -> list[tuple[str, str]]:
+    ends = [(upper, lower), (lower, ""), ("", upper), ("", lower), (upper, "")]
+    for one in dict.fromkeys((lower, f"{lower} + 1" if lower else "1", "0")):
+        for two in dict.fromkeys((upper, f"{upper} + 1" if upper else "-1", f"{upper} - 1")):
+            ends.append((one, two if upper or two == "-1" else upper))
+    return list(dict.fromkeys(ends))
