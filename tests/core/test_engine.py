@@ -414,3 +414,132 @@ def test_branches_share_their_prefix_and_end_like_an_episode() -> None:
     left, right = asyncio.run(main())
     assert (names(left), left.success) == (["a", "a"], False)
     assert (names(right), right.success) == (["a", "b", "a"], True)
+
+
+# ---------------------------------------------------------------- what plugins may get wrong
+
+
+class Raising(Agent):
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        raise self.error
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(0), asyncio.CancelledError(), Unspeakable(), MemoryError()]
+)
+def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException) -> None:
+    episode = run(engine_for({"a": Raising(error), "b": ScriptedAgent()}, Fixed("ab")))
+    assert [turn.status for turn in episode.turns] == ["failed", "completed"]
+    assert type(error).__name__ in episode.turns[0].error
+
+
+BAD: list[Any] = []
+BAD.append(BAD)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        Output(5),  # type: ignore[arg-type]
+        Output(final="no"),  # type: ignore[arg-type]
+        Output(data=object()),
+        Output(data=BAD),
+        Output(usage=None),  # type: ignore[arg-type]
+        Output(usage=Usage(cost=float("nan"))),
+        Output(usage=Usage(cost=-1.0)),
+        Output(usage=Usage(calls=2**70)),
+    ],
+    ids=lambda output: "bad",
+)
+def test_an_output_that_cannot_be_is_a_failed_turn_not_a_failed_run(output: Output) -> None:
+    turn = run(engine_for({"a": ScriptedAgent([output])}, Fixed("a"))).turns[0]
+    assert (turn.status, turn.output) == ("failed", Output())
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [Scores(float("nan"), True), Scores(7.5, True), Scores(-1.0), Scores(1.0, "false"), None],  # type: ignore[arg-type]
+    ids=repr,
+)
+def test_scores_that_cannot_be_fail_the_episode_and_solve_nothing(scores: Scores) -> None:
+    class Odd(ListTask):
+        async def verify(
+            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
+        ) -> Scores:
+            return scores
+
+    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Odd(), Halves()))
+    assert (episode.status, episode.success, episode.reward) == (Status.FAILED, False, None)
+
+
+@pytest.mark.parametrize("reward", [Reward(float("inf")), Reward(1.0, turns=(1.0, 2.0)), "1"])
+def test_rewards_that_cannot_be_are_missing(reward: Any) -> None:
+    class Odd(RewardFunction):
+        async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+            return reward  # type: ignore[no-any-return]
+
+    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), reward=Odd()))
+    assert (episode.status, episode.reward) == (Status.FAILED, None)
+
+
+def test_a_verifier_that_never_answers_is_cut_off() -> None:
+    class Hanging(ListTask):
+        async def verify(
+            self, problem: Problem, trajectory: Any, state: Any, *, final: bool, calls: Calls
+        ) -> Scores:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), Hanging(), timeout=0.01))
+    assert episode.error == "verifying: no result within 0.01 s"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [None],
+        ["stop"],
+        [Decision(stop="no")],  # type: ignore[arg-type]
+        [Decision(wait="bogus", start=(Activation("a"),))],  # type: ignore[arg-type]
+        [Decision(start=("a",))],  # type: ignore[arg-type]
+        [Decision(start=(Activation("a", index=-1),))],
+        [Decision(start=(Activation("a", index=3), Activation("a", index=3)))],
+        [],
+        ZeroDivisionError("no"),
+        SystemExit(0),
+    ],
+    ids=lambda answer: repr(answer)[:40],
+)
+def test_a_policy_that_breaks_its_contract_ends_the_run_and_is_named(answer: Any) -> None:
+    class Odd(Policy):
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            if isinstance(answer, BaseException):
+                raise answer
+            return list(answer)
+
+    with pytest.raises(RunError, match=r"Odd|index|decisions"):
+        run(engine_for({"a": ScriptedAgent()}, Odd()))
+
+
+def test_an_episode_that_vanishes_is_an_error_not_one_less() -> None:
+    from orchestrion import Job
+
+    class Lost(ListTask):
+        def start(self, problem: Problem, key: Key) -> Step:
+            raise asyncio.CancelledError
+
+    async def main() -> list[Episode]:
+        engine = engine_for({"a": ScriptedAgent()}, Fixed("a"), Lost())
+        session = EngineSession(engine, "0/0", Key(1), Key(2))
+        return await session.rollout([Job(p, Key(1)) for p in Lost().problems("train")])
+
+    with pytest.raises(RunError, match="nobody cancelled it"):
+        asyncio.run(main())

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
-from orchestrion.engine.episode import Engine
-from orchestrion.errors import UsageError
+from orchestrion.engine.episode import Engine, first_step
+from orchestrion.errors import RunError, UsageError
 from orchestrion.interfaces import Branch, Job, Member, Policy
 from orchestrion.interfaces import Session as SessionProtocol
 from orchestrion.keys import Key
@@ -20,7 +20,6 @@ from orchestrion.records import (
     Scores,
     Split,
     Status,
-    Step,
     Trajectory,
 )
 from orchestrion.statistics import mean
@@ -136,13 +135,14 @@ class EngineSession:
             raise first_cause(errors) from None
         finally:
             self.engine.active -= workers - 1
+        missing = [name for name, one in zip(names, results, strict=True) if one is None]
+        if missing:
+            raise RunError(f"episode {missing[0]} was given up, and nobody cancelled it")
         return [episode for episode in results if episode is not None]
 
     def begin(self, problem: Problem, key: Key) -> Branch:
         """See `Session.begin`."""
-        task: Any = self.engine.team.task
-        step = task.start(problem, key.child("start")) if hasattr(task, "start") else Step()
-        return Branch(problem, Trajectory(), step, key)
+        return Branch(problem, Trajectory(), first_step(self.engine.team.task, problem, key), key)
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
         """See `Session.extend`."""

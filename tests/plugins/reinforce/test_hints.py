@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-
-from orchestrion import Key, Member, Observation, OpenContext, Problem, Situation, Trajectory
 from orchestrion_reinforce.gradient import Batch
 from orchestrion_reinforce.network_policy import NetworkPolicy
 from orchestrion_reinforce.neural import Neural
+
+from orchestrion import Key, Member, Observation, OpenContext, Problem, Situation, Trajectory
 
 ROSTER = (Member("a"), Member("b", ("x", "y")))
 

@@ -145,7 +145,7 @@ class RunningMutate(Mutate):
             return {}, 0
         best = max(promising, key=lambda one: _gain(work, one))
         everything = list(range(len(work["visible"])))
-        trial = trial_of(work, best.code, everything)
+        trial = trial_of(work, best.code, everything, lines=True)
         outcomes = (await self.runner.run([trial], limits_of(work)))[0]
         before = [result["passed"] for result in work["results"]]
         now = [outcome.passed for outcome in outcomes]

@@ -7,20 +7,29 @@ from collections.abc import Iterable
 from orchestrion import Component, hookimpl
 
 
+HERE = "orchestrion_repair_agents"
+_TASK = {"task": {"use": "repair", "max_problems": 4, "steps": 5_000}}
+
+
 @hookimpl
 def orchestrion_agents() -> Iterable[Component]:
     """Tools that repair programs."""
-    home = "orchestrion_repair_agents"
     yield Component(
         "run-tests",
-        f"{home}.run_tests:RunTests",
+        f"{HERE}.run_tests:RunTests",
         "runs the visible tests: which fail, how, and which lines they cover",
+        around=_TASK,
     )
     yield Component(
         "mutate",
-        f"{home}.mutate:Mutate",
+        f"{HERE}.mutate:Mutate",
         "tries edits of some families on the most suspicious line, the next few, or the rest",
+        example={"operators": ["comparison", "off-by-one"]},
+        around=_TASK,
     )
     yield Component(
-        "lint", f"{home}.lint:Lint", "names lines that look odd, and can normalise the layout"
+        "lint",
+        f"{HERE}.lint:Lint",
+        "names lines that look odd, and can normalise the layout",
+        around=_TASK,
     )

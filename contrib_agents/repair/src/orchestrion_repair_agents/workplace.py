@@ -43,7 +43,9 @@ def trial_of(
 
 def outcome_json(outcome: Outcome) -> dict[str, JSON]:
     """An outcome as agents report it."""
+    asserted = {"want": outcome.want[0]} if outcome.want else {}
     return {
+        **asserted,
         "passed": outcome.passed,
         "error": outcome.error,
         "line": outcome.line,

@@ -225,8 +225,7 @@ class _Child:
             # Fuel is per case, so that the order of cases changes nothing.
             self.namespace[FUEL] = _fuel(self.steps, self._abandon)
             if "statement" in request:
-                exec(compile(request["statement"], "<test>", "exec"), self.namespace)
-                return {"value": None}
+                return self._state(request["statement"])
             function = self.namespace[self.entry]
             result = function(*decode(request["call"]), **decode(request.get("named", _NO_NAMES)))
             return {"value": encode(result)}
@@ -238,6 +237,21 @@ class _Child:
             # SystemExit and KeyboardInterrupt too: leaving early is a failed test.
             name = "OutOfSteps" if isinstance(error, _OutOfSteps) else type(error).__name__
             return {"error": name, "line": _line_of(error), "text": _text(error)}
+
+    def _state(self, source: str) -> dict[str, Any]:
+        """Run a statement; of an assert that compares two values, tell them if they differ."""
+        tree = ast.parse(source)
+        match tree.body:
+            case [ast.Assert(ast.Compare(left, [ast.Eq()], [right]))]:
+                got, want = (self._value(part) for part in (left, right))
+                if not (got == want):  # noqa: SIM201 - as the assert has it; `!=` may differ
+                    return {"error": "AssertionError", **_shown(got, want)}
+            case _:
+                exec(compile(tree, "<test>", "exec"), self.namespace)
+        return {"value": None}
+
+    def _value(self, node: ast.expr) -> Any:
+        return eval(compile(ast.Expression(node), "<test>", "eval"), self.namespace)  # noqa: S307
 
     def _start(self) -> None:
         self.namespace = {"__name__": "candidate", "__builtins__": __builtins__}
@@ -273,6 +287,13 @@ class _Child:
     def _abandon(self) -> NoReturn:
         self._send({"error": "OutOfSteps", "gone": True})
         os._exit(71)
+
+
+def _shown(got: Any, want: Any) -> dict[str, Any]:
+    try:
+        return {"got": encode(got), "want": encode(want)}
+    except Exception:
+        return {}
 
 
 class _OutOfSteps(BaseException):

@@ -107,7 +107,7 @@ def _symptoms(state: State) -> Iterator[float]:
     if state.results is None:
         yield from (0.0 for _ in SYMPTOMS)
         return
-    found = symptoms(state.results, state.target.visible)
+    found = symptoms(state.results, state.target.visible, state.target.entry_point)
     yield from (found[name] for name in SYMPTOMS)
 
 

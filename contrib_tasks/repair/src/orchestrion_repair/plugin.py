@@ -14,4 +14,5 @@ def orchestrion_tasks() -> Iterable[Component]:
         "repair",
         "orchestrion_repair.task:Repair",
         "buggy Python functions with tests: find the edit that makes them pass",
+        example={"max_problems": 4, "steps": 5_000},
     )

@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from orchestrion_repair.bug import Bug
+from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.operators import FAMILIES, candidates
-from orchestrion_repair.operators.kinds import kinds_of_arguments
 
 __all__ = ["count", "rate", "rates"]
 
@@ -37,7 +37,7 @@ def count(bugs: Iterable[Bug]) -> dict[str, dict[str, tuple[float, int]]]:
     right: dict[tuple[str, str], float] = defaultdict(float)
     total: Counter[tuple[str, str]] = Counter()
     for bug in bugs:
-        arguments = kinds_of_arguments(case.args for case in bug.visible if not case.statement)
+        arguments = kinds_of_cases([case.to_json() for case in bug.visible], bug.entry_point)
         _, options = candidates(bug.code, bug.entry_point, arguments)
         for candidate in options:
             total[candidate.family, candidate.sub] += 1

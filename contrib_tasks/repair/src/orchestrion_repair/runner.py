@@ -84,6 +84,7 @@ class Outcome:
         text: the exception's message, cut.
         line: the program's innermost line when the exception was raised.
         got: the value as encoded JSON; "..." if long.
+        want: what a statement that compares two values wanted, encoded in a list of one.
         lines: the lines that ran, if asked for.
         apart: whether the judgement was made outside the program's process.
     """
@@ -93,6 +94,7 @@ class Outcome:
     text: str = ""
     line: int | None = None
     got: JSON = None
+    want: tuple[JSON, ...] = ()
     lines: tuple[int, ...] = ()
     apart: bool = True
 
@@ -209,6 +211,7 @@ def _outcome(data: Mapping[str, Any]) -> Outcome:
         text=data.get("text", ""),
         line=data.get("line"),
         got=data.get("got"),
+        want=tuple(data.get("want", ())),
         lines=tuple(data["lines"]),
         apart=data["apart"],
     )

@@ -43,7 +43,8 @@ def _results(state: State) -> list[str]:
         if result["passed"]:
             rows.append(f"pass  {_case(state.target.entry_point, case)}")
         else:
-            what = result["error"] or f"got {_cut(result['got'])}"
+            raised = result["error"] and result["got"] is None
+            what = result["error"] if raised else f"got {_cut(result['got'])}"
             rows.append(f"FAIL  {_case(state.target.entry_point, case)}: {what}")
     return rows
 

@@ -27,6 +27,10 @@ from orchestrion_repair.skills import Skills
 __all__ = ["State", "Target", "after", "blocked", "digest_of", "map_of", "program_of", "target_of"]
 
 
+MOST_CODE = 100_000
+"""Characters of a program; a longer one from an agent is ignored."""
+
+
 @frozen
 class Target:
     """What stays the same: the function to repair, as JSON of the problem tells it."""
@@ -151,9 +155,10 @@ def after(state: State, turn: Turn) -> State:
         if data.get("on") == digest_of(state.code):
             state = _REPORTS.get(data.get("tool", ""), _nothing)(state, data, turn)
         code = data.get("code")
-        if isinstance(code, str) and code != state.code:
+        if isinstance(code, str) and code != state.code and len(code) <= MOST_CODE:
+            code.encode()  # half of a surrogate pair could stand in no record
             state = _replaced(state, code, data)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return state
     return state
 
@@ -166,22 +171,26 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     results = tuple(_result(one) for one in data["results"])
     if len(results) != len(state.target.visible):
         return state
-    runs = [(one["passed"], frozenset(one["lines"])) for one in results]
-    covered = any(lines for _, lines in runs)
-    suspicion = tuple(sorted(ochiai(runs).items())) if covered else state.suspicion
-    fixed = all(passed for passed, _ in runs)
     return evolve(
         state,
         results=results,
-        suspicion=suspicion,
-        fixed=fixed,
+        suspicion=_suspicion(results) or state.suspicion,
+        fixed=all(one["passed"] for one in results),
         done=state.done | {turn.agent},
     )
 
 
+def _suspicion(results: Sequence[Mapping[str, Any]]) -> tuple[tuple[int, float], ...] | None:
+    """Ochiai's coefficient by line; None if the results say nothing of lines."""
+    runs = [(one["passed"], frozenset(one["lines"])) for one in results]
+    return tuple(sorted(ochiai(runs).items())) or None
+
+
 def _result(one: Mapping[str, JSON]) -> dict[str, JSON]:
     line = one.get("line")
+    asserted = {"want": one["want"]} if "want" in one else {}
     return {
+        **asserted,
         "passed": bool(one["passed"]),
         "error": str(one.get("error", "")),
         "got": one.get("got"),
@@ -222,6 +231,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         target=state.target,
         code=code,
         results=known,
+        suspicion=None if known is None else _suspicion(known),
         calls=state.calls,
         turns=state.turns,
         executions=state.executions,

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrion_repair.examples import arguments_of
+
 __all__ = ["SYMPTOMS", "symptoms"]
 
 _ERRORS = {
@@ -39,19 +41,19 @@ SYMPTOMS: tuple[str, ...] = (
 
 
 def symptoms(
-    results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]]
+    results: Sequence[Mapping[str, Any]], cases: Sequence[Mapping[str, Any]], entry_point: str
 ) -> dict[str, float]:
     """The share of failing tests with each symptom; of passing ones for "passes with"."""
     totals = dict.fromkeys(SYMPTOMS, 0.0)
     failed = sum(not one["passed"] for one in results)
     passed = len(results) - failed
     for one, case in zip(results, cases, strict=True):
-        arguments = case.get("call")
+        arguments = arguments_of(case, entry_point)
         word, number = ("passes", passed) if one["passed"] else ("fails", failed)
-        for name in _inputs(arguments or ()):
+        for name in _inputs(arguments):
             totals[f"{word} with {name}"] += 1 / number
         if not one["passed"]:
-            for name in _of(one, case):
+            for name in _of(one, case, arguments):
                 totals[name] += 1 / failed
     return totals
 
@@ -59,12 +61,12 @@ def symptoms(
 def _inputs(arguments: Sequence[Any]) -> set[str]:
     found = set()
     for value in arguments:
-        if isinstance(value, str | list | dict):
+        if isinstance(value, str | list | tuple | dict):
             if not value:
                 found.add("empty input")
             elif len(value) == 1:
                 found.add("single input")
-            if isinstance(value, list):
+            if isinstance(value, list | tuple):
                 found |= _inputs([item for item in value if isinstance(item, int | float)])
                 texts = [repr(item) for item in value]
                 if len(set(texts)) < len(texts):
@@ -77,15 +79,18 @@ def _inputs(arguments: Sequence[Any]) -> set[str]:
     return found
 
 
-def _of(result: Mapping[str, Any], case: Mapping[str, Any]) -> set[str]:
+def _of(result: Mapping[str, Any], case: Mapping[str, Any], arguments: Sequence[Any]) -> set[str]:
     error = result["error"]
     if error and error != "AssertionError":
         return {_ERRORS.get(error, "other error")}
-    if "want" not in case or error:
+    # What an assert wanted is known where it compares two values.
+    asserted = "want" in result
+    if not asserted and ("want" not in case or error):
         return set()
-    got, want = _plain(result["got"]), case["want"]
+    got = _plain(result["got"])
+    want = _plain(result["want"]) if asserted else case["want"]
     found = _compared(got, want)
-    if any(type(got) is type(value) and got == value for value in case.get("call", ())):
+    if any(type(got) is type(value) and got == value for value in arguments):
         found.add("is an argument")
     return found
 

@@ -26,8 +26,8 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_repair.bug import Bug
+from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
-from orchestrion_repair.operators.kinds import kinds_of_arguments
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
 from orchestrion_repair.skills import Skills, skills_of
@@ -84,7 +84,15 @@ class Repair(Task):
             return suite.bugs()
         from orchestrion_repair.loaders import load_path
 
-        return load_path(Path(self.suite), fractions=self.fractions).bugs
+        found = load_path(Path(self.suite), self.fractions)
+        if found.skipped:
+            from structlog import get_logger
+
+            get_logger().warning(
+                "problems left out", suite=self.suite, count=len(found.skipped),
+                first=found.skipped[0],
+            )  # fmt: skip
+        return found.bugs
 
     @property
     def limits(self) -> Limits:
@@ -152,8 +160,7 @@ class RunningRepair(Task):
     def start(self, problem: Problem, key: Key) -> Step:
         """Nothing is known but the program and its visible tests."""
         data = problem.data
-        calls = (case["call"] for case in data["visible"] if "call" in case)
-        target = target_of(data, kinds_of_arguments(calls))
+        target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
         state = State(target, data["code"], skills=self.skills)
         return Step(state, self._observation(state))
 

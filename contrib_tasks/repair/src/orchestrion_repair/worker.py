@@ -233,6 +233,8 @@ def _told(reply: JSON) -> dict[str, JSON]:
     out["error"] = error if isinstance(error, str) and re.fullmatch(r"\w{1,60}", error) else "Error"
     out["text"] = text[:200].encode(errors="replace").decode() if isinstance(text, str) else ""
     out["line"] = line if isinstance(line, int) else None
+    if "got" in reply:
+        out["got"], out["want"] = _short(reply["got"]), [_short(reply.get("want"))]
     return out
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from math import inf, isfinite
 from typing import Any, Protocol
 
+import msgspec
 from attrs import evolve, frozen
 
 from orchestrion.engine.batch import DecisionBatcher
@@ -14,7 +16,13 @@ from orchestrion.engine.calls import ActivationCalls, CallPath
 from orchestrion.engine.deadline import Deadline, resume
 from orchestrion.engine.reuse import digest
 from orchestrion.engine.team import Seat, Team, seats_of
-from orchestrion.errors import BudgetError, ReplayError, RunError, StoreError
+from orchestrion.errors import (
+    BudgetError,
+    OrchestrionError,
+    ReplayError,
+    RunError,
+    StoreError,
+)
 from orchestrion.interfaces import Agent, Branch, Policy, Situation, Task, View
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -34,12 +42,15 @@ from orchestrion.records import (
     Usage,
 )
 
-__all__ = ["Engine", "EpisodeLimits", "Observers"]
+__all__ = ["Engine", "EpisodeLimits", "Observers", "check_usage", "first_step"]
 
 EMPTY = Trajectory()
 
 # Not an agent's failure but the run's: the episode cannot go on.
 _FATAL = (BudgetError, ReplayError, StoreError)
+# What plugin code may raise of its own: it must neither end the process nor look like our own
+# cancellation.
+_FAILURES = (Exception, SystemExit, asyncio.CancelledError)
 
 
 @frozen
@@ -113,9 +124,9 @@ class Engine:
         return found
 
     async def rest(
-        self, seconds: float | None, work: Coroutine[Any, Any, Output], waits_for: Any
-    ) -> Output:
-        """What a started activation gives in the end, within its time limit."""
+        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any
+    ) -> Any:
+        """What a started piece of work gives in the end, within a time limit."""
         if seconds is None:
             return await resume(work, waits_for)
         deadline = self._deadlines.get(seconds)
@@ -138,8 +149,7 @@ class Engine:
             BudgetError, ReplayError, StoreError: the run cannot go on.
             RunError: the policy or the task broke its contract.
         """
-        start = getattr(self.team.task, "start", None)
-        step = start(problem, key.child("start")) if start is not None else Step()
+        step = first_step(self.team.task, problem, key)
         loop = _Loop(self, name, problem, step, key, self.team.seats, training)
         loop.limit(self.limits)
         self.active += 1
@@ -164,21 +174,32 @@ class Engine:
         """The episode with scores and reward. A verifier that fails makes the episode fail."""
         handle = ActivationCalls(self, key.child("verify"))
         try:
-            scores = await self.team.task.verify(
+            work = self.team.task.verify(
                 problem, episode.trajectory, state, final=True, calls=handle
             )
+            scores = await self._result(work)
             episode = _judged(episode, scores)
             if self.team.reward is not None:
                 handle = ActivationCalls(self, key.child("reward"))
-                reward = await self.team.reward.score(episode, handle)
+                reward = await self._result(self.team.reward.score(episode, handle))
                 episode = _judged(episode, scores, reward)
         except _FATAL:
             raise
-        except Exception as error:
-            message = f"verifying: {_describe(error)}"
+        except _FAILURES as error:
+            if _cancelled_from_outside(error):
+                raise
+            message = f"verifying: {_describe(error, self.timeout)}"
             self._count_failure("verifier", message)
             return evolve(episode, status=Status.FAILED, error=message, scores=None, reward=None)
         return episode
+
+    async def _result(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """What a verifier or reward function gives, within the time limit of an activation."""
+        try:
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            return stop.value
+        return await self.rest(self.timeout, work, waits_for)
 
     async def extend(
         self, name: str, branch: Branch, activations: tuple[Activation, ...], key: Key
@@ -221,6 +242,31 @@ class Engine:
         self.failed_turns[label] = self.failed_turns.get(label, 0) + 1
 
 
+def first_step(task: Task, problem: Problem, key: Key) -> Step:
+    """The environment at the beginning of an episode.
+
+    Raises:
+        RunError: the task's `start` broke its contract.
+    """
+    start = getattr(task, "start", None)
+    if start is None:
+        return Step()
+    try:
+        step = start(problem, key.child("start"))
+    except Exception as error:
+        raise _broken(task, "start", error) from error
+    if type(step) is not Step:
+        raise RunError(f"task {type(task).__name__}: start() must give a Step")
+    return step
+
+
+def _broken(component: object, method: str, error: Exception) -> Exception:
+    """An error of plugin code with the component and method it came from."""
+    if isinstance(error, OrchestrionError):
+        return error
+    return RunError(f"{type(component).__name__}.{method}() raised {_describe(error, None)}")
+
+
 class _Loop:
     """The state of one episode under way. Not kept after it."""
 
@@ -230,6 +276,7 @@ class _Loop:
         "decisions",
         "engine",
         "final",
+        "indices",
         "key",
         "limits",
         "name",
@@ -274,6 +321,7 @@ class _Loop:
         self.decisions: list[Decision] = []
         self.running: dict[asyncio.Task[Turn], Activation] = {}
         self.acts: dict[str, int] = {}
+        self.indices: set[int] = set()
         self.started = 0
         self.final = False
         self.status = Status.COMPLETED
@@ -317,6 +365,7 @@ class _Loop:
                 decision = await batcher.decide(
                     situation, self.key.child("decide", count), self.engine.active <= 1
                 )
+                _check_decision(decision, batcher.policy)
                 self.decisions.append(decision)
                 if decision.stop:
                     return
@@ -387,7 +436,16 @@ class _Loop:
         self.running = {}
 
     def _index(self, activation: Activation) -> int:
-        index = self.started if activation.index is None else activation.index
+        index = self.started
+        if activation.index is not None:
+            index = activation.index
+            taken = self.indices
+            if type(index) is not int or index < 0 or index in taken:
+                raise RunError(
+                    f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
+                    "an index is a whole number that no other turn of the episode has"
+                )
+            taken.add(index)
         self.started += 1
         return index
 
@@ -405,7 +463,13 @@ class _Loop:
             self.final = True
         if self.steps:
             key = self.key.child("step", turn.index)
-            self.step = self.engine.team.task.step(self.step.state, turn, key)
+            task = self.engine.team.task
+            try:
+                self.step = task.step(self.step.state, turn, key)
+            except Exception as error:
+                raise _broken(task, "step", error) from error
+            if type(self.step) is not Step:
+                raise RunError(f"task {type(task).__name__}: step() must give a Step")
         observe = self.engine.observers.turn_finished
         if observe is not None and not self.nested:
             observe(self.name, turn)
@@ -441,10 +505,10 @@ class _Loop:
                     output = _booked(await engine.rest(timeout, work, waits_for), handle.used)
         except _FATAL:
             raise
-        except Exception as error:
-            message = _describe(error)
-            if isinstance(error, TimeoutError) and timeout is not None and not str(error):
-                message = f"no result within {timeout:g} s"
+        except _FAILURES as error:
+            if _cancelled_from_outside(error):
+                raise
+            message = _describe(error, timeout)
             engine._count_failure(agent, message)
             charged = Output(usage=handle.used) if handle is not None else Output()
             return Turn(
@@ -493,11 +557,58 @@ class _Loop:
         return output
 
 
+def _check_decision(decision: Any, policy: Policy) -> None:
+    good = (
+        type(decision) is Decision
+        and type(decision.stop) is bool
+        and (decision.wait == "all" or decision.wait == "each")
+        and type(decision.start) is tuple
+    )
+    if not good or any(type(one) is not Activation for one in decision.start):
+        raise RunError(
+            f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
+            f"Activations, stop true or false, and wait 'all' or 'each'; it gave {decision!r:.200}"
+        )
+
+
 def _booked(output: Output, used: Usage) -> Output:
-    """The output with what went through calls added to its usage."""
-    if not isinstance(output, Output):
+    """The output, checked, with what went through calls added to its usage.
+
+    Raises:
+        TypeError, ValueError: it is not what an agent may return.
+    """
+    if type(output) is not Output:
         raise TypeError(f"act() returned {type(output).__name__}, not an Output")
+    if type(output.content) is not str:
+        raise TypeError(f"Output.content is {type(output.content).__name__}, not text")
+    if output.usage is not NO_USAGE:
+        check_usage(output.usage)
+    if output.data is not None or output.metadata or type(output.final) is not bool:
+        _check_rest(output)
     return output if used is NO_USAGE else evolve(output, usage=output.usage + used)
+
+
+def _check_rest(output: Output) -> None:
+    if type(output.final) is not bool:
+        raise TypeError(f"Output.final is {type(output.final).__name__}, not true or false")
+    try:
+        msgspec.json.encode((output.data, output.metadata))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"Output.data and metadata must be JSON: {error}") from None
+
+
+def check_usage(usage: Usage) -> None:
+    """Raise unless a usage is one: counts and finite amounts, none of them negative."""
+    if type(usage) is not Usage:
+        raise TypeError(f"Output.usage is {type(usage).__name__}, not a Usage")
+    for name in ("calls", "input_tokens", "output_tokens"):
+        value = getattr(usage, name)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f"Usage.{name} is {value!r}, not a count")
+    for name in ("usd", "cost"):
+        value = getattr(usage, name)
+        if type(value) not in (int, float) or not 0 <= value < inf:
+            raise ValueError(f"Usage.{name} is {value!r}; it must be a finite number, at least 0")
 
 
 def _content(view: View) -> Any:
@@ -513,10 +624,10 @@ def _content(view: View) -> Any:
 
 def _judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> Episode:
     """The episode with its judgement; spelled out, since `evolve` costs as much as a turn."""
-    if not isinstance(scores, Scores):
-        raise TypeError(f"verify() returned {type(scores).__name__}, not Scores")
-    if reward is not None and not isinstance(reward, Reward):
-        raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
+    if reward is None:
+        _check_scores(scores)
+    else:
+        _check_reward(reward, len(episode.trajectory))
     return Episode(
         episode.id,
         episode.problem,
@@ -530,5 +641,43 @@ def _judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> E
     )
 
 
-def _describe(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+def _check_scores(scores: Scores) -> None:
+    if type(scores) is not Scores:
+        raise TypeError(f"verify() returned {type(scores).__name__}, not Scores")
+    if type(scores.value) not in (int, float) or not 0 <= scores.value <= 1:
+        raise ValueError(f"Scores.value is {scores.value!r}; it must be from 0 to 1")
+    if type(scores.success) is not bool:
+        raise TypeError(f"Scores.success is {scores.success!r}, not true or false")
+    _check_parts("Scores", scores.parts)
+
+
+def _check_reward(reward: Reward, turns: int) -> None:
+    if type(reward) is not Reward:
+        raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
+    if type(reward.total) not in (int, float) or not isfinite(reward.total):
+        raise ValueError(f"Reward.total is {reward.total!r}, not a finite number")
+    if reward.turns is not None and len(reward.turns) != turns:
+        raise ValueError(f"Reward.turns has {len(reward.turns)} numbers for {turns} turns")
+    _check_parts("Reward", reward.parts)
+
+
+def _check_parts(what: str, parts: Mapping[str, float]) -> None:
+    for name, value in parts.items():
+        if type(name) is not str or type(value) not in (int, float, bool):
+            raise TypeError(f"{what}.parts must map names to numbers, not {name!r} to {value!r}")
+
+
+def _describe(error: BaseException, seconds: float | None) -> str:
+    if isinstance(error, TimeoutError) and seconds is not None and not error.args:
+        return f"no result within {seconds:g} s"
+    try:
+        text = str(error)
+    except Exception:  # an exception of a plugin's own may be broken itself
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _cancelled_from_outside(error: BaseException) -> bool:
+    """Whether a CancelledError is ours, and not one that plugin code raised."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0

@@ -79,17 +79,17 @@ def candidates(
     No two candidates give the same text. `arguments` are the kinds of the entry point's, see
     `kinds_of_arguments`. A program without syntax has neither source nor candidates.
     """
-    try:
-        source = Source(code, entry_point, arguments)
-    except (SyntaxError, ValueError, RecursionError):
-        return None, ()
     seen = {code}
     found: list[Candidate] = []
-    for family, sub, line, start, end, text in _edits(source):
-        new = code[:start] + text + code[end:]
-        if new not in seen:
-            seen.add(new)
-            found.append(Candidate(len(found), family, sub, line, start, end, text))
+    try:
+        source = Source(code, entry_point, arguments)
+        for family, sub, line, start, end, text in _edits(source):
+            new = code[:start] + text + code[end:]
+            if new not in seen:
+                seen.add(new)
+                found.append(Candidate(len(found), family, sub, line, start, end, text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # also: nested too deeply
+        return None, ()
     return source, tuple(found)
 
 
