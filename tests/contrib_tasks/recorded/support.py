@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 from hypothesis import strategies as st
-from orchestrion_recorded.agent import RecordedAgent
 from orchestrion_recorded.recording import Recording
 from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Recorded, Row, Table, same
@@ -14,7 +13,7 @@ from orchestrion_recorded.task import RecordedTask
 
 from orchestrion import Key, Member, Output, Scores, Step, Trajectory, Turn, Usage
 from orchestrion.engine.calls import ActivationCalls
-from orchestrion.testing import engine_for
+from orchestrion.testing import Fixed, engine_for
 
 MODELS = ("cheap", "middle", "dear")
 PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 8.0}
@@ -63,7 +62,7 @@ def judged(task: Recording, name: str, step: Step) -> Scores:
     """The verifier's judgement."""
 
     async def verify() -> Scores:
-        engine = engine_for({"ask": RecordedAgent(models=list(MODELS))}, task=task)
+        engine = engine_for({}, Fixed(()), task)
         calls = ActivationCalls(engine, Key(1))
         problem = task.problem_from(name)
         try:

@@ -136,7 +136,7 @@ def test_a_malformed_table_is_refused_with_its_line(tmp_path: Path, text: str, s
 def test_malformed_json_lines_are_refused_with_their_line(
     tmp_path: Path, text: str, says: str
 ) -> None:
-    with pytest.raises(UsageError, match="table.jsonl") as caught:
+    with pytest.raises(UsageError, match=r"table\.jsonl") as caught:
         read_table(written(tmp_path, text, "table.jsonl"))
     assert says in str(caught.value)
 

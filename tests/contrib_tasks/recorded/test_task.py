@@ -112,7 +112,7 @@ def test_a_model_is_asked_once_and_never_without_a_record() -> None:
 
 def test_agents_named_like_models_are_blocked_by_their_name() -> None:
     agents: dict[str, Agent] = {"cheap": RecordedAgent(), "any": RecordedAgent(model="cheap")}
-    engine = engine_for(agents)
+    engine = engine_for(agents, Fixed(()))
     engine.close()
     task = Recording(RecordedTask(split=ALL_TRAIN), QUESTIONS, engine.team.roster)
     found = episode(task, "easy", "cheap", agents=agents)

@@ -22,8 +22,8 @@ class Limits:
 
     Args:
         turns: how many activations.
-        calls: how many calls to the outside.
-        tokens: how many input and output tokens together.
+        calls: how many calls to the outside; the turn that passes it is the last.
+        tokens: how many input and output tokens together; likewise.
     """
 
     turns: Count | None = 100

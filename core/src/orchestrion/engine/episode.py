@@ -558,12 +558,10 @@ class _Loop:
 
 
 def _check_decision(decision: Any, policy: Policy) -> None:
-    good = (
-        type(decision) is Decision
-        and type(decision.stop) is bool
-        and (decision.wait == "all" or decision.wait == "each")
-        and type(decision.start) is tuple
-    )
+    good = type(decision) is Decision
+    if good:
+        stop, wait, start = decision.stop, decision.wait, decision.start
+        good = type(stop) is bool and wait in ("all", "each") and type(start) is tuple
     if not good or any(type(one) is not Activation for one in decision.start):
         raise RunError(
             f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
