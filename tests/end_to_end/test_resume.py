@@ -140,7 +140,7 @@ def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
     wait_for_iterations(tmp_path, 2, process)
     process.kill()
     process.wait()
-    done = orchestrion("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=1)
+    done = orchestrion("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=2)
     assert "another config" in done.stderr
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,7 +33,10 @@ class _Call(NamedTuple):
     def __call__(self, arguments: dict[str, Any]) -> None:
         try:
             self.function(*[arguments[name] for name in self.names])
-        except Exception as exc:
+        except (KeyboardInterrupt, CancelledError):
+            raise
+        # BaseException: a plugin does not end the process either.
+        except BaseException as exc:
             raise RunError(
                 f"plugin {self.plugin} failed in {self.hook}: {type(exc).__name__}: {exc}"
             ) from exc
@@ -78,7 +82,8 @@ class Observers:
     def iteration_finished(self, stage: int, iteration: int, metrics: Metrics) -> None:
         """Call `orchestrion_iteration_finished`."""
         for call in self._calls["orchestrion_iteration_finished"]:
-            call({"stage": stage, "iteration": iteration, "metrics": metrics})
+            # A copy for each: what one plugin does to it is nobody else's business.
+            call({"stage": stage, "iteration": iteration, "metrics": dict(metrics)})
 
     def checkpoint_written(self, path: Path, iteration: int) -> None:
         """Call `orchestrion_checkpoint_written`."""
@@ -86,6 +91,12 @@ class Observers:
             call({"path": path, "iteration": iteration})
 
     def run_finished(self, directory: Path | None, status: str) -> None:
-        """Call `orchestrion_run_finished`."""
+        """Call `orchestrion_run_finished`: of all plugins, before the first error is raised."""
+        errors = []
         for call in self._calls["orchestrion_run_finished"]:
-            call({"directory": directory, "status": status})
+            try:
+                call({"directory": directory, "status": status})
+            except RunError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from orchestrion.observers import Observers
 
-__all__ = ["Failure", "Found", "Loaded", "Plugins", "resolve"]
+__all__ = ["Failure", "Found", "Loaded", "Plugins", "reason_of", "resolve"]
 
 _CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
 
@@ -81,6 +81,8 @@ class Plugins:
         env: Mapping[str, str] | None = None,
         path: Sequence[str] | None = None,
     ) -> None:
+        block = tuple(block)
+        self._block = block
         self.selection = Selection.of(block, os.environ if env is None else env)
         self._path = path
         self._added: dict[Plugin, Any] = {}
@@ -97,6 +99,16 @@ class Plugins:
     def installed(self) -> tuple[Plugin, ...]:
         """Every plugin of the environment, whatever its state; nothing is imported."""
         return tuple(sorted([*self._indexed, *self._added]))
+
+    def notes(self) -> list[str]:
+        """What a person should know: names to be blocked that name nothing installed."""
+        known = {normal(n) for p in self.installed for n in (p.name, p.distribution)}
+        return [
+            f"warning: --block or run.block names {name!r}, and no such plugin is installed"
+            f"{did_you_mean(name, known)}"
+            for name in dict.fromkeys(self._block)
+            if normal(name) not in known
+        ]
 
     def failure(self, plugin: Plugin) -> Failure | None:
         """Why a plugin cannot be used, as far as is known without importing it now."""
@@ -223,7 +235,7 @@ class Plugins:
         except BaseException as exc:
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
-            return Failure("broken", _reason(exc), exc)
+            return Failure("broken", reason_of(exc), exc)
 
     def _admit(self, plugin: Plugin, started: float) -> Loaded:
         from orchestrion.hooks import check_api, check_hooks, supplied
@@ -351,7 +363,7 @@ class Plugins:
         except KeyboardInterrupt:
             raise
         except BaseException as exc:
-            raise PluginError(f"{found} cannot be imported: {_reason(exc)}") from exc
+            raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
         if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
             raise PluginError(f"{found}: {found.component.path} is not an attrs class")
         return cls
@@ -389,7 +401,7 @@ def resolve(path: str) -> Any:
     return value
 
 
-def _reason(exc: BaseException) -> str:
+def reason_of(exc: BaseException) -> str:
     """An exception in one line, with the place it was raised at."""
     import traceback
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,8 +51,12 @@ class Report:
     ahead: Mapping[str, Estimate]
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it and the store keeps it."""
-        return asdict(self)
+        """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
+        return asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+
+
+def _known(value: Any) -> Any:
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 Outcomes = Mapping[str, Mapping[str, float | None]]

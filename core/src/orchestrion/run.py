@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -17,7 +18,16 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import CheckpointError, StoreError, UsageError
+from orchestrion.errors import StoreError, UsageError
+from orchestrion.guards import (
+    calling,
+    check_problems,
+    load_states,
+    merged_metrics,
+    place_of,
+    problems_of,
+    save_states,
+)
 from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.keys import Key
 from orchestrion.observers import Observers
@@ -71,6 +81,10 @@ class Run:
             store.cache,
             replay,
         )
+        self.failures: Counter[str] = Counter()
+        """How often which turn or verification failed, as "who: message"."""
+        self.begun = False
+        """Whether it got so far that its status and its observers are concerned."""
         self._stack = AsyncExitStack()
         self._opened: Opened
         self._trained_on = 0
@@ -82,10 +96,14 @@ class Run:
         Raises:
             BudgetError: the budget is used up; the unfinished iteration is dropped.
             asyncio.CancelledError: interrupted; the unfinished iteration is dropped.
+            UsageError: the run was begun with another config; nothing was changed.
             OrchestrionError: the run failed.
         """
         async with self._stack:
             await self._restore()
+            self.begun = True
+            if self.store.status != "running":
+                self.store.set_status("running")
             self.observers.run_started(self.store.directory, self.config.resolved())
             for stage in range(self._stage, len(self.config.stages)):
                 await self._train_stage(stage)
@@ -93,40 +111,62 @@ class Run:
 
     async def _restore(self) -> None:
         """Open the components, with the state of the newest valid checkpoint."""
-        checkpoint = self.store.restore().checkpoint
+        checkpoint = self.store.usable().checkpoint
         config = self.config
+        self._check_digest(checkpoint)
         self._stage, self._done = 0, 0
         if checkpoint is not None:
-            if checkpoint.config != config.digest:
-                raise CheckpointError(
-                    f"{self.store.directory}: the checkpoint was written for another config; "
-                    "start a new run, or put the config back as it was"
-                )
             self.overlay = dict(checkpoint.overlay)
             config = config.with_overlay(self.overlay) if self.overlay else config
             self._stage, self._done = checkpoint.stage, checkpoint.iteration + 1
         self._opened = await open_components(config, self._stack, self.key, self.store.directory)
         if checkpoint is not None:
-            self._opened.load(checkpoint.components)
+            load_states(self._opened, checkpoint.components)
+        self._check_task()
+        # Only now, as it drops what came after that checkpoint: a refusal changes nothing.
+        self.store.restore()
         self._trained_on = sum(one.episodes for one in self.store.iterations())
+
+    def _check_digest(self, checkpoint: Checkpoint | None) -> None:
+        begun_with = (self.store.manifest or {}).get("digest")
+        if checkpoint is not None:
+            begun_with = checkpoint.config
+        if begun_with not in (None, self.config.digest):
+            raise UsageError(
+                f"{self.store.directory}: was begun with another config; start a new run, or put "
+                "the config back as it was"
+            )
+
+    def _check_task(self) -> None:
+        evaluation = self.config.evaluation
+        trained = self.config.stages or any(one.trainer for one in evaluation.baselines.values())
+        used: list[Split] = [evaluation.split]
+        if trained:
+            used.append("train")
+        check_problems(self._opened.runtimes["task"], used, place_of(self.config, "task"))
 
     async def _train_stage(self, stage: int) -> None:
         path = self.config.stages[stage]
-        trainer = self._opened.runtimes[path]
-        total = int(trainer.iterations)
+        total = self._iterations(path)
         self.progress.stage(path, total, self._done)
         for i in range(self._done, total):
-            await self._iterate(stage, i, self._opened.runtimes[path], last=i == total - 1)
+            await self._iterate(stage, i, path, last=i == total - 1)
         self._done = 0
 
-    async def _iterate(self, stage: int, i: int, trainer: Any, last: bool) -> None:
+    def _iterations(self, path: str) -> int:
+        with calling(place_of(self.config, path), "iterations"):
+            return int(self._opened.runtimes[path].iterations)
+
+    async def _iterate(self, stage: int, i: int, path: str, last: bool) -> None:
+        place = place_of(self.config, path)
         self._mark = time.monotonic()
         session = self._session(f"{stage}/{i}", self.key.child("train", stage, i))
         try:
-            reported = await trainer.iterate(i, session)
+            with calling(place, f"iterate({i})"):
+                reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
-            session.engine.close()
-        metrics = {**summarize(session.episodes), **reported}
+            self._close(session.engine)
+        metrics = merged_metrics(summarize(session.episodes), reported, place)
         if session.adopted:
             await self._adopt(session.adopted)
         seconds = time.monotonic() - self._mark
@@ -159,6 +199,10 @@ class Run:
     def _engine(self, opened: Opened, **team: Any) -> Engine:
         return opened.engine(self.calls, observers=_Listening(self.observers), **team)
 
+    def _close(self, engine: Engine) -> None:
+        engine.close()
+        self.failures.update(engine.failed_turns)
+
     @asynccontextmanager
     async def _build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         config = self.config.with_overlay({**self.overlay, **overlay})
@@ -170,7 +214,7 @@ class Run:
             try:
                 yield engine
             finally:
-                engine.close()
+                self._close(engine)
 
     async def _adopt(self, overlay: Mapping[str, JSON]) -> None:
         self.overlay.update(overlay)
@@ -184,7 +228,7 @@ class Run:
         return Checkpoint(
             stage,
             i,
-            self._opened.save(),
+            save_states(self._opened),
             self.overlay,
             self.config.seed,
             self.config.digest,
@@ -228,7 +272,7 @@ class Run:
                 f"evaluate/{name}", evaluation.split, None, evaluation.episodes, evaluation.seeds
             )
         finally:
-            engine.close()
+            self._close(engine)
         results = {
             "outcomes": outcomes(episodes),
             "trained_on": trained_on,
@@ -259,9 +303,8 @@ class Run:
         path = self.config.evaluation.baselines[name].trainer
         if path is None:
             return 0
-        trainer = self._opened.runtimes[path]
         trained_on = 0
-        for i in range(int(trainer.iterations)):
+        for i in range(self._iterations(path)):
             session = EngineSession(
                 engine,
                 f"baseline/{name}/{i}",
@@ -270,7 +313,8 @@ class Run:
                 self.config.run.concurrency,
                 collect=False,
             )
-            await trainer.iterate(i, session)
+            with calling(place_of(self.config, path), f"iterate({i})"):
+                await self._opened.runtimes[path].iterate(i, session)
             trained_on += session.trained_on
         return trained_on
 
@@ -296,29 +340,50 @@ class _Listening:
 class Trained:
     """A config or run that is open for use: nothing of it is changed any more.
 
-    `directory` is the run's folder; None for a config that was not trained.
+    Args:
+        config: as it was opened.
+        opened: its components.
+        directory: the run's folder; None for a config that was not trained.
+        notes: what a person should know, e.g. that a damaged checkpoint was passed over.
     """
 
-    def __init__(self, config: Config, opened: Opened, directory: Path | None) -> None:
+    def __init__(
+        self, config: Config, opened: Opened, directory: Path | None, notes: Sequence[str] = ()
+    ) -> None:
         self.config, self.opened, self.directory = config, opened, directory
+        self.notes = tuple(notes)
+        self.failures: Counter[str] = Counter()
+        """How often which turn or verification failed in `evaluate`, as "who: message"."""
         self.calls = CallPath(Budget(config.budget))
         self.engine = opened.engine(self.calls)
 
     async def evaluate(
         self, split: Split, seeds: int = 1, limit: int | None = None, baselines: bool = True
     ) -> Report:
-        """Judge the policy, and the run's baselines as they were trained, on a split."""
+        """Judge the policy, and the run's baselines as they were trained, on a split.
+
+        Raises:
+            UsageError: the split has no problems.
+        """
         evaluation = self.config.evaluation
+        place = place_of(self.config, "task")
+        if not len(problems_of(self.opened.runtimes["task"], split, place)):
+            raise UsageError(f"{place}: its split {split!r} has no problems")
         names = [LEARNED, *(evaluation.baselines if baselines else ())]
         results = {}
         for name in names:
-            engine = self.engine
+            team: dict[str, Any] = {}
             if name != LEARNED:
                 one = evaluation.baselines[name]
-                engine = self.opened.engine(self.calls, policy=one.policy, agents=one.agents)
+                team = {"policy": one.policy, "agents": one.agents}
+            engine = self.opened.engine(self.calls, **team)
             key = Key(self.config.seed).child("evaluate")
             session = EngineSession(engine, name, key, key, self.config.run.concurrency, test=True)
-            episodes = await session.evaluate_as(name, split, None, limit, seeds)
+            try:
+                episodes = await session.evaluate_as(name, split, None, limit, seeds)
+            finally:
+                engine.close()
+                self.failures.update(engine.failed_turns)
             results[name] = outcomes(episodes)
         return compare(split, seeds, results, {}, Key(self.config.seed).child("report"))
 
@@ -336,15 +401,19 @@ async def open_run(
 
     Raises:
         UsageError: there is neither, the config has problems, or the run has no checkpoint.
-        CheckpointError: what was learned does not fit the (overridden) config.
+        CheckpointError: no checkpoint is valid.
+        RunError: what was learned does not fit the (overridden) config.
     """
     directory = run_directory(target)
     path = Path(target) if directory is None else directory / "config.yaml"
     config = load(path, overrides, block=block)
     checkpoint, states = None, {}
+    notes = config.plugins.notes()
     if directory is not None:
         with RunReader(directory) as reader:
-            checkpoint = reader.latest().checkpoint
+            restored = reader.usable()
+            checkpoint = restored.checkpoint
+            notes += restored.notes()
             states = {
                 name: results["state"]
                 for name, results in reader.load_evaluations().items()
@@ -357,16 +426,17 @@ async def open_run(
     async with AsyncExitStack() as stack:
         opened = await open_components(config, stack, Key(config.seed))
         if checkpoint is not None:
-            opened.load(checkpoint.components)
+            load_states(opened, checkpoint.components)
         baselines = config.evaluation.baselines
-        opened.load(
+        load_states(
+            opened,
             {
                 baselines[name].policy: saved_from_json(state)
                 for name, state in states.items()
                 if name in baselines
-            }
+            },
         )
-        trained = Trained(config, opened, directory)
+        trained = Trained(config, opened, directory, notes)
         try:
             yield trained
         finally:

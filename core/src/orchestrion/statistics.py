@@ -6,6 +6,7 @@ key, so that the same episodes give the same interval.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from math import fsum
 
@@ -20,7 +21,7 @@ RESAMPLES = 1000
 
 @frozen
 class Estimate:
-    """A mean over `count` values, with a 95 % interval. Empty: all zero."""
+    """A mean over `count` values, with a 95 % interval. Of nothing: NaN, never zero."""
 
     mean: float
     low: float
@@ -42,7 +43,7 @@ def estimate(values: Sequence[float], key: Key) -> Estimate:
     """The mean of independent values with its interval."""
     count = len(values)
     if count == 0:
-        return Estimate(0.0, 0.0, 0.0, 0)
+        return Estimate(math.nan, math.nan, math.nan, 0)
     if min(values) == max(values):
         return Estimate(values[0], values[0], values[0], count)
     draw = key.child("bootstrap", count).random()

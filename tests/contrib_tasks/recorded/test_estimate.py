@@ -74,12 +74,13 @@ def test_classes_are_found_where_there_are_some() -> None:
         return believe(task.cases[name], asked, task.estimates).models[2]
 
     assert dear(two, "q1") > 0.9
-    assert dear(two, "q0") < 0.1
+    assert dear(two, "q0") < 0.2
     assert dear(one, "q0") == pytest.approx(0.5, abs=0.02), "independent models tell nothing"
 
 
 def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
-    task = Recording(RecordedTask(split=Shares(0.5, 0.0, 0.5)), MADE)
+    made = generate(Generated(questions=6000, models=4, groups=3, seed=2))
+    task = Recording(RecordedTask(split=Shares(0.5, 0.0, 0.5)), made)
     for model in range(4):
         others = [m for m in range(4) if m != model]
         cases = [task.cases[problem.id] for problem in task.problems("test")]
@@ -91,7 +92,7 @@ def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
         third = len(pairs) // 3
         for part in (pairs[:third], pairs[-third:]):
             said, was = (sum(column) / third for column in zip(*part, strict=True))
-            assert said == pytest.approx(was, abs=0.1)
+            assert said == pytest.approx(was, abs=0.07)
 
 
 def reference(case: Case, asked: list[int], found: Estimates) -> tuple[list[float], list[float]]:

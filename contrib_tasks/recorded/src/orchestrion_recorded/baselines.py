@@ -94,7 +94,8 @@ def everybody(data: Matrix) -> Strategy:
 def oracle(data: Matrix, weight: float) -> Result:
     """The cheapest model that is right, or nobody where none is worth it: no policy can do more."""
     prices = np.where(data.right, data.costs, np.inf).min(1)
-    worth = weight * prices < 1
+    known = np.isfinite(prices)
+    worth = known & (weight * np.where(known, prices, 0.0) < 1)
     return Result(worth.astype(float), np.where(worth, prices, 0.0))
 
 
@@ -134,6 +135,8 @@ def _slope(a: tuple[float, float], b: tuple[float, float]) -> float:
 def describe(data: Matrix, strategy: Strategy) -> str:
     """A strategy in words."""
     names = " + ".join(data.models[m] for m in strategy.first) or "nobody"
+    if len(strategy.first) > 4:
+        names = f"{len(strategy.first)} models"
     if strategy.then is None:
         return names
     then = data.models[strategy.then] + (" (final)" if strategy.final else "")

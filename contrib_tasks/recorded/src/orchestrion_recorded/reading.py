@@ -7,8 +7,10 @@ import gzip
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from math import isfinite
 from pathlib import Path
+from typing import IO, cast
 
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.columns import MEASURES, Columns, Layout, Measure, lay_out
@@ -191,13 +193,16 @@ def _is_json(path: Path) -> bool:
     return path.name.removesuffix(".gz").endswith((".jsonl", ".json", ".ndjson"))
 
 
-def _open(path: Path) -> io.TextIOWrapper:
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
-    unpacked = gzip.GzipFile(fileobj=raw) if path.suffix == ".gz" else raw
-    return io.TextIOWrapper(unpacked, encoding="utf-8-sig", newline="")
+@contextmanager
+def _open(path: Path) -> Iterator[io.TextIOWrapper]:
+    with ExitStack() as stack:
+        try:
+            raw: IO[bytes] = stack.enter_context(path.open("rb"))
+        except OSError as error:
+            raise UsageError(f"{path}: cannot be read ({error.strerror or error})") from None
+        if path.suffix == ".gz":
+            raw = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=raw)))
+        yield stack.enter_context(io.TextIOWrapper(raw, encoding="utf-8-sig", newline=""))
 
 
 def _read(path: Path) -> tuple[list[str], list[Line], int]:

@@ -12,6 +12,7 @@ before forking, so that a child starts in about a millisecond.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import gc
 import itertools
@@ -131,7 +132,6 @@ def serve(control: socket.socket) -> NoReturn:
     for name in PRELOAD.split():
         __import__(name)
     time.sleep = lambda seconds: None  # nothing is won by waiting
-    random.seed(0)  # a candidate that draws without a seed draws the same everywhere
     gc.collect()
     gc.freeze()
     while True:
@@ -206,6 +206,7 @@ class _Child:
             self.limited = True
         if not program["alone"]:
             restart_clock(program["limits"])
+        self.draws = "random" in program["code"] + program["prelude"]
         return self._compile(program["code"], program["prelude"])
 
     def _compile(self, code: str, prelude: str) -> dict[str, Any] | None:
@@ -260,6 +261,8 @@ class _Child:
         if self.tester:
             self.namespace[self.entry] = self._relay
         sys.setrecursionlimit(RECURSION)
+        if self.draws:  # without a seed of its own it draws the same everywhere
+            random.seed(0)
         for program in self.programs:
             exec(program, self.namespace)
 
@@ -268,11 +271,7 @@ class _Child:
         reply = json.loads(self.reader.readline())
         if "value" in reply:
             return decode(reply["value"])
-        kind = getattr(__import__("builtins"), reply["error"], None)
-        if isinstance(kind, type) and issubclass(kind, Exception):
-            with contextlib.suppress(TypeError):
-                raise kind("raised by the program")
-        raise _Relayed(reply["error"])
+        raise _exception(reply["error"])
 
     def _send(self, reply: dict[str, Any]) -> None:
         if self.lines:
@@ -306,6 +305,15 @@ class _Relayed(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         self.name = name
+
+
+def _exception(name: str) -> Exception:
+    """What the program raised: a built-in exception by its name, or a stand-in."""
+    kind = getattr(builtins, name, None)
+    if isinstance(kind, type) and issubclass(kind, Exception):
+        with contextlib.suppress(TypeError):  # some need other arguments
+            return kind("raised by the program")
+    return _Relayed(name)
 
 
 _NO_NAMES: Any = {_TAG: "dict", "v": []}

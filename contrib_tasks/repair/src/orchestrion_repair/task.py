@@ -135,10 +135,10 @@ class RunningRepair(Task):
             most = self.settings.max_problems or len(chosen)
             if len(chosen) > most:
                 chosen = [chosen[i * len(chosen) // most] for i in range(most)]
-            self._known[split] = tuple(self._problem(bug) for bug in chosen)
+            self._known[split] = tuple(self.problem_of(bug) for bug in chosen)
         return self._known[split]
 
-    def _problem(self, bug: Bug) -> Problem:
+    def problem_of(self, bug: Bug) -> Problem:
         data: dict[str, JSON] = {
             "code": bug.code,
             "entry_point": bug.entry_point,
@@ -153,7 +153,7 @@ class RunningRepair(Task):
         """A problem from a path, a line of JSON, or a source with asserts or doctests."""
         from orchestrion_repair.loaders import bug_from_text
 
-        return self._problem(bug_from_text(text))
+        return self.problem_of(bug_from_text(text))
 
     # ------------------------------------------------------------ the environment
 

@@ -7,10 +7,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import click
+try:
+    import click
 
-from orchestrion import __version__
-from orchestrion.errors import OrchestrionError, PluginError
+    from orchestrion import __version__
+    from orchestrion.errors import OrchestrionError, PluginError
+except KeyboardInterrupt:  # Ctrl-C while it starts is no reason for a traceback
+    sys.stderr.write("interrupted\n")
+    raise SystemExit(130) from None
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -174,6 +178,10 @@ class Main(click.Group):
             self._traceback(exc)
             click.echo(f"error: {exc}", err=True)
             return exc.exit_code
+        except MemoryError as exc:
+            self._traceback(exc)
+            click.echo("error: there is not enough memory", err=True)
+            return 1
         except Exception as exc:
             self._traceback(exc)
             text = " ".join(f"{type(exc).__name__}: {exc}".split())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
@@ -25,6 +26,9 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
 
     Prints a line for each check, and exits with 3 if one fails.
     """
+    # When it is imported, hypothesis reads the metadata of everything installed, and one damaged
+    # package would be the end of it.
+    os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
     try:
         from orchestrion.testing.kit import checks
     except ImportError as exc:
@@ -53,7 +57,10 @@ def _run(plugin: str, check: Any, quiet: bool) -> dict[str, Any]:
     problem, examples = "", None
     try:
         examples = check.run()
-    except Exception as exc:
+    except KeyboardInterrupt:
+        raise
+    # BaseException: a component that calls sys.exit() fails its check, and ends nothing.
+    except BaseException as exc:
         problem = str(exc).strip() or type(exc).__name__
         if not isinstance(exc, AssertionError):
             problem = f"{type(exc).__name__}: {problem}"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from orchestrion.cli import Options
-from orchestrion.errors import UsageError
+from orchestrion.errors import RunError, UsageError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -22,19 +22,23 @@ __all__ = [
     "block_option",
     "config_argument",
     "emit",
+    "failure_lines",
     "find_config",
+    "in_loop",
     "json_option",
     "load_config",
     "note",
     "options",
     "override_option",
     "plugins_of",
+    "printable",
     "table",
 ]
 
 SCHEMA = 1
 """Version of every JSON document that commands print."""
 
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
@@ -127,14 +131,65 @@ def load_config(
     """
     from orchestrion.config import load
 
-    return load(find_config(path), overrides, block=[*options(ctx).block, *block])
+    config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
+    for line in config.plugins.notes():
+        note(line)
+    return config
 
 
 def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
     """The plugins of the environment, with the global options."""
     from orchestrion.plugins import Plugins
 
-    return Plugins([*options(ctx).block, *block])
+    plugins = Plugins([*options(ctx).block, *block])
+    for line in plugins.notes():
+        note(line)
+    return plugins
+
+
+def in_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine to its end; what plugins raise to end the process is an error like others.
+
+    Raises:
+        RunError: something raised SystemExit or the like, whose exit code is not ours.
+    """
+    import asyncio
+
+    from orchestrion.plugins import reason_of
+
+    try:
+        return asyncio.run(work)
+    except (Exception, KeyboardInterrupt, asyncio.CancelledError):
+        raise
+    except BaseException as error:
+        raise RunError(f"a component raised {reason_of(error)}") from error
+
+
+def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
+    """How many turns and verifications failed, and the most frequent reasons."""
+    verifications = sum(n for what, n in failures.items() if what.startswith("verifier:"))
+    turns = sum(failures.values()) - verifications
+    if not turns and not verifications:
+        return []
+    lines = [f"failed: {turns} turns, {verifications} verifications"]
+    order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    lines += [f"  {n} x {' '.join(what.split())[:200]}" for what, n in order[:shown]]
+    if len(order) > shown:
+        lines.append(f"  and {len(order) - shown} other reasons")
+    return lines
+
+
+def printable(text: str, what: str) -> str:
+    """Text from the command line or standard input.
+
+    Raises:
+        UsageError: bytes in it were no UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not valid UTF-8 (character {error.start + 1})") from None
+    return text
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

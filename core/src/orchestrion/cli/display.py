@@ -89,8 +89,10 @@ class Display:
         spent = time.monotonic() - self._began
         left = (self._total - self._done) * spent / max(1, self._done - self._began_at)
         rate = metrics.get("episodes", 0.0) / seconds if seconds > 0 else 0.0
+        unknown = metrics.get("missing", 0.0) >= metrics.get("episodes", 1.0)
+        reward = "-" if unknown else f"{metrics.get('reward', 0.0):.4f}"
         return (
-            f"reward {metrics.get('reward', 0.0):7.4f}  solved {metrics.get('success', 0.0):6.1%}"
+            f"reward {reward:>7}  solved {metrics.get('success', 0.0):6.1%}"
             f"  cost {_number(metrics.get('cost', 0.0)):>7}  {rate:5.0f} episodes/s"
             f"  ETA {_clock(left)}"
         )
@@ -112,14 +114,14 @@ def report_lines(report: Report) -> list[str]:
                 _interval(one.solved, percent=True),
                 _interval(one.cost),
                 _interval(one.reward),
-                f"{one.turns.mean:.1f}",
+                f"{one.turns.mean:.1f}" if one.turns.count else "-",
                 f"{one.trained_on} episodes" if one.trained_on else "-",
             ]
         )
     lines = [head, "", *_aligned(rows), ""]
     first = report.contenders[0].name
     for name, ahead in report.ahead.items():
-        mark = "" if ahead.excludes_zero else "  (the interval includes 0)"
+        mark = "" if ahead.excludes_zero or not ahead.count else "  (the interval includes 0)"
         lines.append(f"reward of {first} minus {name}: {_interval(ahead, sign=True)}{mark}")
     if any(one.missing for one in report.contenders):
         missing = ", ".join(f"{one.name} {one.missing}" for one in report.contenders if one.missing)
@@ -137,6 +139,8 @@ def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _interval(value: Estimate, percent: bool = False, sign: bool = False) -> str:
+    if not value.count:
+        return "-"
     if percent:
         return f"{value.mean:.1%} [{100 * value.low:.1f}, {100 * value.high:.1f}]"
     plus = "+" if sign else ""

@@ -139,23 +139,38 @@ def _commands(plugins: Plugins) -> Iterator[Finding]:
 def _extras(plugins: Plugins) -> Iterator[Finding]:
     """Extras of plugins of which something is missing."""
     import re
-    from importlib.metadata import PackageNotFoundError, distribution, version
 
     for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
-        try:
-            requires = distribution(name).requires or []
-        except PackageNotFoundError:
-            continue
-        for requirement in requires:
+        for requirement in _requirements(name):
             extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", requirement)
             package = re.match(r"[A-Za-z0-9._-]+", requirement)
             if extra is None or package is None:
                 continue
-            try:
-                version(package[0])
-            except PackageNotFoundError:
+            if _version(package[0]) is None:
                 text = f"{package[0]} is missing: pip install '{name}[{extra[1]}]' if you need it"
                 yield Finding(f"extra {extra[1]}", "note", text)
+
+
+def _requirements(name: str) -> list[str]:
+    """What a distribution requires; nothing if its metadata cannot be read."""
+    from importlib.metadata import distribution
+
+    try:
+        return distribution(name).requires or []
+    except Exception:  # damaged metadata raises whatever its parsers run into
+        return []
+
+
+def _version(name: str) -> str | None:
+    """The version of a distribution, "" if its metadata cannot be read, None if there is none."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(name) or ""
+    except PackageNotFoundError:
+        return None
+    except Exception:
+        return ""
 
 
 def _keys(plugins: Plugins) -> Iterator[Finding]:
@@ -195,17 +210,12 @@ def _disk(plugins: Plugins) -> Iterator[Finding]:
 
 def _torch(plugins: Plugins) -> Iterator[Finding]:
     """From metadata and the environment: importing torch takes seconds."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
+    torch = _version("torch")
+    if torch is None:
         return
     threads = os.environ.get("OMP_NUM_THREADS")
     yield Finding("torch", "ok", f"{torch}, threads: {threads or 'as many as torch sees fit'}")
-    try:
-        version("numpy")
-    except PackageNotFoundError:
+    if _version("numpy") is None:
         text = "numpy is missing: torch warns about it whenever it is imported"
         yield Finding("torch", "note", text)
 

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion.cli.common import emit
+from orchestrion.cli.common import emit, failure_lines, in_loop, note
 from orchestrion.cli.display import Display, report_lines
-from orchestrion.errors import BudgetError, StoreError
+from orchestrion.errors import BudgetError, RunError, StoreError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
     from orchestrion.report import Report
     from orchestrion.run import Run
     from orchestrion.store import RunStore
+    from orchestrion.store.reader import RunStatus
 
 __all__ = ["carry_out"]
 
@@ -34,36 +35,65 @@ def carry_out(
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
         run = Run(config, store, display, observers)
-        status = "failed"
         try:
-            report = asyncio.run(_interruptible(run))
-            status = "completed"
-            _finish(store, run)
-        except BudgetError as error:
-            status = "budget"
-            _note_end(store, run, status, str(error))
-            display.say(f"go on with: orchestrion resume {store.directory}")
-            raise
+            report = _train(run, display)
         except (KeyboardInterrupt, asyncio.CancelledError):
-            status = "cancelled"
-            _note_end(store, run, status, "interrupted")
-            display.say(f"go on with: orchestrion resume {store.directory}")
             raise KeyboardInterrupt from None
-        except Exception as error:
-            _note_end(store, run, status, str(error))
-            display.say(f"the run is kept, and can be resumed: {store.directory}")
-            raise
-        finally:
-            observers.run_finished(store.directory, status)
-        if run.calls.waits():
-            for service, seconds in run.calls.waits().items():
-                if seconds >= 1:
-                    display.say(f"calls waited {seconds:.0f} s for the limits of {service}")
+        for service, seconds in run.calls.waits().items():
+            if seconds >= 1:
+                display.say(f"calls waited {seconds:.0f} s for the limits of {service}")
     if as_json:
-        emit({"run": str(store.directory), "status": status, "report": report.as_json()})
+        emit(
+            {
+                "run": str(store.directory),
+                "status": "completed",
+                "report": report.as_json(),
+                "failures": run.failures,
+            }
+        )
     else:
         _print(store, report, show_best)
+    for line in failure_lines(run.failures):
+        note(line)
+    _export(store)
     return 0
+
+
+def _train(run: Run, display: Display) -> Report:
+    """Train, note in the store how it ended, and tell the observers."""
+    status: RunStatus = "failed"
+    go_on = f"go on with: orchestrion resume {run.store.directory}"
+    try:
+        report = in_loop(_interruptible(run))
+        status = "completed"
+        run.store.set_status(status, seconds=run.unbooked_seconds)
+        return report
+    except BudgetError as error:
+        status = "budget"
+        _note_end(run, status, str(error))
+        display.say(go_on)
+        raise
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        status = "cancelled"
+        _note_end(run, status, "interrupted")
+        display.say(go_on)
+        raise
+    except Exception as error:
+        _note_end(run, status, str(error) or type(error).__name__)
+        if run.begun:
+            display.say(f"the run is kept; once that is mended, {go_on}")
+        raise
+    finally:
+        if run.begun:
+            _tell_observers(run, status, display)
+
+
+def _tell_observers(run: Run, status: str, display: Display) -> None:
+    # Whatever they raise now, it changes nothing about the run, and hides no error of it.
+    try:
+        run.observers.run_finished(run.store.directory, status)
+    except RunError as error:
+        display.say(f"warning: {error}")
 
 
 async def _interruptible(run: Run) -> Report:
@@ -75,17 +105,26 @@ async def _interruptible(run: Run) -> Report:
     return await run.train()
 
 
-def _finish(store: RunStore, run: Run) -> None:
+def _export(store: RunStore) -> None:
+    """Write the exports; the run is completed whether or not there is room for them."""
     from orchestrion.store.exports import export_run
 
-    store.set_status("completed", seconds=run.unbooked_seconds)
-    export_run(store)
+    try:
+        export_run(store)
+    except StoreError as error:
+        raise StoreError(
+            f"the run is completed, but its exports could not be written: {error}; "
+            f"try again with: orchestrion runs export {store.directory}"
+        ) from error
 
 
-def _note_end(store: RunStore, run: Run, status: str, detail: str) -> None:
+def _note_end(run: Run, status: RunStatus, detail: str) -> None:
+    # Before it began it was refused, or could not be opened: a run that had ended stays as it was.
+    if not run.begun and run.store.status != "running":
+        return
     # On a full disk even this may fail; what was committed stands either way.
     with suppress(StoreError):
-        store.set_status(status, detail, seconds=run.unbooked_seconds)  # type: ignore[arg-type]
+        run.store.set_status(status, detail, seconds=run.unbooked_seconds)
 
 
 def _print(store: RunStore, report: Report, show_best: bool) -> None:

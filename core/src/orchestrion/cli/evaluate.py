@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import click
 
-from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+from orchestrion.cli.common import (
+    block_option,
+    emit,
+    failure_lines,
+    in_loop,
+    json_option,
+    note,
+    options,
+    override_option,
+)
 
 __all__ = ["command"]
 
@@ -47,14 +54,22 @@ def command(
     from orchestrion.report import Report
     from orchestrion.run import open_run
 
+    failures: dict[str, int] = {}
+
     async def judge() -> Report:
         async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
-            return await trained.evaluate(split, seeds, episodes, not no_baselines)  # type: ignore[arg-type]
+            for line in trained.notes:
+                note(line)
+            report = await trained.evaluate(split, seeds, episodes, not no_baselines)  # type: ignore[arg-type]
+            failures.update(trained.failures)
+            return report
 
-    report = asyncio.run(judge())
+    report = in_loop(judge())
     if as_json:
-        emit({"target": target, "report": report.as_json()})
+        emit({"target": target, "report": report.as_json(), "failures": failures})
     else:
         for line in report_lines(report):
             click.echo(line)
+    for line in failure_lines(failures):
+        note(line)
     return 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from orchestrion.cli.common import block_option, json_option, options, override_option
+from orchestrion.cli.common import block_option, json_option, note, options, override_option
 
 __all__ = ["command"]
 
@@ -37,6 +37,9 @@ def command(
 
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=[*options(ctx).block, *block])
+    for line in config.plugins.notes():
+        note(line)
     with RunStore.open(directory) as store:
-        store.set_status("running")
+        for line in store.latest().notes():
+            note(line)
         return carry_out(config, store, verbose, as_json, show_best)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+from orchestrion.cli.common import (
+    block_option,
+    emit,
+    in_loop,
+    json_option,
+    note,
+    options,
+    override_option,
+    printable,
+)
 from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion.records import Episode, Turn
+    from orchestrion.records import Episode, Split, Turn
     from orchestrion.run import Trained
 
 __all__ = ["command"]
@@ -43,9 +51,9 @@ def command(
     """
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
-    if text == "-":
-        text = sys.stdin.read()
-    episode = asyncio.run(
+    if text is not None:
+        text = printable(_standard_input() if text == "-" else text, "--input")
+    episode = in_loop(
         _episode(target, text, problem_id, overrides, [*options(ctx).block, *block], as_json)
     )
     if as_json:
@@ -53,6 +61,13 @@ def command(
     else:
         _conclude(episode)
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
 
 
 async def _episode(
@@ -67,6 +82,8 @@ async def _episode(
     from orchestrion.run import open_run
 
     async with open_run(target, overrides, block) as trained:
+        for line in trained.notes:
+            note(line)
         problem = _problem(trained, text, problem_id)
         if not quiet:
             trained.engine.observers = _Printer()
@@ -75,13 +92,18 @@ async def _episode(
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
+    from orchestrion.guards import calling, place_of, problems_of
+
     task: Any = trained.engine.team.task
+    place = place_of(trained.config, "task")
     if text is not None:
         if not hasattr(task, "problem_from"):
             raise UsageError("this task takes no free text; use --problem ID")
-        return task.problem_from(text)
-    for split in ("train", "validation", "test"):
-        for problem in task.problems(split):
+        with calling(place, "problem_from"):
+            return task.problem_from(text)
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for split in splits:
+        for problem in problems_of(task, split, place):
             if problem.id == problem_id:
                 return problem
     raise UsageError(f"the task has no problem {problem_id!r}")

@@ -65,6 +65,10 @@ def _facts(directory: Path) -> dict[str, Any]:
             return facts | _numbers(store)
     except StoreError as error:
         return facts | {"status": "unreadable", "problem": str(error)}
+    # What stands in a damaged database may break anything that reads it.
+    except Exception as error:
+        problem = f"{directory}: is damaged ({type(error).__name__}: {error})"
+        return facts | {"status": "unreadable", "problem": problem}
 
 
 def _numbers(store: RunReader) -> dict[str, Any]:

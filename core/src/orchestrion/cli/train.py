@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +17,11 @@ from orchestrion.cli.common import (
     load_config,
     override_option,
 )
+from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
+    from orchestrion.records import Split
 
 __all__ = ["command"]
 
@@ -60,7 +63,7 @@ def command(
     settings = loaded.run
     keep = {"retention": settings.retention, "keep": settings.keep}
     text, facts = loaded.to_yaml(), manifest(loaded)
-    root = Path(settings.directory)
+    root = _folder(settings.directory)
     if settings.name is not None:
         store = RunStore.create(root / settings.name, text, facts, **keep)  # type: ignore[arg-type]
     else:
@@ -69,13 +72,23 @@ def command(
         return carry_out(loaded, store, verbose, as_json, show_best)
 
 
+def _folder(name: str) -> Path:
+    """The folder for run folders, which need not exist yet."""
+    folder = Path(name)
+    above = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), Path())
+    if not above.is_dir():
+        raise UsageError(f"run.directory: {above} is not a folder")
+    return folder
+
+
 def _describe(config: Config, as_json: bool) -> None:
     """What a run would do, from the config alone: nothing is opened and nothing is called."""
+    from orchestrion.guards import place_of, problems_of
+
     stages = [config.components[path] for path in config.stages]
-    splits = {
-        split: len(config.components[config.task].component.problems(split))
-        for split in ("train", "validation", "test")
-    }
+    names: tuple[Split, ...] = ("train", "validation", "test")
+    task, place = config.components[config.task].component, place_of(config, config.task)
+    splits = {split: len(problems_of(task, split, place)) for split in names}
     facts = {
         "task": config.components[config.task].use,
         "problems": splits,

@@ -70,6 +70,11 @@ def variables(root: Node) -> list[str]:
 def read_dotenv(path: Path, problems: Problems) -> dict[str, str]:
     """The variables of a `.env` file: NAME=value lines, quotes and `export` allowed."""
     try:
+        if path.exists() and not path.is_file():
+            # A pipe would keep us waiting.
+            source = Source(str(path), path.parent)
+            problems.add(Node(None, source), "", "cannot be read: it is not a file")
+            return {}
         text = path.read_text("utf-8-sig")
     except FileNotFoundError:
         return {}

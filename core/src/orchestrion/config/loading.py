@@ -279,9 +279,14 @@ class _Assembly:
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
         from orchestrion.config.components import NAME
+        from orchestrion.report import LEARNED
 
         if not NAME.fullmatch(name):
             self.problems.add(node, path, f"{name!r} cannot be the name of a baseline")
+            return None
+        if name == LEARNED:
+            text = f"{name!r} is what the report calls the trained policy; choose another name"
+            self.problems.add(node, path, text)
             return None
         if not isinstance(node.value, dict) or "policy" not in node.value:
             text = "a baseline is a mapping with a policy: {policy: {use: ...}}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from orchestrion.config.nodes import Node, Problems, Source, parse_path, replace
 __all__ = ["merge", "override", "read_tree", "tree_of"]
 
 _MAX_INCLUDES = 64
+_OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def read_tree(path: Path, environment: Mapping[str, str], problems: Problems) -> Node | None:
@@ -47,6 +49,9 @@ class _Reader:
     def _text(self, path: Path, by: Node | None) -> str | None:
         place = by if by is not None else Node(None, Source(str(path), path.parent))
         name = "include" if by is not None else ""
+        if problem := _no_file(path, by is not None):
+            self.problems.add(place, name, f"{path} {problem}")
+            return None
         try:
             with open(path, "rb") as file:
                 data = file.read(MAX_BYTES + 1)
@@ -74,7 +79,7 @@ class _Reader:
             return root
         below: Node | None = None
         for item in include.value:
-            if not isinstance(item.value, str) or not item.value:
+            if not isinstance(item.value, str) or not item.value or "\0" in item.value:
                 self.problems.add(item, "include", "expected the name of a file")
                 continue
             file = path.parent / item.value
@@ -87,6 +92,19 @@ class _Reader:
             elif (included := self.read(file, above, item)) is not None:
                 below = included if below is None else merge(below, included)
         return root if below is None else merge(below, root)
+
+
+def _no_file(path: Path, included: bool) -> str:
+    """Why a path is nothing to be read from: opening a pipe may wait forever."""
+    if not included and str(path) in _OPEN_ALREADY:
+        return ""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""  # opening it says more
+    if stat.S_ISDIR(mode):
+        return "cannot be read: it is a folder"
+    return "" if stat.S_ISREG(mode) else "cannot be read: it is a pipe or device"
 
 
 def _identity(path: Path) -> Path:

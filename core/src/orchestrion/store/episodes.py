@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from attrs import frozen
 
+from orchestrion.errors import StoreError
 from orchestrion.records import Episode, Usage
 from orchestrion.store.database import Database
 from orchestrion.store.journal import usage_columns, usage_of
@@ -151,12 +152,17 @@ def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[St
         filters: wanted values by column; a value of None means any.
     """
     for row in read_rows(database, filters):
-        fields = {**parse(row["record"]), "problem": parse(row["public"])}
+        try:
+            fields = {**parse(row["record"]), "problem": parse(row["public"])}
+            episode = structure(fields, Episode)
+        except (StoreError, ValueError, TypeError, RecursionError) as error:
+            place = f"{database.path}: is damaged: episode {row['id']!r}"
+            raise StoreError(f"{place} cannot be read ({error})") from error
         yield StoredEpisode(
             row["source"],
             row["stage"],
             row["iteration"],
-            structure(fields, Episode),
+            episode,
             row["turns"],
             usage_of([row[name] for name in _USAGE]),
         )

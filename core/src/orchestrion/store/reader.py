@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from attrs import frozen
 
-from orchestrion.errors import StoreError
+from orchestrion.errors import CheckpointError, StoreError
 from orchestrion.interfaces import Metrics
 from orchestrion.records import JSON, Usage
 from orchestrion.store.checkpoint import Checkpoint, Refusal, newest_checkpoint
@@ -22,6 +22,8 @@ from orchestrion.store.names import is_run
 from orchestrion.store.serial import loads, parse
 
 __all__ = ["Event", "Iteration", "Restored", "RunReader", "RunStatus"]
+
+T = TypeVar("T")
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
@@ -58,6 +60,11 @@ class Restored:
     path: Path | None
     refused: tuple[Refusal, ...]
     dropped: int
+
+    def notes(self) -> list[str]:
+        """What a person should know: checkpoints that were passed over."""
+        used = self.path.name if self.path is not None else "none"
+        return [f"{one.reason}; {used} is used instead" for one in self.refused]
 
 
 @frozen
@@ -111,7 +118,15 @@ class RunReader:
 
     def _state(self, key: str, default: Any = None) -> Any:
         row = self._reader.one("SELECT value FROM state WHERE key = ?", (key,))
-        return default if row is None else loads(row[0])
+        return default if row is None else self._decoded(f"state {key!r}", loads, row[0])
+
+    def _decoded(self, what: str, decode: Callable[[str], T], text: str) -> T:
+        try:
+            return decode(text)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"{self.directory / NAME}: is damaged: {what} cannot be read ({error})"
+            ) from error
 
     @property
     def checkpoints(self) -> Path:
@@ -144,7 +159,7 @@ class RunReader:
     @property
     def created(self) -> float:
         """When the run was created (Unix time)."""
-        return float(self._state("created", 0.0))
+        return self._decoded("state 'created'", float, self._state("created", 0.0))
 
     @property
     def finished(self) -> float | None:
@@ -154,7 +169,7 @@ class RunReader:
     @property
     def seconds(self) -> float:
         """How long it worked, all parts together."""
-        return float(self._state("seconds", 0.0))
+        return self._decoded("state 'seconds'", float, self._state("seconds", 0.0))
 
     @property
     def retention(self) -> Retention:
@@ -178,7 +193,7 @@ class RunReader:
     def events(self) -> list[Event]:
         """All events, oldest first."""
         found = self._reader.all("SELECT at, kind, data FROM events ORDER BY number")
-        return [Event(at, kind, loads(data)) for at, kind, data in found]
+        return [Event(at, kind, self._decoded("an event", loads, data)) for at, kind, data in found]
 
     # ------------------------------------------------------------------ what was done
 
@@ -194,7 +209,13 @@ class RunReader:
             (stage, stage),
         )
         return [
-            Iteration(one, two, _metrics(metrics), *others) for one, two, metrics, *others in found
+            Iteration(
+                stage,
+                number,
+                self._decoded(f"metrics of iteration {stage}/{number}", _metrics, metrics),
+                *others,
+            )
+            for stage, number, metrics, *others in found
         ]
 
     def last_iteration(self) -> tuple[int, int] | None:
@@ -206,6 +227,23 @@ class RunReader:
     def latest(self) -> Restored:
         """The newest valid checkpoint, without changing anything."""
         return self._newest()[1]
+
+    def usable(self) -> Restored:
+        """As `latest`, for those who cannot do without what was learned.
+
+        Raises:
+            CheckpointError: checkpoints were written, but none of them is valid any more.
+        """
+        return self._required(self.latest())
+
+    def _required(self, restored: Restored) -> Restored:
+        if restored.checkpoint is None and restored.refused:
+            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
+            raise CheckpointError(
+                f"{self.directory}: no checkpoint is valid, so the run cannot be resumed or used; "
+                f"copy one back, or start a new run\n{reasons}"
+            )
+        return restored
 
     def _newest(self) -> tuple[int, Restored]:
         named = self._reader.all(
@@ -279,8 +317,10 @@ class RunReader:
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""
         found = self._reader.all("SELECT name, results FROM evaluations ORDER BY rowid")
-        return {name: loads(results) for name, results in found}
+        return {
+            name: self._decoded(f"evaluation {name!r}", loads, results) for name, results in found
+        }
 
 
 def _metrics(text: str) -> dict[str, float]:
-    return {name: math.nan if v is None else v for name, v in parse(text).items()}
+    return {name: math.nan if v is None else v + 0 for name, v in parse(text).items()}

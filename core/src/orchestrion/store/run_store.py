@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, get_args
 
-from orchestrion.errors import CheckpointError, StoreError
+from orchestrion.errors import StoreError
 from orchestrion.interfaces import Metrics
 from orchestrion.records import JSON, Episode
 from orchestrion.store import episodes as rows
@@ -247,12 +247,7 @@ class RunStore(RunReader):
             CheckpointError: checkpoints were written, but none of them is valid any more.
         """
         seq, restored = self._newest()
-        if restored.checkpoint is None and restored.refused:
-            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
-            raise CheckpointError(
-                f"{self.directory}: no checkpoint is valid, so the run cannot be resumed; "
-                f"copy one back, or start a new run\n{reasons}"
-            )
+        self._required(restored)
         with self._writer.transaction("restore") as connection:
             _drop_from(connection, seq + 1)
             names = _forget_old_checkpoints(connection, self._keep)

@@ -1,0 +1,193 @@
+"""Plugins' code as the run calls it: whatever it raises or returns, the message names its place."""
+
+from __future__ import annotations
+
+import math
+from asyncio import CancelledError
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from typing import TYPE_CHECKING, Any, get_args
+
+from orchestrion.errors import OrchestrionError, RunError, UsageError
+from orchestrion.interfaces import Metrics, Stateful
+from orchestrion.records import Problem, Saved, Split
+
+if TYPE_CHECKING:
+    from orchestrion.config import Config
+    from orchestrion.engine.opening import Opened
+
+__all__ = [
+    "calling",
+    "check_problems",
+    "described",
+    "load_states",
+    "merged_metrics",
+    "place_of",
+    "problems_of",
+    "save_states",
+]
+
+_LOOKED_AT = 100_000
+"""Problems of a split that are checked: a task may make them as they are asked for."""
+
+
+@contextmanager
+def calling(place: str, method: str) -> Iterator[None]:
+    """Errors of a component's method that are not ours become a `RunError` that names it.
+
+    Args:
+        place: where it stands in the config, e.g. "trainer (reinforce)".
+        method: what is called.
+    """
+    try:
+        yield
+    except BaseException as error:
+        cause = _cause(error)
+        if isinstance(cause, OrchestrionError):
+            if cause is error:
+                raise
+            raise cause from error
+        # A cancellation is no failure: somebody wants the run to end.
+        if isinstance(cause, (KeyboardInterrupt, CancelledError)):
+            raise
+        raise RunError(f"{place}: {method} raised {described(cause)}") from error
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error that says most about a group of errors: one of ours if there is one."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    causes = [_cause(one) for one in error.exceptions]
+    return next((one for one in causes if isinstance(one, OrchestrionError)), causes[0])
+
+
+def described(error: BaseException) -> str:
+    """An exception in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def place_of(config: Config, path: str) -> str:
+    """A component as messages name it: its config path, and what it uses."""
+    return f"{path} ({config.components[path].use})"
+
+
+# ------------------------------------------------------------------------------- trainers
+
+
+def merged_metrics(own: Metrics, reported: Any, place: str) -> dict[str, float]:
+    """An iteration's metrics: core's own, and those of its trainer with other names.
+
+    Raises:
+        RunError: the trainer reports something else than finite numbers by name.
+    """
+    if not isinstance(reported, Mapping):
+        kind = type(reported).__name__
+        raise RunError(f"{place}: iterate returned a {kind}, not metrics: a number for each name")
+    return {**{name: _number(name, value, place) for name, value in reported.items()}, **own}
+
+
+def _number(name: Any, value: Any, place: str) -> float:
+    if not isinstance(name, str):
+        raise RunError(f"{place}: a metric's name must be text, not {name!r:.80}")
+    try:
+        number = float("nan") if isinstance(value, (str, bytes)) else float(value)
+    except Exception:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RunError(f"{place}: metric {name!r} must be a finite number, not {value!r:.80}")
+    return value if type(value) is int and abs(value) < 1 << 53 else number
+
+
+# ------------------------------------------------------------------------------- learned state
+
+
+def save_states(opened: Opened) -> dict[str, Saved]:
+    """The learned state of everything that has one, by config path.
+
+    Raises:
+        RunError: a component cannot save, or saves something else than `Saved`.
+    """
+    states = {}
+    for path, runtime in opened.runtimes.items():
+        if isinstance(runtime, Stateful):
+            states[path] = _saved(runtime, place_of(opened.config, path))
+    return states
+
+
+def _saved(runtime: Stateful, place: str) -> Saved:
+    with calling(place, "save"):
+        state: Any = runtime.save()
+    if not isinstance(state, Saved):
+        raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
+    return state
+
+
+def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:
+    """Hand saved state to the components it came from.
+
+    Raises:
+        RunError: a component cannot load it.
+    """
+    for path, state in states.items():
+        runtime = opened.runtimes.get(path)
+        if isinstance(runtime, Stateful):
+            with calling(place_of(opened.config, path), "load"):
+                runtime.load(state)
+
+
+# ------------------------------------------------------------------------------- problems
+
+
+def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
+    """A split of a task.
+
+    Raises:
+        RunError: the task raised, or gave something else than a sequence.
+    """
+    with calling(place, f"problems({split!r})"):
+        problems: Any = task.problems(split)
+        try:
+            len(problems)
+        except TypeError:
+            kind = type(problems).__name__
+            raise RunError(
+                f"{place}: problems({split!r}) must return a sequence, not a {kind}"
+            ) from None
+    return problems  # type: ignore[no-any-return]
+
+
+def check_problems(task: Any, used: Sequence[Split], place: str) -> None:
+    """Hold a task's problems to their contract, once.
+
+    Args:
+        task: opened.
+        used: splits that must not be empty.
+        place: of the task in the config.
+
+    Raises:
+        UsageError: a split that is used has no problem.
+        RunError: something is no problem, an id is no text, or stands for two problems.
+    """
+    seen: dict[str, str] = {}
+    for split in get_args(Split):
+        problems = problems_of(task, split, place)
+        if split in used and not len(problems):
+            raise UsageError(f"{place}: its split {split!r} has no problems, and it is used here")
+        with calling(place, f"problems({split!r})"):
+            for problem in islice(problems, _LOOKED_AT):
+                _check_problem(problem, split, seen, place)
+
+
+def _check_problem(problem: Any, split: str, seen: dict[str, str], place: str) -> None:
+    if not isinstance(problem, Problem):
+        kind = type(problem).__name__
+        raise RunError(f"{place}: problems({split!r}) holds a {kind}, which is not a Problem")
+    name: Any = problem.id
+    if not isinstance(name, str) or not name:
+        raise RunError(f"{place}: problems({split!r}): an id must be a text, not {name!r:.80}")
+    if name in seen:
+        where = f"twice in {split!r}" if seen[name] == split else f"in {seen[name]!r} and {split!r}"
+        raise RunError(f"{place}: problem {name!r} is {where}; ids are unique, splits disjoint")
+    seen[name] = split

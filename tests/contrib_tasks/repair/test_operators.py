@@ -1,0 +1,182 @@
+"""The operators: each family undoes its kind of mistake, and every candidate is a program."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_repair.operators import FAMILIES, candidates
+from orchestrion_repair.operators.kinds import element, fits, kind_of_value, kinds_of_arguments
+from orchestrion_repair.prior import count, rate, rates, restores
+from orchestrion_repair.suite import bugs
+
+from tests.contrib_tasks.repair.support import TOTAL, bug
+
+SAMPLE = bugs()[::37]
+
+MISTAKES = [
+    ("comparison", "return x < y", "return x <= y"),
+    ("comparison", "return x is y", "return x == y"),
+    ("comparison", "return 0 < x < y", "return 0 < x <= y"),
+    ("off-by-one", "return range(x)", "return range(x + 1)"),
+    ("off-by-one", "return x + 1", "return x"),
+    ("off-by-one", "return y[2]", "return y[1]"),
+    ("off-by-one", "return y[-1]", "return y[-2]"),
+    ("arithmetic", "return x + y", "return x - y"),
+    ("arithmetic", "return x - y", "return y - x"),
+    ("arithmetic", "return x // y * 2", "return x // y"),
+    ("arithmetic", "x += 1\n    return x", "x -= 1\n    return x"),
+    ("arithmetic", "x = y\n    return x", "x += y\n    return x"),
+    ("condition", "return x and y", "return x or y"),
+    ("condition", "return x and y", "return y"),
+    ("condition", "if x:\n        return y", "if not x:\n        return y"),
+    ("extend", "if y[0] > 1:\n        return x", "if y and y[0] > 1:\n        return x"),
+    ("variable", "return x", "return y"),
+    ("variable", "z = [x]\n    return y[0] + x", "z = [x]\n    return z[0] + x"),
+    ("constant", "z = 1\n    return z + x", "z = 0\n    return z + x"),
+    ("constant", "return True", "return False"),
+    ("argument", "return divmod(x, y)", "return divmod(y, x)"),
+    ("argument", "return [x, y]", "return [y, x]"),
+    ("argument", "return sorted(y)", "return sorted(y, reverse=True)"),
+    ("argument", "return 1 if x else 2", "return 2 if x else 1"),
+    ("function", "return min(x, y)", "return max(x, y)"),
+    ("function", "y.append(x)\n    return y", "y.extend(x)\n    return y"),
+    ("unwrap", "return abs(x)", "return x"),
+    ("unwrap", "return -x", "return x"),
+    ("wrap", "return y", "return sorted(y)"),
+    ("wrap", "return x", "return not x"),
+    ("operand", "z = 1\n    return x * z", "z = 1\n    return (x + z) * z"),
+    ("graft", "z = len(y)\n    return y[0] + x", "z = len(y)\n    return len(y) + x"),
+    ("slice", "return y[1:]", "return y[:1]"),
+    ("slice", "return y[x]", "return y[-x]"),
+    ("guard", "return y[0]", "if not y:\n        return None\n    return y[0]"),
+    ("guard", "y[0] += 1\n    return y", "if y:\n        y[0] += 1\n    return y"),
+    ("insert", "for z in y:\n        x += z", "for z in y:\n        x += z\n    return x"),
+    ("delete", "x = 0\n    return x", "return x"),
+    ("delete", "if x:\n        y = 1\n    return y", "y = 1\n    return y"),
+    ("move", "x = y\n    y = x\n    return x", "y = x\n    x = y\n    return x"),
+    ("move", "for z in y:\n        x += z\n        return x", "for z in y:\n        x += z\n    return x"),
+    ("return", "return x", "return y"),
+    ("control", "for z in y:\n        if z: break", "for z in y:\n        if z: continue"),
+    ("control", "if x:\n        x = y", "while x:\n        x = y"),
+]  # fmt: skip
+
+
+def program(body: str) -> str:
+    return f"def f(x, y):\n    {body}\n"
+
+
+@pytest.mark.parametrize(("family", "wrong", "right"), MISTAKES)
+def test_a_family_undoes_its_kind_of_mistake(family: str, wrong: str, right: str) -> None:
+    code = program(wrong)
+    kinds = [("number", "list"), ("number", "number"), ("", "")]
+    found = [c for arguments in kinds for c in candidates(code, "f", arguments)[1]]
+    mended = [c for c in found if restores(c.apply(code), program(right))]
+    assert mended, [c.apply(code) for c in found if c.family == family]
+    # Two families may have the same edit; the first keeps it.
+    assert min(FAMILIES.index(c.family) for c in mended) <= FAMILIES.index(family)
+
+
+def test_every_family_is_tried_above() -> None:
+    assert {family for family, _, _ in MISTAKES} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("one", SAMPLE, ids=lambda one: one.id)
+def test_every_candidate_is_another_program(one: object) -> None:
+    code = one.code  # type: ignore[attr-defined]
+    _, found = candidates(code)
+    programs = [candidate.apply(code) for candidate in found]
+    assert len(set(programs)) == len(programs)
+    assert code not in programs
+    for text in programs[::7]:
+        ast.parse(text)
+
+
+def test_a_candidate_changes_the_statement_it_is_about() -> None:
+    _, found = candidates(TOTAL)
+    (swap,) = [c for c in found if c.family == "comparison" and c.text == "value >= 0"]
+    assert swap.line == 4
+    assert swap.apply(TOTAL) == TOTAL.replace("> 0", ">= 0")
+
+
+def test_letters_of_several_bytes_do_not_shift_an_edit() -> None:
+    code = 'def f(x):\n    y = "äöü€😀"; z = x < 1\n    return z\n'
+    _, found = candidates(code)
+    assert code.replace("x < 1", "x <= 1") in [c.apply(code) for c in found]
+
+
+@pytest.mark.parametrize("code", ["def f(x", "", "x = " + "(" * 500 + ")" * 500, "\0", "é é"])
+def test_what_is_no_program_has_no_candidates(code: str) -> None:
+    assert candidates(code)[1] == ()
+
+
+@settings(max_examples=40)
+@given(st.text(max_size=80))
+def test_any_text_is_taken(text: str) -> None:
+    candidates(text)
+
+
+def test_candidates_do_not_depend_on_the_order_of_sets() -> None:
+    ask = (
+        "from orchestrion_repair.operators import candidates\n"
+        "from orchestrion_repair.suite import bugs\n"
+        "print([c for b in bugs()[::97] for c in candidates(b.code, b.entry_point)[1]])"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", ask], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+        ).stdout
+        for seed in ("1", "2")
+    ]  # fmt: skip
+    assert said[0] == said[1]
+
+
+# ---------------------------------------------------------------- kinds
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (None, "none"), (True, "bool"), (1, "number"), ("a", "str"), ([], "list"),
+        ([1], "list:number"), ([["a"]], "list:list:str"), ({"a": [1]}, "dict:list:number"),
+    ],
+)  # fmt: skip
+def test_kinds_tell_elements(value: object, kind: str) -> None:
+    assert kind_of_value(value) == kind
+
+
+def test_kinds_of_arguments_come_from_the_case_that_tells_most() -> None:
+    assert kinds_of_arguments([([], None), ([1], "a"), ([2.5],)]) == ("list:number", "str")
+
+
+def test_unknown_fits_anything_and_numbers_fit_truth() -> None:
+    assert fits("", "list")
+    assert fits("number", "bool")
+    assert fits("list:str", "list")
+    assert not fits("str", "list")
+    assert element("str") == "str"
+
+
+# ---------------------------------------------------------------- rates
+
+
+def test_an_edit_that_restores_the_solution_is_counted() -> None:
+    table = count([bug(TOTAL.replace("> 0", ">= 0"), id="one")])
+    right = {family: sum(hits for hits, _ in subs.values()) for family, subs in table.items()}
+    assert right["comparison"] == 1
+    assert sum(right.values()) == 1
+
+
+def test_every_sub_kind_has_a_rate_and_none_is_zero() -> None:
+    assert min(rates().values()) > 0
+    assert rate("comparison", "never heard of") == rate("comparison", "") > 0
+
+
+def test_the_shipped_rates_are_of_these_operators() -> None:
+    met = {(c.family, c.sub) for one in SAMPLE for c in candidates(one.code)[1]}
+    unknown = {pair for pair in met if pair not in rates()}
+    assert not unknown, "run `python -m orchestrion_repair.prior` again"

@@ -1,0 +1,261 @@
+"""The task as an environment: what is shown, what turns change, when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_repair.features import names
+from orchestrion_repair.state import State, Target, after, digest_of
+from orchestrion_repair.suite import bugs
+from orchestrion_repair.task import Repair, RunningRepair
+
+from orchestrion import Key, Output, Step, Trajectory, Turn, UsageError
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
+
+WRONG = TOTAL.replace("value > 0", "value < 0")
+BUG = bug(WRONG)
+Work = Callable[[Bench], Awaitable[Any]]
+
+
+def run(work: Work, **settings: Any) -> Any:
+    return on_bench(BUG, work, **settings)
+
+
+# ---------------------------------------------------------------- problems
+
+
+def test_hidden_tests_are_not_public() -> None:
+    async def work(bench: Bench) -> None:
+        public = bench.problem.public()
+        assert bench.problem.hidden
+        assert public.hidden is None
+        shown = json.dumps([public.text, public.data, bench.seen])
+        assert all(json.dumps(case) not in shown for case in bench.problem.hidden)
+
+    run(work)
+
+
+def test_the_text_has_the_program_and_its_visible_tests() -> None:
+    async def work(bench: Bench) -> str:
+        return bench.problem.text
+
+    text = run(work)
+    assert WRONG in text
+    assert "total([1, 2], 0) == 3" in text
+
+
+def test_all_splits_of_the_suite_are_there() -> None:
+    task = Repair()
+    assert [len(task.problems(s)) for s in ("train", "validation", "test")] == [
+        len(bugs(s)) for s in ("train", "validation", "test")
+    ]
+
+
+def test_fewer_problems_are_spread_over_all() -> None:
+    every = [one.id for one in Repair().problems("test")]
+    some = [one.id for one in Repair(max_problems=7).problems("test")]
+    assert len(some) == 7
+    assert [every.index(one) for one in some] == [i * len(every) // 7 for i in range(7)]
+
+
+def test_problems_of_a_folder(tmp_path: Path) -> None:
+    row = {"code": WRONG, "entry_point": "total", "cases": [[[[1], 0], 1], [[[], 2], 2]]}
+    (tmp_path / "mine.jsonl").write_text(json.dumps(row) + "\n")
+    (one,) = Repair(suite=str(tmp_path)).problems("test")
+    assert one.data["code"] == WRONG
+    assert len(one.data["visible"]) == len(one.hidden) == 1
+
+
+def test_a_suite_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="nowhere"):
+        Repair(suite=str(tmp_path / "nowhere")).problems("test")
+
+
+def test_a_problem_from_a_source_with_asserts() -> None:
+    async def work(bench: Bench) -> Any:
+        problem = bench.task.problem_from(f"{WRONG}\nassert total([1, 2], 0) == 3\n")
+        bench.problem, bench.step = problem, bench.task.start(problem, Key(1))
+        await bench.act("tests")
+        assert bench.seen["results"][0]["got"] == 0
+        await bench.act("comparison", "top")
+        await bench.act("comparison", "next")
+        return await bench.scores()
+
+    assert run(work).success
+
+
+def test_only_an_open_task_gives_a_verdict() -> None:
+    task = Repair(max_problems=1)
+    calls: Any = None
+    verdict = task.verify(task.problems("test")[0], Trajectory(), None, final=True, calls=calls)
+    with pytest.raises(UsageError, match="open"):
+        asyncio.run(verdict)
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def test_features_are_named_bounded_and_of_one_length() -> None:
+    async def work(bench: Bench) -> None:
+        steps = [bench.step]
+        for agent, option in (("tests", None), ("lint", None), ("variable", "next")):
+            await bench.act(agent, option)
+            steps.append(bench.step)
+        for step in steps:
+            assert step.observation is not None
+            assert len(step.observation.features) == len(names(bench.task.skills))
+            assert all(0 <= value <= 1 + 1e-9 for value in step.observation.features)
+
+    run(work)
+
+
+def test_tests_show_what_fails_and_where() -> None:
+    async def work(bench: Bench) -> None:
+        named = names(bench.task.skills)
+
+        def feature(name: str) -> float:
+            assert bench.step.observation is not None
+            return bench.step.observation.features[named.index(name)]
+
+        assert feature("tests known") == 0
+        assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
+        output = await bench.act("tests")
+        assert output.usage.cost == 3
+        assert feature("tests known") == 1
+        assert feature("share passing") == pytest.approx(1 / 3)
+        assert feature("too low") == 1
+        assert bench.step.observation.progress == pytest.approx(1 / 3)  # type: ignore[union-attr]
+        assert "FAIL" in bench.step.observation.text  # type: ignore[union-attr]
+
+    run(work)
+
+
+def test_hints_tell_which_agent_promises_most() -> None:
+    async def work(bench: Bench) -> None:
+        await bench.act("tests")
+        hints = bench.step.observation.hints  # type: ignore[union-attr]
+        assert set(hints) == {
+            f"{agent}:{region}"
+            for agent in ("comparison", "variable")
+            for region in ("top", "next", "rest")
+        }
+        (line,) = bench.seen["regions"]["top"]
+        on_top = "comparison" if line == 4 else "variable"
+        assert hints[f"{on_top}:top"][0] == max(hint[0] for hint in hints.values())
+
+    run(work)
+
+
+def test_who_has_nothing_left_to_do_is_blocked() -> None:
+    async def work(bench: Bench) -> None:
+        blocked = bench.step.observation.blocked  # type: ignore[union-attr]
+        # There is one comparison, on line 4 of 6.
+        assert {"comparison:top", "comparison:rest"} & blocked
+        await bench.act("tests")
+        blocked = bench.step.observation.blocked  # type: ignore[union-attr]
+        assert "tests" in blocked
+        assert "variable:top" not in blocked
+
+    run(work)
+
+
+# ---------------------------------------------------------------- what turns do
+
+
+def test_it_ends_when_all_visible_tests_pass() -> None:
+    async def work(bench: Bench) -> bool:
+        await bench.act("tests")
+        for region in ("top", "next", "rest"):
+            if not bench.step.done:
+                await bench.act("comparison", region)
+        assert bench.seen["code"] == TOTAL or "value >= 0" in bench.seen["code"]
+        return bench.step.done
+
+    assert run(work)
+    assert not run(work, stop_when_passing=False)
+
+
+def test_a_turn_changes_no_state_in_place() -> None:
+    async def work(bench: Bench) -> None:
+        before, shown = bench.step.state, repr(bench.step.state)
+        await bench.act("tests")
+        await bench.act("variable", "top")
+        assert repr(before) == shown
+
+    run(work)
+
+
+def test_any_agent_may_bring_a_program() -> None:
+    async def work(bench: Bench) -> Any:
+        await bench.act("tests")
+        bench.say(claim({"code": TOTAL}))
+        assert bench.seen["code"] == TOTAL
+        assert bench.seen["results"] is None
+        assert bench.seen["tried"] == []
+        return await bench.scores()
+
+    assert run(work).success
+
+
+def test_a_report_about_another_program_is_ignored() -> None:
+    async def work(bench: Bench) -> None:
+        report = {"tool": "tests", "on": digest_of("other"), "results": [{"passed": True}] * 3}
+        bench.say(claim(report))
+        assert bench.seen["results"] is None
+        assert not bench.step.done
+
+    run(work)
+
+
+def test_a_partial_score_is_the_share_of_visible_tests() -> None:
+    async def work(bench: Bench) -> Any:
+        return await bench.scores(final=False)
+
+    scores = run(work)
+    assert scores.value == pytest.approx(1 / 3)
+    assert not scores.success
+
+
+STATE = State(Target("total", "", ({"call": [[], 0], "want": 0},), (), {}), WRONG)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=6,
+)
+reports = st.fixed_dictionaries(
+    {},
+    optional={
+        "tool": st.sampled_from(["tests", "edits", "lint", "other"]) | json_values,
+        "on": st.just(digest_of(WRONG)) | json_values,
+        **{
+            name: json_values
+            for name in ("results", "tried", "gains", "moved", "region", "findings", "families")
+        },
+    },
+)
+
+
+@settings(max_examples=300)
+@given(reports | json_values)
+def test_nonsense_changes_nothing_but_the_counts(data: Any) -> None:
+    new = after(STATE, Turn(0, "stranger", None, Output(data=data)))
+    assert new.turns == 1
+    assert new.code == WRONG
+    assert not new.fixed or data["results"]
+
+
+@pytest.mark.parametrize("code", ["\ud800", "x" * 200_000, 7, None, ["def f(): pass"]])
+def test_what_is_no_source_does_not_become_the_program(code: Any) -> None:
+    assert after(STATE, Turn(0, "a", None, Output(data={"code": code}))).code == WRONG
+
+
+def test_start_gives_a_step() -> None:
+    task = RunningRepair(Repair(), (BUG,), None)
+    assert isinstance(task.start(task.problem_of(BUG), Key(1)), Step)
