@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from math import isnan
 
 import pytest
 from hypothesis import given
@@ -57,8 +58,16 @@ def test_pairing_takes_the_problems_difficulty_out() -> None:
     assert not estimate(better, Key(1)).excludes_zero
 
 
-def test_nothing_to_estimate_is_zero_of_nothing() -> None:
-    assert estimate([], Key(1)).count == 0
+def test_an_estimate_over_nothing_is_unknown_and_never_zero() -> None:
+    nothing = estimate([], Key(1))
+    assert nothing.count == 0
+    assert isnan(nothing.mean)
+    rows = outcomes([episode("p", None)])
+    report = compare("test", 1, {"learned": rows, "base": rows}, {}, Key(1))
+    assert report.as_json()["contenders"][0]["reward"]["mean"] is None
+    lines = report_lines(report)
+    assert lines[3].split()[-3:] == ["-", "1.0", "-"]  # reward, turns, trained on
+    assert "reward of learned minus base: -" in lines
 
 
 def episode(problem: str, reward: float | None, cost: float = 1.0) -> Episode:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
-from asyncio import CancelledError
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -28,6 +28,7 @@ __all__ = [
     "save_states",
 ]
 
+_LONGEST = 500
 _LOOKED_AT = 100_000
 """Problems of a split that are checked: a task may make them as they are asked for."""
 
@@ -48,10 +49,20 @@ def calling(place: str, method: str) -> Iterator[None]:
             if cause is error:
                 raise
             raise cause from error
-        # A cancellation is no failure: somebody wants the run to end.
-        if isinstance(cause, (KeyboardInterrupt, CancelledError)):
+        if isinstance(cause, KeyboardInterrupt) or _is_wanted(cause):
             raise
         raise RunError(f"{place}: {method} raised {described(cause)}") from error
+
+
+def _is_wanted(error: BaseException) -> bool:
+    """Whether it is a cancellation that somebody asked for; plugins may raise it out of nothing."""
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -64,7 +75,10 @@ def _cause(error: BaseException) -> BaseException:
 
 def described(error: BaseException) -> str:
     """An exception in one line."""
-    text = " ".join(str(error).split())
+    try:
+        text = " ".join(str(error).split())[:_LONGEST]
+    except Exception:  # an exception may not even have words
+        text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -89,8 +103,9 @@ def merged_metrics(own: Metrics, reported: Any, place: str) -> dict[str, float]:
 
 
 def _number(name: Any, value: Any, place: str) -> float:
-    if not isinstance(name, str):
-        raise RunError(f"{place}: a metric's name must be text, not {name!r:.80}")
+    # Half of a surrogate pair is not printable either.
+    if not isinstance(name, str) or not name.isprintable():
+        raise RunError(f"{place}: a metric's name must be printable text, not {name!r:.80}")
     try:
         number = float("nan") if isinstance(value, (str, bytes)) else float(value)
     except Exception:

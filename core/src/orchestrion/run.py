@@ -5,36 +5,34 @@ from __future__ import annotations
 import os
 import platform
 import time
-from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 import orchestrion
-from orchestrion.config import Config, load
+from orchestrion.config import Config
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import StoreError, UsageError
+from orchestrion.errors import UsageError
 from orchestrion.guards import (
     calling,
     check_problems,
     load_states,
     merged_metrics,
     place_of,
-    problems_of,
     save_states,
 )
 from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.keys import Key
 from orchestrion.observers import Observers
-from orchestrion.records import JSON, Array, Episode, Saved, Split, Turn
+from orchestrion.records import JSON, Episode, Split, Turn
 from orchestrion.report import LEARNED, Report, compare, outcomes
 from orchestrion.session import EngineSession, summarize
-from orchestrion.store import Checkpoint, RunReader, RunStore, find_run
+from orchestrion.store import Checkpoint, RunStore
+from orchestrion.trained import Trained, open_run, run_directory, saved_to_json
 
 __all__ = ["Progress", "Run", "Trained", "manifest", "open_run", "run_directory"]
 
@@ -335,144 +333,6 @@ class _Listening:
         self.episode_finished: Callable[[Episode], None] | None = (
             observers.episode_finished if watches("orchestrion_episode_finished") else None
         )
-
-
-class Trained:
-    """A config or run that is open for use: nothing of it is changed any more.
-
-    Args:
-        config: as it was opened.
-        opened: its components.
-        directory: the run's folder; None for a config that was not trained.
-        notes: what a person should know, e.g. that a damaged checkpoint was passed over.
-    """
-
-    def __init__(
-        self, config: Config, opened: Opened, directory: Path | None, notes: Sequence[str] = ()
-    ) -> None:
-        self.config, self.opened, self.directory = config, opened, directory
-        self.notes = tuple(notes)
-        self.failures: Counter[str] = Counter()
-        """How often which turn or verification failed in `evaluate`, as "who: message"."""
-        self.calls = CallPath(Budget(config.budget))
-        self.engine = opened.engine(self.calls)
-
-    async def evaluate(
-        self, split: Split, seeds: int = 1, limit: int | None = None, baselines: bool = True
-    ) -> Report:
-        """Judge the policy, and the run's baselines as they were trained, on a split.
-
-        Raises:
-            UsageError: the split has no problems.
-        """
-        evaluation = self.config.evaluation
-        place = place_of(self.config, "task")
-        if not len(problems_of(self.opened.runtimes["task"], split, place)):
-            raise UsageError(f"{place}: its split {split!r} has no problems")
-        names = [LEARNED, *(evaluation.baselines if baselines else ())]
-        results = {}
-        for name in names:
-            team: dict[str, Any] = {}
-            if name != LEARNED:
-                one = evaluation.baselines[name]
-                team = {"policy": one.policy, "agents": one.agents}
-            engine = self.opened.engine(self.calls, **team)
-            key = Key(self.config.seed).child("evaluate")
-            session = EngineSession(engine, name, key, key, self.config.run.concurrency, test=True)
-            try:
-                episodes = await session.evaluate_as(name, split, None, limit, seeds)
-            finally:
-                engine.close()
-                self.failures.update(engine.failed_turns)
-            results[name] = outcomes(episodes)
-        return compare(split, seeds, results, {}, Key(self.config.seed).child("report"))
-
-
-@asynccontextmanager
-async def open_run(
-    target: str | Path, overrides: Sequence[str] = (), block: Sequence[str] = ()
-) -> AsyncIterator[Trained]:
-    """Open a run's folder (or its name) with what it learned, or a config as it is.
-
-    Args:
-        target: a run or a config file.
-        overrides: as `-o`; e.g. another suite of problems for the same policy.
-        block: plugins that are never imported.
-
-    Raises:
-        UsageError: there is neither, the config has problems, or the run has no checkpoint.
-        CheckpointError: no checkpoint is valid.
-        RunError: what was learned does not fit the (overridden) config.
-    """
-    directory = run_directory(target)
-    path = Path(target) if directory is None else directory / "config.yaml"
-    config = load(path, overrides, block=block)
-    checkpoint, states = None, {}
-    notes = config.plugins.notes()
-    if directory is not None:
-        with RunReader(directory) as reader:
-            restored = reader.usable()
-            checkpoint = restored.checkpoint
-            notes += restored.notes()
-            states = {
-                name: results["state"]
-                for name, results in reader.load_evaluations().items()
-                if results.get("state") is not None
-            }
-        if checkpoint is None and config.stages:
-            raise UsageError(f"{directory}: nothing is learned yet; `orchestrion resume` goes on")
-    if checkpoint is not None and checkpoint.overlay:
-        config = config.with_overlay(checkpoint.overlay)
-    async with AsyncExitStack() as stack:
-        opened = await open_components(config, stack, Key(config.seed))
-        if checkpoint is not None:
-            load_states(opened, checkpoint.components)
-        baselines = config.evaluation.baselines
-        load_states(
-            opened,
-            {
-                baselines[name].policy: saved_from_json(state)
-                for name, state in states.items()
-                if name in baselines
-            },
-        )
-        trained = Trained(config, opened, directory, notes)
-        try:
-            yield trained
-        finally:
-            trained.engine.close()
-
-
-def run_directory(target: str | Path) -> Path | None:
-    """The run's folder if `target` is one or names one; None if it is a file.
-
-    Raises:
-        UsageError: it is neither.
-    """
-    if Path(target).is_file():
-        return None
-    try:
-        return find_run(target)
-    except StoreError as error:
-        raise UsageError(f"{target}: neither a config nor a run ({error})") from None
-
-
-def saved_to_json(saved: Saved) -> JSON:
-    """Learned state as JSON; arrays as base64."""
-    arrays = {
-        name: [array.dtype, list(array.shape), b64encode(array.data).decode()]
-        for name, array in saved.arrays.items()
-    }
-    return {"arrays": arrays, "data": saved.data}
-
-
-def saved_from_json(data: JSON) -> Saved:
-    """The inverse of `saved_to_json`."""
-    arrays = {
-        name: Array(dtype, tuple(shape), b64decode(text))
-        for name, (dtype, shape, text) in data["arrays"].items()
-    }
-    return Saved(arrays, data["data"])
 
 
 def manifest(config: Config) -> dict[str, Any]:

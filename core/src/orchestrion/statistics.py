@@ -17,6 +17,7 @@ from orchestrion.keys import Key
 __all__ = ["Estimate", "difference", "estimate"]
 
 RESAMPLES = 1000
+_HIGH = int(0.975 * RESAMPLES) - 1
 
 
 @frozen
@@ -44,13 +45,14 @@ def estimate(values: Sequence[float], key: Key) -> Estimate:
     count = len(values)
     if count == 0:
         return Estimate(math.nan, math.nan, math.nan, 0)
-    if min(values) == max(values):
-        return Estimate(values[0], values[0], values[0], count)
+    least, most = min(values), max(values)
+    if least == most:
+        return Estimate(least, least, least, count)
     draw = key.child("bootstrap", count).random()
     means = sorted(sum(draw.choices(values, k=count)) / count for _ in range(RESAMPLES))
-    return Estimate(
-        mean(values), means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1], count
-    )
+    # Rounding may carry a mean past the values it is of.
+    low, high = max(means[int(0.025 * RESAMPLES)], least), min(means[_HIGH], most)
+    return Estimate(min(max(mean(values), least), most), low, high, count)
 
 
 def difference(first: Sequence[float], second: Sequence[float], key: Key) -> Estimate:

@@ -167,7 +167,7 @@ def test_crossovers_are_where_the_best_single_model_changes() -> None:
 
 
 def test_a_paired_interval_sees_a_difference_on_the_same_questions() -> None:
-    luck = np.arange(200) % 2 * 1.0
+    luck = (np.arange(200) % 2).astype(np.float64)
     first = Result(luck, np.full(200, 0.1))
     second = Result(luck, np.full(200, 0.2))
     found = ahead(first, second, 1.0, Key(1))
@@ -178,6 +178,6 @@ def test_a_paired_interval_sees_a_difference_on_the_same_questions() -> None:
 
 def test_a_search_on_the_training_split_stays_there() -> None:
     task = RecordedTask(generated=Generated(questions=200, models=4, groups=2)).recording()
-    ids = {name for split in ("train", "test") for name in matrix(task, split).ids}  # type: ignore[arg-type]
+    ids = {name for split in ("train", "test") for name in matrix(task, split).ids}
     assert not ids & set(matrix(task, "validation").ids)
     assert len(matrix(task, "train").ids) == len(task.problems("train"))

@@ -15,6 +15,7 @@ from orchestrion_recorded.estimate import VOTE_SCALE, Estimates, estimate
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.recording import Recording
 from orchestrion_recorded.split import Shares
+from orchestrion_recorded.table import Row, Table
 from orchestrion_recorded.task import RecordedTask
 
 from tests.contrib_tasks.recorded.support import ALL_TRAIN, opened, row, table, tables
@@ -42,8 +43,8 @@ def test_a_vote_is_the_log_odds_against_coincidence() -> None:
     assert found.votes[-1][1] / VOTE_SCALE == pytest.approx(want, abs=0.01)
 
 
-def _told(one: object, model: str) -> bool:
-    return one.answers[model].answer is not None  # type: ignore[attr-defined, no-any-return]
+def _told(one: Row, model: str) -> bool:
+    return one.answers[model].answer is not None
 
 
 def test_rare_groups_are_shrunk_to_the_overall_rate() -> None:
@@ -105,7 +106,8 @@ def reference(case: Case, asked: list[int], found: Estimates) -> tuple[list[floa
     unseen = list(range(100, 100 + case.options - len(seen)))  # names for options nobody gave
     joint = {}
     for z, truth in product(range(classes), [*sorted(seen), *unseen]):
-        p, drawn = exp(found.prior[g][z]), []
+        p = exp(found.prior[g][z])
+        drawn: list[int] = []
         for m in asked:
             if case.said[m] == -1:
                 p *= exp(found.log_none[g][m][z])
@@ -129,8 +131,8 @@ def reference(case: Case, asked: list[int], found: Estimates) -> tuple[list[floa
 
 
 @given(tables())
-def test_the_belief_is_exact_under_the_estimates(of: object) -> None:
-    task = opened(of, RecordedTask(split=ALL_TRAIN, classes=3))  # type: ignore[arg-type]
+def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
+    task = opened(of, RecordedTask(split=ALL_TRAIN, classes=3))
     case = task.cases["q0"]
     asked = [m for m in range(3) if case.said[m] >= -1]
     for count in range(len(asked) + 1):

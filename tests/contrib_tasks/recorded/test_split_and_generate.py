@@ -22,7 +22,7 @@ SMALL = Generated(questions=300, models=4, groups=3)
 
 def test_splits_are_disjoint_and_complete() -> None:
     task = RecordedTask(generated=SMALL).recording()
-    parts = [{p.id for p in task.problems(s)} for s in ("train", "validation", "test")]  # type: ignore[arg-type]
+    parts = [{p.id for p in task.problems(s)} for s in ("train", "validation", "test")]
     assert not any(a & b for a, b in combinations(parts, 2))
     assert set.union(*parts) == {row.id for row in task.table.rows}
     assert [round(len(part) / 300, 1) for part in parts] == [0.6, 0.1, 0.3]

@@ -59,7 +59,7 @@ MISTAKES = [
     ("delete", "x = 0\n    return x", "return x"),
     ("delete", "if x:\n        y = 1\n    return y", "y = 1\n    return y"),
     ("move", "x = y\n    y = x\n    return x", "y = x\n    x = y\n    return x"),
-    ("move", "for z in y:\n        x += z\n        return x", "for z in y:\n        x += z\n    return x"),
+    ("move", "for z in y:\n        x()\n        z()", "for z in y:\n        x()\n    z()"),
     ("return", "return x", "return y"),
     ("control", "for z in y:\n        if z: break", "for z in y:\n        if z: continue"),
     ("control", "if x:\n        x = y", "while x:\n        x = y"),
@@ -128,7 +128,10 @@ def test_candidates_do_not_depend_on_the_order_of_sets() -> None:
     )
     said = [
         subprocess.run(
-            [sys.executable, "-c", ask], env={"PYTHONHASHSEED": seed}, capture_output=True, check=True
+            [sys.executable, "-c", ask],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            check=True,
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip

@@ -145,7 +145,7 @@ def test_steps_are_counted_for_each_case_alone() -> None:
 
 
 def test_cases_do_not_see_what_another_left_behind() -> None:
-    code = "seen = []\ndef f(x, had=[]):\n    seen.append(x)\n    had.append(x)\n    return [seen, had]"
+    code = "a = []\ndef f(x, b=[]):\n    a.append(x)\n    b.append(x)\n    return [a, b]"
     tests = cases(([1], [[1], [1]]), ([2], [[2], [2]]))
     assert all(one.passed for one in outcomes(code, tests))
 

@@ -234,10 +234,9 @@ reports = st.fixed_dictionaries(
     optional={
         "tool": st.sampled_from(["tests", "edits", "lint", "other"]) | json_values,
         "on": st.just(digest_of(WRONG)) | json_values,
-        **{
-            name: json_values
-            for name in ("results", "tried", "gains", "moved", "region", "findings", "families")
-        },
+        **dict.fromkeys(
+            ("results", "tried", "gains", "moved", "region", "findings", "families"), json_values
+        ),
     },
 )
 

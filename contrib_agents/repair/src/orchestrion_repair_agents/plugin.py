@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from orchestrion import Component, hookimpl
 
-
 HERE = "orchestrion_repair_agents"
 _TASK = {"task": {"use": "repair", "max_problems": 4, "steps": 5_000}}
 

@@ -37,7 +37,7 @@ from orchestrion_recorded.vote import leader, tally
 
 __all__ = ["Seen", "Viewer"]
 
-_KEPT = 60_000  # observations; about 2 KB each
+_KEPT = 40_000  # observations; about 2.5 KB each
 
 
 @frozen

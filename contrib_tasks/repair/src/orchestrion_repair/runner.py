@@ -16,7 +16,7 @@ import asyncio
 import os
 import sys
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
 from typing import Any, Protocol
@@ -26,6 +26,7 @@ import msgspec
 from attrs import Factory, asdict, field, frozen
 
 from orchestrion import JSON, RunError
+from orchestrion_repair.bug import Case
 
 __all__ = ["Limits", "Outcome", "ProcessRunner", "Runner", "Trial", "shared_runner"]
 
@@ -49,6 +50,10 @@ class Limits:
     wall_seconds: int = 20
 
 
+def _as_json(cases: Iterable[Case | Mapping[str, JSON]]) -> tuple[Mapping[str, JSON], ...]:
+    return tuple(one.to_json() if isinstance(one, Case) else one for one in cases)
+
+
 @frozen
 class Trial:
     """A program to run.
@@ -56,7 +61,7 @@ class Trial:
     Args:
         code: the whole module.
         entry_point: the function that cases call.
-        cases: in the order they are run, as `Case.to_json` gives them.
+        cases: in the order they are run; kept as `Case.to_json` gives them.
         prelude: source that statements need, run after `code`.
         stop: end at the first case that fails.
         lines: report which lines each case runs.
@@ -66,7 +71,7 @@ class Trial:
 
     code: str
     entry_point: str
-    cases: tuple[Mapping[str, JSON], ...]
+    cases: tuple[Mapping[str, JSON], ...] = field(converter=_as_json)
     prelude: str = ""
     stop: bool = False
     lines: bool = False

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["carry_out"]
 
-EVERY_ITERATION = {"episodes", "reward", "success", "cost", "turns", "missing", "limit"}
+EVERY_ITERATION = {
+    *("episodes", "reward", "success", "cost", "turns", "missing", "limit", "failed_turns")
+}
 
 
 def carry_out(

@@ -40,6 +40,6 @@ def command(
     for line in config.plugins.notes():
         note(line)
     with RunStore.open(directory) as store:
-        for line in store.latest().notes():
+        for line in store.usable().notes():
             note(line)
         return carry_out(config, store, verbose, as_json, show_best)

@@ -1,0 +1,69 @@
+"""The agent that reads the program."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+from orchestrion_repair.suite import bugs
+from orchestrion_repair_agents.lint import Lint, findings
+
+from orchestrion import Key, Output
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
+
+ODD = [
+    ("y = 1\n    return x", 2, "`y` is set and never used"),
+    ("return 1", 1, "parameter `x` is not used"),
+    ("return x == x", 2, "compares a thing with itself"),
+    ("return x - x", 2, "an operation of a thing with itself"),
+    ("x = x\n    return x", 2, "sets a name to itself"),
+    ("x == 1\n    return x", 2, "a statement without effect"),
+    ("return x\n    x = 1", 3, "out of reach"),
+    ("for i in x:\n        return i", 3, "the loop ends in its first round"),
+]
+
+
+@pytest.mark.parametrize(("body", "line", "what"), ODD)
+def test_odd_lines_are_named(body: str, line: int, what: str) -> None:
+    assert (line, what) in list(findings(ast.parse(f"def f(x):\n    {body}\n")))
+
+
+def test_solutions_are_hardly_ever_odd() -> None:
+    sources = {one.solution for one in bugs()}
+    odd = [source for source in sources if list(findings(ast.parse(source)))]
+    assert len(odd) <= len(sources) / 10
+
+
+def test_odd_lines_become_more_suspicious_at_no_cost() -> None:
+    one = bug(TOTAL.replace("result += value", "result = result"))
+
+    async def work(bench: Bench) -> Output:
+        before = bench.seen["weights"]["5"]
+        output = await bench.act("lint")
+        assert bench.seen["weights"]["5"] > before
+        assert "lint" in bench.step.observation.blocked  # type: ignore[union-attr]
+        return output
+
+    output = on_bench(one, work)
+    assert output.usage.cost == 0
+    assert "Line 5: sets a name to itself." in output.content
+
+
+def test_it_normalises_the_layout_if_asked() -> None:
+    untidy = TOTAL.replace("value > 0", "(value  >  0)") + "# a comment\n"
+
+    async def work(bench: Bench) -> str:
+        calls = None
+        output = await Lint(normalise=True).act(bench.view("lint"), Key(1), calls)  # type: ignore[arg-type]
+        bench.say(output, "lint")
+        return str(bench.seen["code"])
+
+    assert on_bench(bug(untidy), work) == TOTAL
+
+
+def test_a_program_without_syntax_is_told() -> None:
+    async def work(bench: Bench) -> Output:
+        bench.say(claim({"code": "def total(:\n"}))
+        return await bench.act("lint")
+
+    assert on_bench(bug(TOTAL), work).content.startswith("Line 1: ")

@@ -1,0 +1,195 @@
+"""The agent that tries edits: which, where, at what cost, and what it tells."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from orchestrion_repair.bug import Case
+from orchestrion_repair.suite import bugs
+from orchestrion_repair_agents.mutate import Mutate
+
+from orchestrion import Key, OpenContext, Output
+from tests.contrib_tasks.repair.support import TOTAL, Bench, bug, claim, on_bench
+
+WRONG = TOTAL.replace("value > 0", "value < 0")
+BUG = bug(WRONG)
+
+
+def test_it_mends_a_bug_of_its_kind() -> None:
+    async def work(bench: Bench) -> Output:
+        await bench.act("tests")
+        for region in ("top", "next", "rest"):
+            output = await bench.act("comparison", region)
+            if bench.step.done:
+                assert (await bench.scores()).success
+                return output
+        raise AssertionError("not mended")
+
+    output = on_bench(BUG, work)
+    assert "Line 4, comparison: `value < 0` becomes `value" in output.content
+
+
+def test_its_cost_is_the_executions_up_to_the_first_failures() -> None:
+    async def work(bench: Bench) -> None:
+        await bench.act("tests")
+        output = await bench.act("variable", "next")
+        tried = len(output.data["tried"])
+        assert tried > 1
+        # Most candidates fail at once, on a test that failed before.
+        assert tried <= output.usage.cost <= tried * 3
+        assert "code" not in output.data
+
+    on_bench(BUG, work)
+
+
+def test_a_candidate_after_the_one_that_passes_is_neither_tried_nor_charged() -> None:
+    async def work(bench: Bench) -> None:
+        await bench.act("tests")
+        for region in ("top", "next", "rest"):
+            output = await bench.act("comparison", region)
+            if "code" in output.data:
+                *failed, _ = output.data["tried"]
+                assert output.usage.cost <= 3 * len(failed) + 3
+                assert output.data["left"] == 5 - len(output.data["tried"])
+                return
+
+    on_bench(BUG, work)
+
+
+def test_known_failures_make_it_cheaper() -> None:
+    late = bug(WRONG, visible=tuple(reversed(BUG.visible[1:])) + BUG.visible[:1])
+
+    async def work(bench: Bench, first: bool) -> float:
+        bench.say(claim(None))
+        if first:
+            await bench.act("tests")
+        before = bench.step.state.executions
+        for region in ("top", "next", "rest"):
+            if not bench.step.done:
+                await bench.act("variable", region)
+        return float(bench.step.state.executions - before)
+
+    # A passing test comes first, unless it is known which ones fail.
+    swapped = bug(WRONG, visible=(BUG.visible[1], BUG.visible[0]))
+    assert late.visible != swapped.visible
+    blind = on_bench(swapped, lambda bench: work(bench, False))
+    told = on_bench(swapped, lambda bench: work(bench, True))
+    assert told < blind
+
+
+def test_it_goes_on_where_it_stopped() -> None:
+    operators: dict[str, list[Any]] = {"all": ["variable", "constant", "operand"]}
+
+    async def work(bench: Bench) -> None:
+        first = await bench.act("all", "rest")
+        second = await bench.act("all", "rest")
+        assert len(first.data["tried"]) == 12
+        assert not set(first.data["tried"]) & set(second.data["tried"])
+        assert first.data["left"] == second.data["left"] + len(second.data["tried"])
+
+    on_bench(BUG, work, operators)
+
+
+def test_a_region_that_is_used_up_costs_nothing() -> None:
+    async def work(bench: Bench) -> Output:
+        # All comparisons are on one line; the region of another has none.
+        outputs = [await bench.act("comparison", region) for region in ("top", "next", "rest")]
+        return next(one for one in outputs if not one.data["tried"])
+
+    output = on_bench(BUG, work)
+    assert output.usage.cost == 0
+    assert output.content.startswith("Nothing left to try")
+
+
+def test_an_edit_that_mends_some_tests_makes_its_line_more_suspicious() -> None:
+    # Two mistakes on one line: each mends a part only.
+    one = next(b for b in bugs("train") if b.kind == "two places")
+    operators: dict[str, list[Any]] = {"all": ["comparison", "off-by-one", "variable", "constant"]}
+
+    async def work(bench: Bench) -> list[Any]:
+        await bench.act("tests")
+        gains = []
+        for region in ("top", "next", "rest") * 2:
+            output = await bench.act("all", region)
+            gains += output.data["gains"]
+            for line, share in output.data["gains"]:
+                assert 0 < share <= 1
+                assert dict(bench.step.state.boosts)[line] >= share
+        return gains
+
+    on_bench(one, work, operators)
+
+
+def test_a_call_depends_on_nothing_that_others_tried() -> None:
+    async def work(bench: Bench) -> None:
+        await bench.act("tests")
+        mutate = bench.agents["comparison"]
+        before = {r: mutate.memo(bench.view("comparison", r)) for r in ("top", "next", "rest")}
+        await bench.act("variable", "rest")
+        if not bench.step.state.boosts:
+            for region, content in before.items():
+                assert mutate.memo(bench.view("comparison", region)) == content
+        bench.say(claim({"code": TOTAL}))
+        assert mutate.memo(bench.view("comparison", "top")) != before["top"]
+
+    on_bench(BUG, work)
+
+
+def test_equal_memos_give_equal_outputs() -> None:
+    async def work(bench: Bench) -> list[Any]:
+        await bench.act("tests")
+        view = bench.view("variable", "next")
+        outputs = [await bench.agents["variable"].act(view, Key(n), None) for n in (1, 2)]
+        assert outputs[0] == outputs[1]
+        return [bench.agents["variable"].memo(view), outputs[0]]
+
+    assert on_bench(BUG, work) == on_bench(BUG, work)
+
+
+TWO = """\
+def ends(values):
+    first = values[1]
+    last = values[1]
+    return [first, last]
+"""
+
+
+def test_a_better_program_is_kept_if_asked() -> None:
+    tests = (Case(([1, 2],), [1, 2]), Case(([3, 4, 5],), [3, 5]), Case(([6, 6, 7],), [6, 7]))
+    one = bug(TWO, entry_point="ends", visible=tests, hidden=tests)
+
+    async def work(bench: Bench, keep: bool) -> bool:
+        keeping = Mutate(["constant", "off-by-one"], 40, keep_better=keep)
+        async with keeping.open(OpenContext("agents.all", Key(0))) as agent:
+            bench.agents["all"] = agent
+            for region in ("top", "next", "rest") * 3:
+                if not bench.step.done:
+                    if bench.seen["results"] is None:
+                        await bench.act("tests")
+                    await bench.act("all", region)
+            return (await bench.scores()).success
+
+    # Either line alone mends a part of the tests; both have to be mended.
+    assert on_bench(one, lambda bench: work(bench, True))
+    assert not on_bench(one, lambda bench: work(bench, False))
+
+
+def test_it_announces_its_families_in_its_role() -> None:
+    agent = Mutate(["comparison", "off-by-one"])
+    assert agent.role == "tries edits: comparison, off-by-one"
+    assert list(agent.options) == ["top", "next", "rest"]
+    assert agent.pure
+
+
+@pytest.mark.parametrize("kind", ["wrong operator", "wrong variable", "missing logic"])
+def test_reports_never_hold_hidden_tests(kind: str) -> None:
+    one = next(b for b in bugs("test") if b.kind == kind)
+
+    async def work(bench: Bench) -> str:
+        await bench.act("tests")
+        outputs = [await bench.act("variable", region) for region in ("top", "next", "rest")]
+        return repr([output.data for output in outputs])
+
+    said = on_bench(one, work)
+    assert all(repr(case.want) not in said for case in one.hidden if len(repr(case.want)) > 12)

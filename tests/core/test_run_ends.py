@@ -1,0 +1,368 @@
+"""Plugins that misbehave, and stores that are damaged: how a run ends, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from orchestrion.cli import main
+from orchestrion.cli.common import failure_lines
+from orchestrion.store import RunReader
+from tests.core.plugin_support import Site
+
+HOOKS = """
+@hookimpl
+def orchestrion_agents():
+    yield Component("moody-agent", "moody_parts:Worker", "works")
+
+@hookimpl
+def orchestrion_tasks():
+    yield Component("moody-task", "moody_parts:Work", "a task")
+
+@hookimpl
+def orchestrion_policies():
+    yield Component("moody-policy", "moody_parts:Once", "asks once")
+
+@hookimpl
+def orchestrion_trainers():
+    yield Component("moody-trainer", "moody_parts:Practice", "plays")
+
+@hookimpl
+def orchestrion_iteration_finished(metrics):
+    metrics["reward"] = "changed by an observer"
+
+@hookimpl
+def orchestrion_run_finished(status):
+    import moody_parts
+    moody_parts.ENDS.append(status)
+    if moody_parts.SULKS:
+        raise ValueError("the observer sulks")
+"""
+PARTS = '''
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from attrs import frozen
+from orchestrion import Activation, Agent, Decision, Job, Output, Policy, Problem, Saved, Scores
+from orchestrion import Key, Task, Trainer
+
+ENDS, SULKS = [], []
+MOODS = {
+    "raise": lambda: 1 / 0,
+    "exit": lambda: sys.exit(0),
+    "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
+    "memory": lambda: (_ for _ in ()).throw(MemoryError()),
+}
+
+
+def mood(name):
+    MOODS.get(name, lambda: None)()
+
+
+@frozen
+class Worker(Agent):
+    """Works.
+
+    Args:
+        mood: how it feels.
+    """
+
+    mood: str = ""
+
+    async def act(self, view, key, calls):
+        mood(self.mood)
+        return Output("done")
+
+
+@frozen
+class Work(Task):
+    """A task.
+
+    Args:
+        mood: how it feels.
+    """
+
+    mood: str = ""
+
+    def problems(self, split):
+        mood(self.mood)
+        if self.mood == "none":
+            return None
+        if self.mood == "twice":
+            return [Problem("p"), Problem("p")]
+        if self.mood == "shared":
+            return [Problem("p")]
+        if self.mood == f"no {split}":
+            return []
+        return [Problem(f"{split}-{i}") for i in range(2)]
+
+    async def verify(self, problem, trajectory, state, *, final, calls):
+        return Scores(1.0, True)
+
+
+@frozen
+class Once(Policy):
+    """Asks once.
+
+    Args:
+        save_mood: how it feels.
+    """
+
+    save_mood: str = ""
+
+    def decide(self, situations, keys):
+        return [Decision((Activation("a"),)) if not len(s.trajectory) else Decision(stop=True)
+                for s in situations]
+
+    def save(self):
+        mood(self.save_mood)
+        return None if self.save_mood == "none" else Saved()
+
+    def load(self, saved):
+        if self.save_mood == "no load":
+            raise ValueError("no load")
+
+
+@frozen
+class Practice(Trainer):
+    """Plays.
+
+    Args:
+        mood: how it feels.
+        iterations: how often.
+    """
+
+    mood: str = ""
+    iterations: int = 2
+
+    async def iterate(self, i, session):
+        mood(self.mood)
+        await session.rollout([Job(p, Key(i)) for p in session.problems()])
+        values = {"override": {"success": 99.0, "own": 2.0}, "nan": {"own": float("nan")},
+                  "text": {"own": "1"}, "nothing": None}
+        return values.get(self.mood, {})
+'''
+CONFIG = """
+task: {use: moody-task}
+agents:
+  a: {use: moody-agent}
+policy: {use: moody-policy}
+trainer: {use: moody-trainer}
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    (tmp_path / "site").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ORCHESTRION_PLUGINS", "moody")
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    site = Site(tmp_path / "site")
+    site.plugin("moody", HOOKS, moody_parts=PARTS)
+    yield site
+    site.forget()
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(main, list(args))
+
+
+def train(*overrides: str) -> Result:
+    return invoke("train", "c.yaml", *(word for one in overrides for word in ("-o", one)))
+
+
+def status() -> str:
+    with RunReader(Path("runs/c-1")) as run:
+        return run.status
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("trainer.mood=raise", "trainer (moody-trainer): iterate(0) raised ZeroDivisionError"),
+        ("trainer.mood=exit", "trainer (moody-trainer): iterate(0) raised SystemExit: 0"),
+        ("trainer.mood=cancel", "trainer (moody-trainer): iterate(0) raised CancelledError"),
+        ("trainer.mood=memory", "trainer (moody-trainer): iterate(0) raised MemoryError"),
+        ("trainer.mood=nan", "trainer (moody-trainer): metric 'own' must be a finite number"),
+        ("trainer.mood=text", "trainer (moody-trainer): metric 'own' must be a finite number"),
+        ("trainer.mood=nothing", "trainer (moody-trainer): iterate returned a NoneType"),
+        ("policy.save_mood=raise", "policy (moody-policy): save raised ZeroDivisionError"),
+        ("policy.save_mood=none", "policy (moody-policy): save returned a NoneType"),
+        ("task.mood=raise", "task (moody-task): problems('train') raised ZeroDivisionError"),
+        ("task.mood=none", "task (moody-task): problems('train') must return a sequence"),
+        ("task.mood=twice", "task (moody-task): problem 'p' is twice in 'train'"),
+        ("task.mood=shared", "problem 'p' is in 'train' and 'validation'"),
+    ],
+)
+def test_a_component_that_breaks_its_contract_is_named_and_the_run_failed(
+    site: Site, override: str, said: str
+) -> None:
+    result = train(override)
+    assert result.exit_code == 1
+    assert said in result.stderr
+    assert "Traceback" not in result.stderr
+    assert status() == "failed"
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_split_that_is_used_and_empty_is_refused(site: Site, split: str) -> None:
+    result = train(f"task.mood=no {split}")
+    assert result.exit_code == 2
+    assert f"task (moody-task): its split '{split}' has no problems" in result.stderr
+    assert train("task.mood=no validation").exit_code == 0
+
+
+def test_the_names_of_cores_metrics_are_cores(site: Site) -> None:
+    assert train("trainer.mood=override").exit_code == 0
+    with RunReader(Path("runs/c-1")) as run:
+        metrics = run.iterations()[-1].metrics
+    assert (metrics["success"], metrics["own"]) == (1.0, 2.0)
+
+
+def test_an_observer_that_sulks_at_the_end_hides_neither_report_nor_error(site: Site) -> None:
+    import moody_parts  # type: ignore[import-not-found]
+
+    moody_parts.SULKS.append(True)
+    good = train()
+    assert good.exit_code == 0
+    assert "held-out split" in good.stdout
+    assert "the observer sulks" in good.stderr
+    bad = train("trainer.mood=raise")
+    assert "iterate(0) raised ZeroDivisionError" in bad.stderr.splitlines()[-1]
+    assert moody_parts.ENDS == ["completed", "failed"]
+
+
+def test_failed_turns_are_counted_below_the_report(site: Site) -> None:
+    result = train("agents.a.mood=raise")
+    assert result.exit_code == 0
+    assert "failed: 6 turns, 0 verifications" in result.stderr  # 2 x 2 of training, 2 held out
+    assert "6 x a: ZeroDivisionError" in result.stderr
+
+
+def test_only_the_most_frequent_failures_are_listed() -> None:
+    lines = failure_lines({f"a: {i}": i for i in range(1, 8)} | {"verifier: no": 9})
+    assert lines[0] == "failed: 28 turns, 9 verifications"
+    assert lines[1] == "  9 x verifier: no"
+    assert lines[-1] == "  and 3 other reasons"
+    assert failure_lines({}) == []
+
+
+# ------------------------------------------------------------------ refusals change nothing
+
+
+def test_a_refused_resume_leaves_a_completed_run_completed(site: Site) -> None:
+    assert train().exit_code == 0
+    other = invoke("resume", "c-1", "-o", "seed=5")
+    assert other.exit_code == 2
+    assert "another config" in other.stderr
+    assert "resumed" not in other.stderr
+    assert status() == "completed"
+
+
+def test_a_run_whose_checkpoints_are_gone_says_so_everywhere_and_stays_completed(
+    site: Site,
+) -> None:
+    assert train().exit_code == 0
+    for path in Path("runs/c-1/checkpoints").iterdir():
+        path.write_bytes(b"damaged")
+    for words in (["resume", "c-1"], ["eval", "c-1"]):
+        result = invoke(*words)
+        assert result.exit_code == 1
+        assert "no checkpoint is valid" in result.stderr
+        assert "00-000001.safetensors" in result.stderr
+    assert status() == "completed"
+
+
+def test_the_checkpoint_that_stands_in_for_a_damaged_one_is_named(site: Site) -> None:
+    assert train().exit_code == 0
+    Path("runs/c-1/checkpoints/00-000001.safetensors").write_bytes(b"damaged")
+    result = invoke("eval", "c-1")
+    assert result.exit_code == 0
+    assert "00-000000.safetensors is used instead" in result.stderr
+
+
+def test_exports_that_cannot_be_written_leave_the_run_completed(site: Site) -> None:
+    assert train().exit_code == 0
+    for path in Path("runs/c-1/exports").iterdir():
+        path.unlink()
+    Path("runs/c-1/exports").rmdir()
+    Path("runs/c-1/exports").write_text("in the way")
+    result = invoke("resume", "c-1")
+    assert result.exit_code == 1
+    assert "held-out split" in result.stdout
+    assert "exports could not be written" in result.stderr
+    assert status() == "completed"
+
+
+def test_one_unreadable_cell_hides_no_other_run(site: Site) -> None:
+    assert train().exit_code == 0
+    assert train().exit_code == 0
+    with sqlite3.connect("runs/c-1/run.db") as database:
+        database.execute("UPDATE iterations SET metrics = 'zz'")
+    database.close()
+    runs = json.loads(invoke("runs", "list", "--json").stdout)["runs"]
+    assert [run["status"] for run in runs] == ["unreadable", "completed"]
+    assert "c-1" in runs[0]["problem"]
+    shown = invoke("runs", "show", "c-1")
+    assert shown.exit_code == 1
+    assert "metrics of iteration 0/0 cannot be read" in shown.stderr
+
+
+# ------------------------------------------------------------------ what is asked for
+
+
+def test_a_baseline_cannot_be_called_like_the_trained_policy(site: Site) -> None:
+    result = train("evaluation.baselines={learned: {policy: {use: moody-policy}}}")
+    assert result.exit_code == 2
+    assert "evaluation.baselines.learned" in result.stderr
+
+
+def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:
+    result = invoke("run", "c.yaml", "--input", "\udcff", "--json")
+    assert result.exit_code == 2
+    assert "not valid UTF-8" in result.stderr
+
+
+def test_blocking_what_is_not_installed_is_worth_a_warning(site: Site) -> None:
+    for words in (["--block", "nope"], ["-o", "run.block=[nope]"]):
+        result = invoke("validate", "c.yaml", *words)
+        assert result.exit_code == 0
+        assert "names 'nope', and no such plugin is installed" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["/dev/null", "c.yaml", "c.yaml/runs"])
+def test_a_run_folder_below_something_else_is_refused(site: Site, name: str) -> None:
+    result = train(f"run.directory={name}")
+    assert result.exit_code == 2
+    assert "is not a folder" in result.stderr
+
+
+def test_a_config_or_include_that_is_no_file_is_refused_and_not_waited_for(
+    site: Site, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "i.yaml").write_text("include: [pipe]")
+    (tmp_path / "nul.yaml").write_text('include: ["\\0"]')
+    for name in ("pipe", "i.yaml", "nul.yaml", "/dev/zero"):
+        result = invoke("validate", name)
+        assert result.exit_code == 2, result.stderr
+
+
+def test_metadata_that_is_not_utf_8_stops_neither_doctor_nor_check(site: Site) -> None:
+    info = site.folder / "orchestrion_odd-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_bytes(b"Name: orchestrion-odd\nSummary: \xff\n")
+    (info / "entry_points.txt").write_bytes(b"[orchestrion]\nodd = odd_\xff\n")
+    result = invoke("doctor")
+    assert result.exit_code == 3
+    assert "orchestrion-odd" in result.stdout
+    assert "internal error" not in result.stderr
