@@ -15,7 +15,6 @@ from orchestrion.engine.team import Team, options_of
 from orchestrion.errors import OrchestrionError, RunError
 from orchestrion.interfaces import Member, OpenContext, Stateful
 from orchestrion.keys import Key
-from orchestrion.records import Saved
 
 if TYPE_CHECKING:
     from orchestrion.config import Config, Entry
@@ -71,21 +70,6 @@ class Opened:
         )
         engine.team = attrs.evolve(team, seats=seats)
         return engine
-
-    def save(self) -> dict[str, Saved]:
-        """The learned state of everything that has one."""
-        return {
-            path: runtime.save()
-            for path, runtime in self.runtimes.items()
-            if isinstance(runtime, Stateful)
-        }
-
-    def load(self, saved: Mapping[str, Saved]) -> None:
-        """Hand saved state to the components it came from."""
-        for path, state in saved.items():
-            runtime = self.runtimes.get(path)
-            if isinstance(runtime, Stateful):
-                runtime.load(state)
 
 
 async def open_components(

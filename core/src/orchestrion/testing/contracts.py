@@ -17,6 +17,7 @@ from orchestrion.config import Config
 from orchestrion.engine.calls import ActivationCalls, CallPath
 from orchestrion.engine.opening import Opened, open_components
 from orchestrion.errors import OrchestrionError
+from orchestrion.guards import save_states
 from orchestrion.interfaces import Situation, Stateful, View
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -448,7 +449,7 @@ async def _one_iteration(config: Config) -> tuple[dict[str, float], Any]:
             metrics = await one.runtimes[config.stages[0]].iterate(0, session)
         finally:
             engine.close()
-        return dict(metrics), one.save()
+        return dict(metrics), save_states(one)
 
 
 def _trainer_has_iterations(subject: Subject) -> int:
