@@ -63,7 +63,7 @@ class Command(Agent):
             # The whole process group, also when the turn is cancelled: no orphan stays.
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
-            await process.wait()
+            await _reap(process)
         if code != 0:
             reason = err.decode(errors="replace").strip()[-500:]
             raise RuntimeError(f"{self.argv[0]}: exit code {code}: {reason}")
@@ -75,11 +75,18 @@ class Command(Agent):
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
-        _, out, err = await asyncio.gather(
-            _feed(process.stdin, text),
-            self._read(process.stdout),
-            self._read(process.stderr),
-        )
+        feed = asyncio.create_task(_feed(process.stdin, text))
+        reads = [
+            asyncio.create_task(self._read(stream)) for stream in (process.stdout, process.stderr)
+        ]
+        try:
+            out, err = await asyncio.gather(*reads)
+            await feed
+        finally:
+            # One stream has one reader: nobody may still be reading when it is drained.
+            for task in (feed, *reads):
+                task.cancel()
+            await asyncio.gather(feed, *reads, return_exceptions=True)
         return out, err
 
     async def _read(self, stream: asyncio.StreamReader) -> bytes:
@@ -97,3 +104,20 @@ async def _feed(stream: asyncio.StreamWriter, text: bytes) -> None:
         stream.write(text)
         await stream.drain()
         stream.close()
+
+
+async def _reap(process: asyncio.subprocess.Process) -> None:
+    """Wait for a killed process; its pipes must be read to their end for that.
+
+    A grandchild that left the process group may hold them open: it is not waited for.
+    """
+    import asyncio
+
+    async def drain(stream: asyncio.StreamReader | None) -> None:
+        while stream is not None and await stream.read(1 << 16):
+            pass
+
+    with suppress(TimeoutError):
+        async with asyncio.timeout(5):
+            await asyncio.gather(drain(process.stdout), drain(process.stderr))
+            await process.wait()

@@ -39,7 +39,7 @@ A matrix product may differ in its last bits (1e-15) with the number of rows. Ro
 coarsely, a logit changes with a chance of 1e-11; a choice, only if the draw also falls into the
 sliver that this moves.
 """
-HINT = 4.0
+HINT = 16.0
 """What hints are multiplied by, so that their weights need not grow as far."""
 START = 0.01
 """Scale of the last layer's first weights: all choices are almost equally likely at first."""
