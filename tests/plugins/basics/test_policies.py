@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -58,7 +57,8 @@ def opened(policy: Any, roster: tuple[Member, ...] = ROSTER) -> Any:
 
 
 def situation(*agents: str, blocked: frozenset[str] = frozenset()) -> Situation:
-    turns = [Turn(i, *name.split(":")) for i, name in enumerate(agents)]
+    pairs = [(*name.split(":"), None) for name in agents]
+    turns = [Turn(i, str(pair[0]), pair[1]) for i, pair in enumerate(pairs)]
     return Situation(Problem("p"), Trajectory(turns), Observation(blocked=blocked))
 
 
@@ -76,7 +76,8 @@ def test_random_draws_every_choice_and_never_a_blocked_one() -> None:
 
 
 def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> None:
-    policy, said = opened(RoundRobin()), []
+    policy = opened(RoundRobin())
+    said: list[str] = []
     for _ in range(6):
         said.append(chosen(policy, *said))
     assert said == ["a", "b:x", "c", "a", "b:y", "c"]
@@ -84,7 +85,8 @@ def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> No
 
 
 def test_a_sequence_runs_its_steps_passes_over_blocked_ones_and_stops() -> None:
-    policy, said = opened(Sequence(["a", "b:y", "a"])), []
+    policy = opened(Sequence(["a", "b:y", "a"]))
+    said: list[str] = []
     while (step := chosen(policy, *said)) != "stop":
         said.append(step)
     assert said == ["a", "b:y", "a"]
@@ -172,7 +174,7 @@ class Costs(Agent):
 
 
 @pytest.fixture
-def lock() -> Iterator[Any]:
+def lock() -> Any:
     """Trains a policy with a trainer on the lock; returns the policy's runtime."""
     agents = {"a": Costs(), "b": Costs(), "c": Costs()}
     roster = tuple(Member(name) for name in agents)

@@ -16,7 +16,7 @@ __all__ = ["Function"]
 
 
 @frozen
-class Function(Agent):
+class Function:
     """Calls `function`, sync or async, and makes its result the turn.
 
     A text becomes the content; an `Output` is taken as it is; any other JSON value becomes the

@@ -71,8 +71,10 @@ class EpisodeLimits:
 class Observers(Protocol):
     """Who is told what happens; a None attribute means nobody listens."""
 
-    turn_finished: Callable[[str, Turn], None] | None
-    episode_finished: Callable[[Episode], None] | None
+    @property
+    def turn_finished(self) -> Callable[[str, Turn], None] | None: ...
+    @property
+    def episode_finished(self) -> Callable[[Episode], None] | None: ...
 
 
 class _Silent:

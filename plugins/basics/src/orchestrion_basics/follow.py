@@ -18,7 +18,7 @@ STOP = Decision(stop=True)
 
 
 @frozen
-class Follow(Policy):
+class Follow:
     """Starts the router, goes where its output says, and comes back to the router.
 
     The router's typed output is its turn's `data`: `{"next": "agent"}`, `{"next": "agent",

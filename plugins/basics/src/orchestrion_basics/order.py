@@ -41,7 +41,7 @@ HAZARD = 0.08
 
 
 @frozen
-class Order(Policy):
+class Order:
     """Calls what helped most per cost so far, given how often it was called; then stops.
 
     The trainer `learned-order` fills its table. It stops (through the agent `finish`, if given)

@@ -26,7 +26,7 @@ STOP = Decision(stop=True)
 
 
 @frozen
-class Random(Policy):
+class Random:
     """Any agent with any of its options, uniformly among those the task allows."""
 
     @asynccontextmanager
@@ -51,7 +51,7 @@ class _RandomChoice(Policy):
 
 
 @frozen
-class RoundRobin(Policy):
+class RoundRobin:
     """Every agent in turn, in roster order; an agent goes through its options call by call."""
 
     @asynccontextmanager
@@ -78,7 +78,7 @@ class _Rotation(Policy):
 
 
 @frozen
-class Sequence(Policy):
+class Sequence:
     """A fixed list of steps, then stop. The trainer `best-sequence` finds the list.
 
     A step the task does not allow when its turn comes is passed over.

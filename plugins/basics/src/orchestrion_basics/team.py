@@ -14,7 +14,7 @@ __all__ = ["NestedTeam"]
 
 
 @frozen
-class NestedTeam(Agent):
+class NestedTeam:
     """Runs a nested team on what this activation may read; its output is the last turn's.
 
     What the inner turns cost is booked once, on the outer turn; an inner final turn ends the
