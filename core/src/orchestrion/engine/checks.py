@@ -1,0 +1,146 @@
+"""What plugins may hand the engine: checked once, where it comes in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from math import inf, isfinite
+from typing import Any
+
+import msgspec
+from attrs import evolve
+
+from orchestrion.errors import RunError
+from orchestrion.interfaces import Policy
+from orchestrion.records import (
+    NO_USAGE,
+    Activation,
+    Decision,
+    Episode,
+    Output,
+    Reward,
+    Scores,
+    Usage,
+)
+
+__all__ = [
+    "booked",
+    "cancelled_from_outside",
+    "check_decision",
+    "check_usage",
+    "describe",
+    "judged",
+]
+
+
+def check_decision(decision: Any, policy: Policy) -> None:
+    good = type(decision) is Decision
+    if good:
+        stop, wait, start = decision.stop, decision.wait, decision.start
+        good = type(stop) is bool and wait in ("all", "each") and type(start) is tuple
+    if not good or any(type(one) is not Activation for one in decision.start):
+        raise RunError(
+            f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
+            f"Activations, stop true or false, and wait 'all' or 'each'; it gave {decision!r:.200}"
+        )
+
+
+def booked(output: Output, used: Usage) -> Output:
+    """The output, checked, with what went through calls added to its usage.
+
+    Raises:
+        TypeError, ValueError: it is not what an agent may return.
+    """
+    if type(output) is not Output:
+        raise TypeError(f"act() returned {type(output).__name__}, not an Output")
+    if type(output.content) is not str:
+        raise TypeError(f"Output.content is {type(output.content).__name__}, not text")
+    if output.usage is not NO_USAGE:
+        check_usage(output.usage)
+    if output.data is not None or output.metadata or type(output.final) is not bool:
+        _check_rest(output)
+    return output if used is NO_USAGE else evolve(output, usage=output.usage + used)
+
+
+def _check_rest(output: Output) -> None:
+    if type(output.final) is not bool:
+        raise TypeError(f"Output.final is {type(output.final).__name__}, not true or false")
+    try:
+        msgspec.json.encode((output.data, output.metadata))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"Output.data and metadata must be JSON: {error}") from None
+
+
+def check_usage(usage: Usage) -> None:
+    """Raise unless a usage is one: counts and finite amounts, none of them negative."""
+    if type(usage) is not Usage:
+        raise TypeError(f"Output.usage is {type(usage).__name__}, not a Usage")
+    for name in ("calls", "input_tokens", "output_tokens"):
+        value = getattr(usage, name)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise ValueError(f"Usage.{name} is {value!r}, not a count")
+    for name in ("usd", "cost"):
+        value = getattr(usage, name)
+        if type(value) not in (int, float) or not 0 <= value < inf:
+            raise ValueError(f"Usage.{name} is {value!r}; it must be a finite number, at least 0")
+
+
+def judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> Episode:
+    """The episode with its judgement; spelled out, since `evolve` costs as much as a turn."""
+    if reward is None:
+        _check_scores(scores)
+    else:
+        _check_reward(reward, len(episode.trajectory))
+    return Episode(
+        episode.id,
+        episode.problem,
+        episode.trajectory,
+        episode.decisions,
+        episode.status,
+        scores,
+        reward,
+        episode.error,
+        episode.observation,
+    )
+
+
+def _check_scores(scores: Scores) -> None:
+    if type(scores) is not Scores:
+        raise TypeError(f"verify() returned {type(scores).__name__}, not Scores")
+    if type(scores.value) not in (int, float) or not 0 <= scores.value <= 1:
+        raise ValueError(f"Scores.value is {scores.value!r}; it must be from 0 to 1")
+    if type(scores.success) is not bool:
+        raise TypeError(f"Scores.success is {scores.success!r}, not true or false")
+    _check_parts("Scores", scores.parts)
+
+
+def _check_reward(reward: Reward, turns: int) -> None:
+    if type(reward) is not Reward:
+        raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
+    if type(reward.total) not in (int, float) or not isfinite(reward.total):
+        raise ValueError(f"Reward.total is {reward.total!r}, not a finite number")
+    if reward.turns is not None and len(reward.turns) != turns:
+        raise ValueError(f"Reward.turns has {len(reward.turns)} numbers for {turns} turns")
+    _check_parts("Reward", reward.parts)
+
+
+def _check_parts(what: str, parts: Mapping[str, float]) -> None:
+    for name, value in parts.items():
+        if type(name) is not str or type(value) not in (int, float, bool):
+            raise TypeError(f"{what}.parts must map names to numbers, not {name!r} to {value!r}")
+
+
+def describe(error: BaseException, seconds: float | None) -> str:
+    if isinstance(error, TimeoutError) and seconds is not None and not error.args:
+        return f"no result within {seconds:g} s"
+    try:
+        text = str(error)
+    except Exception:  # an exception of a plugin's own may be broken itself
+        text = ""
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def cancelled_from_outside(error: BaseException) -> bool:
+    """Whether a CancelledError is ours, and not one that plugin code raised."""
+    task = asyncio.current_task()
+    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
