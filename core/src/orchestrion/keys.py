@@ -7,12 +7,14 @@ concurrency draw the same numbers, because a draw depends on its name alone.
 from __future__ import annotations
 
 import random
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Final
 
 __all__ = ["Key"]
 
 _UNIT: Final = 2.0**-53
+_BITS: Final = 2**53 - 1
 
 
 class Key:
@@ -46,8 +48,7 @@ class Key:
         """16 bytes that stand for this key."""
         if self._digest is None:
             assert self._parent is not None
-            # repr keeps 3 and "3" apart and quotes separators inside names.
-            name = repr(self._names).encode()
+            name = _spelled(*self._names)
             self._digest = blake2b(name, key=self._parent.digest, digest_size=16).digest()
             self._parent = None
         return self._digest
@@ -71,7 +72,8 @@ class Key:
 
     def uniform(self) -> float:
         """One number in [0, 1)."""
-        return (int.from_bytes(self.digest[8:16], "little") >> 11) * _UNIT
+        # The upper 53 bits of bytes 8 to 16.
+        return (int.from_bytes(self.digest, "little") >> 75 & _BITS) * _UNIT
 
     def random(self) -> random.Random:
         """A standard-library generator seeded by this key (about 10 microseconds)."""
@@ -89,3 +91,9 @@ class Key:
 
     def __repr__(self) -> str:
         return f"Key({self.digest.hex()[:8]})"
+
+
+@lru_cache(4096, typed=True)  # the same few paths come back in every episode
+def _spelled(*names: str | int) -> bytes:
+    """A path as bytes; repr keeps 3 and "3" apart and quotes separators inside names."""
+    return repr(names).encode()

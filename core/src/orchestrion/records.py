@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, Literal
 
 from attrs import Factory, evolve, field, frozen
@@ -181,6 +182,9 @@ class Turn:
         return self.output.usage
 
 
+_INDEX = attrgetter("index")
+
+
 class Trajectory:
     """An immutable record of turns; appending and forking are O(1) and share the prefix."""
 
@@ -207,9 +211,17 @@ class Trajectory:
     def turns(self) -> tuple[Turn, ...]:
         """All turns, in the order of activation."""
         if self._cache is None:
-            out: list[Turn] = list(self.backward())
-            out.reverse()
-            out.sort(key=lambda turn: turn.index)
+            # Back to where the turns are known already: those who look after every turn then
+            # pay for the new one only.
+            node, new = self, []
+            while (known := node._cache) is None:
+                assert node._turn is not None
+                assert node._parent is not None
+                new.append(node._turn)
+                node = node._parent
+            new.reverse()
+            out = [*known, *new]
+            out.sort(key=_INDEX)
             self._cache = tuple(out)
         return self._cache
 
@@ -327,10 +339,17 @@ class Episode:
     @property
     def usage(self) -> Usage:
         """The cost of the episode: every turn booked once, in order of activation."""
-        total = NO_USAGE
+        # Not by `Usage.__add__`, which would make an object for every partial sum.
+        calls = input_tokens = output_tokens = 0
+        usd = cost = 0.0
         for turn in self.turns:
-            total = total + turn.output.usage
-        return total
+            usage = turn.output.usage
+            calls += usage.calls
+            input_tokens += usage.input_tokens
+            output_tokens += usage.output_tokens
+            usd += usage.usd
+            cost += usage.cost
+        return Usage(calls, input_tokens, output_tokens, usd, cost)
 
 
 @frozen

@@ -13,27 +13,25 @@ __all__ = ["DecisionBatcher"]
 
 
 class DecisionBatcher:
-    """Asks one policy for many episodes at once.
-
-    `alone` says whether only one episode is under way: then nobody else can be ready, and the
-    policy is asked at once.
-    """
+    """Asks one policy for many episodes at once."""
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
 
-    async def decide(self, situation: Situation, key: Key, alone: bool) -> Decision:
-        """One decision."""
-        if alone:
-            return self._ask([situation], [key])[0]
+    def now(self, situation: Situation, key: Key) -> Decision:
+        """One decision, alone."""
+        return self._ask([situation], [key])[0]
+
+    def soon(self, situation: Situation, key: Key) -> asyncio.Future[Decision]:
+        """One decision, together with those of all episodes that are ready."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Decision] = loop.create_future()
         if not self._waiting:
             # Runs after everything that is ready in this turn of the loop.
             loop.call_soon(self._flush)
         self._waiting.append((situation, key, answer))
-        return await answer
+        return answer
 
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []

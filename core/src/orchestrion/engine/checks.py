@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from attrs import evolve
 
-from orchestrion.errors import RunError
+from orchestrion.engine.making import make_episode
+from orchestrion.errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
 from orchestrion.interfaces import Policy
 from orchestrion.records import (
     NO_USAGE,
@@ -24,7 +25,10 @@ from orchestrion.records import (
 )
 
 __all__ = [
+    "FAILURES",
+    "FATAL",
     "booked",
+    "broken",
     "cancelled_from_outside",
     "check_decision",
     "check_usage",
@@ -32,17 +36,35 @@ __all__ = [
     "judged",
 ]
 
+# Not an agent's failure but the run's: the episode cannot go on.
+FATAL = (BudgetError, ReplayError, StoreError)
+# What plugin code may raise of its own: it must neither end the process nor look like our own
+# cancellation.
+FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+
+NUMBERS = (int, float)
+COUNTS = 2**63
+"""Above every count that a database can hold."""
+
 
 def check_decision(decision: Any, policy: Policy) -> None:
-    good = type(decision) is Decision
-    if good:
-        stop, wait, start = decision.stop, decision.wait, decision.start
-        good = type(stop) is bool and wait in ("all", "each") and type(start) is tuple
-    if not good or any(type(one) is not Activation for one in decision.start):
-        raise RunError(
-            f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
-            f"Activations, stop true or false, and wait 'all' or 'each'; it gave {decision!r:.200}"
-        )
+    """Raise `RunError` unless a policy's answer is a decision."""
+    kind: Any = type(decision)
+    if (
+        kind is Decision
+        and type(decision.stop) is bool
+        and decision.wait in ("all", "each")
+        and type(decision.start) is tuple
+    ):
+        for one in decision.start:
+            if type(one) is not Activation:
+                break
+        else:
+            return
+    raise RunError(
+        f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
+        f"Activations, stop true or false, and wait 'all' or 'each'; it gave {decision!r:.200}"
+    )
 
 
 def booked(output: Output, used: Usage) -> Output:
@@ -75,13 +97,28 @@ def check_usage(usage: Usage) -> None:
     """Raise unless a usage is one: counts and finite amounts, none of them negative."""
     if type(usage) is not Usage:
         raise TypeError(f"Output.usage is {type(usage).__name__}, not a Usage")
+    # In one go, since there is one a turn; what is wrong with it is looked for only then.
+    if not (
+        type(usage.calls) is type(usage.input_tokens) is type(usage.output_tokens) is int
+        and type(usage.usd) in NUMBERS
+        and type(usage.cost) in NUMBERS
+        and 0 <= usage.calls < COUNTS
+        and 0 <= usage.input_tokens < COUNTS
+        and 0 <= usage.output_tokens < COUNTS
+        and 0 <= usage.usd < inf
+        and 0 <= usage.cost < inf
+    ):
+        _refuse_usage(usage)
+
+
+def _refuse_usage(usage: Usage) -> None:
     for name in ("calls", "input_tokens", "output_tokens"):
         value = getattr(usage, name)
-        if type(value) is not int or not 0 <= value < 2**63:
+        if type(value) is not int or not 0 <= value < COUNTS:
             raise ValueError(f"Usage.{name} is {value!r}, not a count")
     for name in ("usd", "cost"):
         value = getattr(usage, name)
-        if type(value) not in (int, float) or not 0 <= value < inf:
+        if type(value) not in NUMBERS or not 0 <= value < inf:
             raise ValueError(f"Usage.{name} is {value!r}; it must be a finite number, at least 0")
 
 
@@ -91,7 +128,7 @@ def judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> Ep
         _check_scores(scores)
     else:
         _check_reward(reward, len(episode.trajectory))
-    return Episode(
+    return make_episode(
         episode.id,
         episode.problem,
         episode.trajectory,
@@ -131,6 +168,7 @@ def _check_parts(what: str, parts: Mapping[str, float]) -> None:
 
 
 def describe(error: BaseException, seconds: float | None) -> str:
+    """An error in one line, as it stands in the record of a turn."""
     if isinstance(error, TimeoutError) and seconds is not None and not error.args:
         return f"no result within {seconds:g} s"
     try:
@@ -144,3 +182,10 @@ def cancelled_from_outside(error: BaseException) -> bool:
     """Whether a CancelledError is ours, and not one that plugin code raised."""
     task = asyncio.current_task()
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+
+
+def broken(component: object, method: str, error: Exception) -> Exception:
+    """An error of plugin code with the component and method it came from."""
+    if isinstance(error, OrchestrionError):
+        return error
+    return RunError(f"{type(component).__name__}.{method}() raised {describe(error, None)}")

@@ -1,0 +1,92 @@
+"""One activation: whether it may start, and what its agent gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from orchestrion.engine.calls import ActivationCalls
+from orchestrion.engine.checks import booked
+from orchestrion.engine.reuse import digest
+from orchestrion.engine.team import Seat
+from orchestrion.errors import RunError
+from orchestrion.interfaces import View
+from orchestrion.keys import Key
+from orchestrion.records import Activation, Observation, Output
+
+if TYPE_CHECKING:
+    from orchestrion.engine.episode import Engine
+
+__all__ = ["act", "refusal", "reused"]
+
+
+def refusal(
+    activation: Activation, seats: Mapping[str, Seat], observation: Observation | None
+) -> str:
+    """Why an activation cannot start; empty if it can.
+
+    Raises:
+        RunError: the policy started what is not in the team.
+    """
+    agent, option = activation.agent, activation.option
+    seat = seats.get(agent)
+    if seat is None:
+        raise RunError(
+            f"the policy started {agent!r}, which is not in the team ({', '.join(seats)})"
+        )
+    if option is None:
+        if seat.options:
+            raise RunError(f"the policy started {agent!r} without one of its options")
+    elif option not in seat.options:
+        raise RunError(
+            f"the policy started {agent!r} with option {option!r}; "
+            f"it has {', '.join(sorted(seat.options)) or 'none'}"
+        )
+    if observation is not None and observation.blocked:
+        blocked = observation.blocked
+        if agent in blocked or (option is not None and f"{agent}:{option}" in blocked):
+            return "blocked by the task"
+    return ""
+
+
+async def act(
+    engine: Engine,
+    seat: Seat,
+    view: View,
+    key: Key,
+    handle: ActivationCalls,
+    seconds: float | None,
+) -> Output:
+    """What an agent returns, checked, with what it spent through `handle`."""
+    work = seat.act(view, key, handle)
+    try:
+        waits_for = work.send(None)
+    except StopIteration as stop:
+        # It never had to wait: no timer, and no way through the event loop.
+        return booked(stop.value, handle.used)
+    return booked(await engine.rest(seconds, work, waits_for), handle.used)
+
+
+async def reused(engine: Engine, seat: Seat, view: View, seconds: float | None) -> Output:
+    """The output of a pure agent, computed once for equal content."""
+    content = seat.memo(view) if seat.memo is not None else _content(view)
+    name = digest("act", seat.identity, view.option, content)
+    key = Key(name.encode()[:32])
+
+    async def compute() -> Output:
+        handle = ActivationCalls(engine, key, scope=name)
+        return await act(engine, seat, view, key, handle, seconds)
+
+    output: Output = await engine.calls.reuse.get(name, compute)
+    return output
+
+
+def _content(view: View) -> Any:
+    """All that a view shows, as JSON."""
+    observation = view.observation
+    return [
+        view.problem.text,
+        view.problem.data,
+        [[turn.agent, turn.option, turn.output.content, turn.output.data] for turn in view.turns],
+        [observation.text, observation.data] if observation is not None else None,
+    ]

@@ -1,0 +1,323 @@
+"""The loop of one episode: ask the policy, start what it says, append what comes back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from orchestrion.engine.activation import act, refusal, reused
+from orchestrion.engine.batch import DecisionBatcher
+from orchestrion.engine.calls import ActivationCalls
+from orchestrion.engine.checks import (
+    FAILURES,
+    FATAL,
+    broken,
+    cancelled_from_outside,
+    check_decision,
+    describe,
+)
+from orchestrion.engine.making import make_episode, make_situation, make_turn, make_view
+from orchestrion.engine.team import Seat
+from orchestrion.errors import RunError
+from orchestrion.interfaces import Task
+from orchestrion.keys import Key
+from orchestrion.records import (
+    Activation,
+    Decision,
+    Episode,
+    Output,
+    Problem,
+    Status,
+    Step,
+    Trajectory,
+    Turn,
+)
+
+if TYPE_CHECKING:
+    from orchestrion.engine.episode import Engine
+
+__all__ = ["EpisodeLimits", "Loop"]
+
+EMPTY = Trajectory()
+
+
+@frozen
+class EpisodeLimits:
+    """Per episode, None means no limit. Counts, so that where an episode ends is repeatable."""
+
+    turns: int | None = None
+    calls: int | None = None
+    tokens: int | None = None
+
+
+NO_LIMITS = EpisodeLimits()
+
+
+class Loop:
+    """The state of one episode under way. Not kept after it.
+
+    Args:
+        engine: whose team, call path and time limit it uses.
+        name: of the episode; a nested loop's is not told to anybody.
+        problem: with its hidden part.
+        step: the environment at the beginning.
+        key: of the episode.
+        seats: the agents it may start.
+        training: whether decisions are taken to learn from.
+        limits: on turns and usage.
+        nested: whether it runs a team inside a turn: the task has no say in it, and nobody is
+            told of its turns.
+    """
+
+    __slots__ = (
+        "acts",
+        "calls",
+        "counts",
+        "decisions",
+        "engine",
+        "final",
+        "indices",
+        "key",
+        "limits",
+        "name",
+        "observe",
+        "public",
+        "running",
+        "seats",
+        "started",
+        "status",
+        "step",
+        "steps",
+        "tokens",
+        "training",
+        "trajectory",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        problem: Problem,
+        step: Step,
+        key: Key,
+        seats: Mapping[str, Seat],
+        training: bool,
+        limits: EpisodeLimits = NO_LIMITS,
+        nested: bool = False,
+    ) -> None:
+        self.engine, self.name, self.step, self.key = engine, name, step, key
+        self.public = problem.public()
+        self.seats, self.training, self.limits = seats, training, limits
+        # Usage is summed up only where a limit needs it.
+        self.counts = limits.calls is not None or limits.tokens is not None
+        self.calls = self.tokens = 0
+        # A task without an environment need not be asked.
+        task = type(engine.team.task)
+        self.steps = not nested and getattr(task, "step", Task.step) is not Task.step
+        self.observe = None if nested else engine.observers.turn_finished
+        self.trajectory = EMPTY
+        self.decisions: list[Decision] = []
+        self.running: dict[asyncio.Task[Turn], Activation] = {}
+        self.acts: dict[str, int] = {}
+        self.indices: set[int] = set()
+        self.started = 0
+        self.final = False
+        self.status = Status.COMPLETED
+
+    def episode(self) -> Episode:
+        """What happened, not judged yet."""
+        return make_episode(
+            self.name,
+            self.public,
+            self.trajectory,
+            tuple(self.decisions),
+            self.status,
+            None,
+            None,
+            "",
+            self.step.observation,
+        )
+
+    async def run(self, batcher: DecisionBatcher) -> None:
+        """Until the policy stops, an output is final, the task is done or a limit is reached."""
+        try:
+            while not (self.final or self.step.done):
+                turns = self.limits.turns
+                left = None if turns is None else turns - self.started
+                if (left == 0 and not self.running) or (self.counts and self._spent()):
+                    self.status = Status.LIMIT
+                    return
+                situation = make_situation(
+                    self.public,
+                    self.trajectory,
+                    self.step.observation,
+                    tuple(self.running.values()) if self.running else (),
+                    left,
+                    self.training,
+                )
+                key = self.key.child("decide", len(self.decisions))
+                if self.engine.active <= 1:
+                    # Nobody else can be ready.
+                    decision = batcher.now(situation, key)
+                else:
+                    decision = await batcher.soon(situation, key)
+                check_decision(decision, batcher.policy)
+                self.decisions.append(decision)
+                if decision.stop:
+                    return
+                await self._follow(decision, left, batcher)
+                if self.status is Status.LIMIT:
+                    return
+        finally:
+            if self.running:
+                await self._cancel_running()
+
+    def _spent(self) -> bool:
+        """Whether usage is over a limit."""
+        calls, tokens = self.limits.calls, self.limits.tokens
+        return (calls is not None and self.calls > calls) or (
+            tokens is not None and self.tokens > tokens
+        )
+
+    async def _follow(self, decision: Decision, left: int | None, batcher: DecisionBatcher) -> None:
+        """Do what a decision says, as far as the limit on turns allows."""
+        start, count = decision.start, len(self.decisions) - 1
+        if not start and not self.running:
+            raise RunError(
+                f"policy {type(batcher.policy).__name__} neither started an agent nor "
+                f"stopped, with nothing running (episode {self.name})"
+            )
+        if left is not None and len(start) > left:
+            start = start[:left]
+            self.status = Status.LIMIT
+        if decision.wait == "all" and not self.running:
+            await self.start(start, count)
+        else:
+            await self._overlap(start, count, decision.wait)
+
+    async def start(self, activations: tuple[Activation, ...], decision: int) -> None:
+        """Start activations and wait for all of them; their turns join in order."""
+        if len(activations) == 1:
+            only = activations[0]
+            self._finish(await self._turn(only, self._index(only), self._nth(only), decision))
+            return
+        tasks: list[asyncio.Task[Turn]] = []
+        try:
+            async with asyncio.TaskGroup() as group:
+                for one in activations:
+                    turn = self._turn(one, self._index(one), self._nth(one), decision)
+                    tasks.append(group.create_task(turn))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        for task in tasks:
+            self._finish(task.result())
+
+    async def _overlap(self, activations: tuple[Activation, ...], decision: int, wait: str) -> None:
+        """Start activations beside those that run; wait for the first, or for all."""
+        for one in activations:
+            turn = self._turn(one, self._index(one), self._nth(one), decision)
+            self.running[asyncio.create_task(turn)] = one
+        when = asyncio.FIRST_COMPLETED if wait == "each" else asyncio.ALL_COMPLETED
+        done, _ = await asyncio.wait(self.running, return_when=when)
+        # The set has no order; the dictionary has that of activation.
+        for task in [task for task in self.running if task in done]:
+            del self.running[task]
+            self._finish(task.result())
+
+    async def _cancel_running(self) -> None:
+        """Leave no orphan; what was cut off is on record."""
+        for task in self.running:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        for task, activation in self.running.items():
+            if task.cancelled() or task.exception() is not None:
+                index = activation.index if activation.index is not None else self.started
+                self.started = max(self.started, index + 1)
+                turn = Turn(index, activation.agent, activation.option, status="cancelled")
+                self.trajectory = self.trajectory.append(turn)
+            else:
+                self.trajectory = self.trajectory.append(task.result())
+        self.running = {}
+
+    def _index(self, activation: Activation) -> int:
+        index = self.started
+        if activation.index is not None:
+            index = activation.index
+            taken = self.indices
+            if type(index) is not int or index < 0 or index in taken:
+                raise RunError(
+                    f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
+                    "an index is a whole number that no other turn of the episode has"
+                )
+            taken.add(index)
+        self.started += 1
+        return index
+
+    def _nth(self, activation: Activation) -> int:
+        # Keys go by how often an agent acted, not by when: arrival must not change a draw.
+        nth = self.acts.get(activation.agent, 0)
+        self.acts[activation.agent] = nth + 1
+        return nth
+
+    def _finish(self, turn: Turn) -> None:
+        self.trajectory = self.trajectory.append(turn)
+        output = turn.output
+        if self.counts:
+            usage = output.usage
+            self.calls += usage.calls
+            self.tokens += usage.input_tokens + usage.output_tokens
+        if output.final:
+            self.final = True
+        if self.steps:
+            self._step(turn)
+        if self.observe is not None:
+            self.observe(self.name, turn)
+
+    def _step(self, turn: Turn) -> None:
+        """Let the environment follow a turn."""
+        task = self.engine.team.task
+        try:
+            step = task.step(self.step.state, turn, self.key.child("step", turn.index))
+        except Exception as error:
+            raise broken(task, "step", error) from error
+        if type(step) is not Step:
+            raise RunError(f"task {type(task).__name__}: step() must give a Step")
+        self.step = step
+
+    async def _turn(self, activation: Activation, index: int, nth: int, decision: int) -> Turn:
+        agent, option, reads = activation.agent, activation.option, activation.reads
+        engine, observation = self.engine, self.step.observation
+        seat = self.seats.get(agent)
+        if (
+            seat is None
+            or option is not None
+            or seat.options
+            or (observation is not None and observation.blocked)
+        ):
+            refused = refusal(activation, self.seats, observation)
+            if refused:
+                engine.count_failure(agent, refused)
+                return Turn(index, agent, option, status="failed", error=refused, decision=decision)
+            assert seat is not None
+        view = make_view(agent, option, self.public, self.trajectory, observation, reads)
+        timeout = activation.timeout if activation.timeout is not None else engine.timeout
+        key = self.key.child("act", agent, nth)
+        handle = ActivationCalls(engine, key)
+        try:
+            if seat.pure:
+                output = await reused(engine, seat, view, timeout)
+            else:
+                output = await act(engine, seat, view, key, handle, timeout)
+        except FATAL:
+            raise
+        except FAILURES as error:
+            if cancelled_from_outside(error):
+                raise
+            message = describe(error, timeout)
+            engine.count_failure(agent, message)
+            charged = Output(usage=handle.used)
+            return Turn(index, agent, option, charged, "failed", message, decision, reads)
+        return make_turn(index, agent, option, output, "completed", "", decision, reads)
