@@ -219,6 +219,30 @@ def recorded(runtime: Any) -> Batch:
     return batch
 
 
+def test_equal_situations_are_kept_once_and_every_decision_knows_its_own() -> None:
+    runtime = shaken()
+    twice = [one for one in many(20) for _ in range(2)]
+    records = [one.record for one in runtime.decide(twice, keys(40))]
+    batch = runtime.collect(records)
+    assert len(batch.inputs) <= 20
+    assert len(batch) == 40
+    some = np.array([7, 30])
+    for part, chosen in ((batch, np.arange(40)), (batch.take(some), some)):
+        inputs = part.inputs[part.rows]
+        assert all((inputs[i] == records[j].inputs).all() for i, j in enumerate(chosen.tolist()))
+    logp = runtime.evaluate(batch).logp
+    assert runtime.evaluate(batch.take(some)).logp == pytest.approx(logp[some])
+
+
+def test_new_weights_give_new_decisions_on_the_same_observation() -> None:
+    runtime = policy(Neural(history=False))
+    seen = [situation()]
+    before = runtime.decide(seen, keys(1))[0]
+    assert runtime.decide(seen, keys(1))[0] is before
+    runtime.parameters[-1] += 1.0
+    assert runtime.decide(seen, keys(1))[0].logp != before.logp
+
+
 def test_it_is_a_policy_that_learns_by_gradient() -> None:
     assert isinstance(policy(), GradientPolicy)
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import pairwise, permutations
+
 import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_reinforce.report import convergence
-from orchestrion_reinforce.topology import activation_graph, activation_layers, team_metrics
+from orchestrion_reinforce.topology import (
+    activation_graph,
+    activation_graphs,
+    activation_layers,
+    team_metrics,
+)
 
 from orchestrion import Trajectory, Turn
 from tests.plugins.reinforce.support import ROSTER, episode
@@ -37,6 +44,24 @@ def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
 )
 def test_simple_cycles_are_counted_once_by_length(acted: str, cycles: tuple[int, ...]) -> None:
     assert activation_graph(path(acted)).cycles == cycles
+
+
+def simple_cycles(edges: set[tuple[str, str]], length: int) -> int:
+    """Cycles of distinct agents, by trying all; each begins with its first agent."""
+    names = sorted({name for edge in edges for name in edge})
+    return sum(
+        chosen[0] == min(chosen) and all(pair in edges for pair in pairwise((*chosen, chosen[0])))
+        for chosen in permutations(names, length)
+    )
+
+
+@given(st.lists(st.text("abcdef", max_size=20), min_size=1, max_size=4))
+def test_cycles_of_many_episodes_are_those_found_one_by_one(acted: list[str]) -> None:
+    for graph, text in zip(activation_graphs([path(one) for one in acted]), acted, strict=True):
+        edges = set(pairwise(text))
+        assert graph.nodes == len(set(text))
+        assert graph.edges == len(edges)
+        assert graph.cycles == tuple(simple_cycles(edges, length) for length in (1, 2, 3, 4))
 
 
 @given(st.text("abcd", max_size=12))

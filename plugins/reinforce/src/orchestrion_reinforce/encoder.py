@@ -154,12 +154,20 @@ class Encoder:
                 f"policy neural: a task must always give equally many hints ({self.hints})"
             ) from None
 
-    def masks(self, situations: Sequence[Situation]) -> Mask | None:
-        """Which choices are allowed [n, choices]; None where all are, everywhere."""
+    def masks(self, situations: Sequence[Situation]) -> list[Mask | None]:
+        """Which choices are allowed in each situation [choices]; None where nothing is blocked.
+
+        Not a matter of the others in the batch: equal situations have equal masks.
+        """
         blocked = [_blocked(one.observation) for one in situations]
-        if not any(blocked):
+        return [self._mask(names) if names else None for names in blocked]
+
+    def stacked(self, masks: Sequence[Mask | None]) -> Mask | None:
+        """Masks as one array [n, choices]; None where nothing is blocked at all."""
+        if all(mask is None for mask in masks):
             return None
-        return np.array([self._mask(names) for names in blocked])
+        free = np.ones(self.count, np.bool_)
+        return np.array([free if mask is None else mask for mask in masks])
 
     def _mask(self, blocked: frozenset[str]) -> Mask:
         found = self._masks.get(blocked)

@@ -14,32 +14,43 @@ from orchestrion import Activation
 __all__ = ["Batch", "Evaluation", "GradientPolicy"]
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @frozen(eq=False)
 class Batch:
-    """Recorded decisions as arrays.
+    """Recorded decisions as arrays: situations, and what was chosen in which of them.
+
+    Situations that are equal are kept once: whatever is computed of them is equal as well, and
+    where a task has few states, that saves most of the work.
 
     Args:
-        inputs: what the policy saw, as numbers [n, width]; learned baselines read it as well.
-        masks: what was allowed [n, choices]; None where everything was.
+        inputs: what the policy saw, as numbers [m, width]; learned baselines read it as well.
+        masks: what was allowed [m, choices]; None where everything was.
+        hints: what the task said of each choice [m, choices, k]; None where it says nothing.
+        rows: the situation each decision was taken in [n].
         actions: what was chosen [n].
-        hints: what the task said of each choice [n, choices, k]; None where it says nothing.
     """
 
     inputs: Floats
     masks: NDArray[np.bool_] | None
-    actions: NDArray[np.int64]
-    hints: Floats | None = None
+    hints: Floats | None
+    rows: Ints
+    actions: Ints
 
     def __len__(self) -> int:
         return len(self.actions)
 
-    def take(self, rows: NDArray[np.int64]) -> Batch:
-        """These rows."""
-        masks = None if self.masks is None else self.masks[rows]
-        hints = None if self.hints is None else self.hints[rows]
-        return Batch(self.inputs[rows], masks, self.actions[rows], hints)
+    def take(self, decisions: Ints) -> Batch:
+        """These decisions, with no other situations than theirs."""
+        kept, rows = np.unique(self.rows[decisions], return_inverse=True)
+        return Batch(
+            self.inputs[kept],
+            None if self.masks is None else self.masks[kept],
+            None if self.hints is None else self.hints[kept],
+            rows.astype(np.int64),
+            self.actions[decisions],
+        )
 
 
 @frozen(eq=False)
@@ -77,7 +88,7 @@ class GradientPolicy(Protocol):
         ...
 
     def collect(self, records: Sequence[Any]) -> Batch:
-        """The records of decisions as arrays."""
+        """The records of decisions as arrays, in their order."""
         ...
 
     def evaluate(self, batch: Batch) -> Evaluation:

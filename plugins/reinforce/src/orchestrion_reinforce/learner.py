@@ -29,7 +29,7 @@ from orchestrion import (
 )
 from orchestrion_reinforce import advantages as estimate
 from orchestrion_reinforce.arrays import pack, unpack
-from orchestrion_reinforce.gradient import Batch, GradientPolicy
+from orchestrion_reinforce.gradient import Batch, Evaluation, GradientPolicy
 from orchestrion_reinforce.network import Adam, Floats, clip_norm
 from orchestrion_reinforce.report import convergence
 from orchestrion_reinforce.steps import Steps, gather
@@ -94,15 +94,20 @@ class Learner:
         rate = s.learning_rate * (s.learning_rate_end + (1 - s.learning_rate_end) * left)
         weight = s.entropy_end + (s.entropy - s.entropy_end) * left**s.entropy_power
         before = policy.evaluate(batch)
-        norms, losses = [], []
+        norms: list[float] = []
+        losses: list[float] = []
         for rows in self._minibatches(len(batch), key):
             part = batch if rows is None else batch.take(rows)
             chosen = slice(None) if rows is None else rows
+            # A first step over the whole batch is where `before` was taken.
+            now = before if rows is None and not norms else policy.evaluate(part)
             norms.append(
-                self._step(policy, part, before.logp[chosen], advantages[chosen], weight, rate)
+                self._step(policy, now, before.logp[chosen], advantages[chosen], weight, rate)
             )
             if targets is not None:
-                loss = self._value.step(part.inputs, targets[chosen], rate, s.max_gradient_norm)
+                loss = self._value.step(
+                    part.inputs, targets[chosen], rate, s.max_gradient_norm, part.rows
+                )
                 losses.append(loss)
                 self._skipped += not np.isfinite(loss)
         drift = policy.evaluate(batch).logp - before.logp
@@ -121,7 +126,7 @@ class Learner:
     def _step(
         self,
         policy: GradientPolicy,
-        batch: Batch,
+        now: Evaluation,
         old: Floats,
         advantages: Floats,
         weight: float,
@@ -129,7 +134,6 @@ class Learner:
     ) -> float:
         """One step on the loss; the gradient's norm before clipping."""
         clip = self.settings.clip
-        now = policy.evaluate(batch)
         ratio = np.exp(now.logp - old)
         pushed = ratio * advantages
         if clip is not None:
@@ -137,7 +141,7 @@ class Learner:
             over = (advantages > 0) & (ratio > 1 + clip)
             under = (advantages < 0) & (ratio < 1 - clip)
             pushed[over | under] = 0.0
-        n = len(batch)
+        n = len(pushed)
         gradient = policy.gradient(now, -pushed / n, np.full(n, -weight / n))
         gradient, norm = clip_norm(gradient, self.settings.max_gradient_norm)
         if not np.isfinite(norm):
@@ -154,7 +158,7 @@ class Learner:
             return to_go, None
         if s.baseline == "value":
             self._value.rescale(to_go)
-            values = self._value.predict(batch.inputs)
+            values = self._value.predict(batch.inputs)[batch.rows]
             result = estimate.gae(steps.rewards, values, steps.lengths, s.gamma, s.gae_lambda)
             return result, result + values
         returns = to_go[np.cumsum(steps.lengths) - steps.lengths]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ from orchestrion import (
     CheckpointError,
     Decision,
     Key,
+    Observation,
     OpenContext,
     Policy,
     Saved,
@@ -23,7 +24,15 @@ from orchestrion import (
 )
 from orchestrion.choices import choice_name, choices
 from orchestrion_reinforce.arrays import pack, unpack
-from orchestrion_reinforce.encoder import STOP, Encoder, Floats, Mask, hashed_words
+from orchestrion_reinforce.distribution import Distribution, Recorded
+from orchestrion_reinforce.encoder import (
+    REMEMBERED,
+    STOP,
+    Encoder,
+    Floats,
+    Mask,
+    hashed_words,
+)
 from orchestrion_reinforce.gradient import Batch, Evaluation
 from orchestrion_reinforce.network import Network
 
@@ -45,15 +54,6 @@ START = 0.01
 """Scale of the last layer's first weights: all choices are almost equally likely at first."""
 
 
-class Recorded(NamedTuple):
-    """What a decision was taken on, and the choice."""
-
-    inputs: Floats
-    mask: Mask | None
-    action: int
-    hints: Floats | None = None
-
-
 class NetworkPolicy(Policy):
     """A network over encoded situations; `choices` gives the order of its outputs."""
 
@@ -70,6 +70,8 @@ class NetworkPolicy(Policy):
     def _set_choices(self, ordered: tuple[Activation | None, ...]) -> None:
         self.choices = ordered
         self._starts = [() if one is None else (one,) for one in ordered]
+        self._known: dict[int, tuple[Observation | None, Distribution]] = {}
+        self._known_at: Floats = np.zeros(0)
         # Both are built once it is known how many features the task shows.
         self._encoder: Encoder | None = None
         self._network: Network | None = None
@@ -77,49 +79,53 @@ class NetworkPolicy(Policy):
     # ------------------------------------------------------------------ deciding
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """One decision each, all from one forward pass.
+        """One decision each; what is not known yet comes from one forward pass.
 
         A choice is drawn by comparing one uniform number of the situation's key with the
         cumulated probabilities.
         """
         if not situations:
             return []
+        greedy = self.settings.greedy
+        return [
+            found.best() if greedy and not one.training else found.draw(key.uniform())
+            for found, one, key in zip(self._look(situations), situations, keys, strict=True)
+        ]
+
+    def _look(self, situations: Sequence[Situation]) -> list[Distribution]:
+        """The distribution in each situation.
+
+        Where nothing but the observation counts, each observation is looked at once under the
+        same weights: tasks with few states show the same ones over and over.
+        """
+        network, _ = self._ready(situations[0])
+        if self.settings.history or self.settings.text:
+            return self._distributions(situations)
+        known = self._known
+        if len(known) > REMEMBERED or not np.array_equal(self._known_at, network.parameters):
+            known.clear()
+            self._known_at = network.parameters.copy()
+        new = {id(one.observation): one for one in situations if id(one.observation) not in known}
+        if new:
+            for one, found in zip(new.values(), self._distributions([*new.values()]), strict=True):
+                # With the observation itself, so that no other gets its id.
+                known[id(one.observation)] = one.observation, found
+        return [known[id(one.observation)][1] for one in situations]
+
+    def _distributions(self, situations: Sequence[Situation]) -> list[Distribution]:
         rows, masks, hints, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
-        total = below[:, -1]
-        # Strictly below the last sum, so that a choice of weight 0 is never hit.
-        draws = np.array([key.uniform() for key in keys]) * total
-        chosen = (below <= draws[:, None]).sum(axis=1)
-        if self.settings.greedy:
-            used = np.array([not one.training for one in situations])
-            chosen = np.where(used, weights.argmax(axis=1), chosen)
-        if masks is None:
-            return self._decisions(rows, weights, total, chosen, None, hints)
-        stuck = ~masks.any(axis=1)
-        chosen[stuck] = 0
-        weights[stuck, 0] = total[stuck] = 1.0
-        decisions = self._decisions(rows, weights, total, chosen, masks, hints)
-        for i in np.flatnonzero(stuck).tolist():
-            decisions[i] = Decision(stop=True, logp=0.0)
-        return decisions
-
-    def _decisions(
-        self,
-        rows: Floats,
-        weights: Floats,
-        total: Floats,
-        chosen: NDArray[np.int64],
-        masks: Mask | None,
-        hints: Floats | None,
-    ) -> list[Decision]:
-        logp = np.log(weights[np.arange(len(chosen)), chosen] / total).tolist()
-        allowed = [None] * len(logp) if masks is None else masks
-        told = [None] * len(logp) if hints is None else hints
-        starts = self._starts
+        with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
+            logp = np.log(weights / below[:, -1:])
         return [
-            Decision(starts[i], not starts[i], "all", value, Recorded(row, mask, i, hint))
-            for i, value, row, mask, hint in zip(
-                chosen.tolist(), logp, rows, allowed, told, strict=True
+            Distribution(self._starts, row, mask, hint, sums, logs)
+            for row, mask, hint, sums, logs in zip(
+                rows,
+                masks,
+                [None] * len(rows) if hints is None else hints,
+                below.tolist(),
+                logp.tolist(),
+                strict=True,
             )
         ]
 
@@ -137,22 +143,22 @@ class NetworkPolicy(Policy):
 
     def _weigh(
         self, situations: Sequence[Situation]
-    ) -> tuple[Floats, Mask | None, Floats | None, Floats]:
+    ) -> tuple[Floats, list[Mask | None], Floats | None, Floats]:
         """Rows, masks, hints, and weights proportional to the probabilities."""
         network, encoder = self._ready(situations[0])
         rows, masks = encoder.encode(situations), encoder.masks(situations)
-        hints = encoder.hinted(situations)
+        hints, allowed = encoder.hinted(situations), encoder.stacked(masks)
         logits = self._logits(network.forward(rows), hints)
         logits *= GRID
         np.rint(logits, out=logits)
-        if masks is not None:
-            # Finite, so that a row in which nothing is allowed gives no NaN; see below.
-            logits[~masks] = -1e300
+        if allowed is not None:
+            # Finite, so that a row in which nothing is allowed gives no NaN.
+            logits[~allowed] = -1e300
         logits -= logits.max(axis=1, keepdims=True)
         logits /= GRID
         weights = np.exp(logits, out=logits)
-        if masks is not None:
-            weights *= masks
+        if allowed is not None:
+            weights *= allowed
         return rows, masks, hints, weights
 
     def _logits(self, outputs: Floats, hints: Floats | None) -> Floats:
@@ -207,21 +213,25 @@ class NetworkPolicy(Policy):
         return np.zeros(0) if self._network is None else self._network.parameters
 
     def collect(self, records: Sequence[Recorded]) -> Batch:
-        """The records of decisions as arrays."""
-        masks = None
-        if any(one.mask is not None for one in records):
-            free = np.ones(len(self.choices), np.bool_)
-            rows = [free if one.mask is None else one.mask for one in records]
-            masks = np.concatenate(rows).reshape(len(rows), -1)
+        """The records of decisions as arrays, in their order."""
+        assert self._encoder is not None
+        by_content: dict[tuple[bytes | None, ...], int] = {}
+        by_identity: dict[int, int] = {}  # shared records need not be compared
+        firsts: list[Recorded] = []
+        rows: list[int] = []
+        for one in records:
+            row = by_identity.get(id(one))
+            if row is None:
+                row = by_identity[id(one)] = by_content.setdefault(one.content, len(firsts))
+                if row == len(firsts):
+                    firsts.append(one)
+            rows.append(row)
         return Batch(
-            np.concatenate([one.inputs for one in records]).reshape(len(records), -1),
-            masks,
+            np.array([one.inputs for one in firsts]),
+            self._encoder.stacked([one.mask for one in firsts]),
+            None if firsts[0].hints is None else np.array([one.hints for one in firsts]),
+            np.array(rows, np.int64),
             np.array([one.action for one in records], np.int64),
-            None
-            if records[0].hints is None
-            else np.concatenate([one.hints for one in records]).reshape(
-                len(records), len(self.choices), -1
-            ),
         )
 
     def evaluate(self, batch: Batch, dtype: Any = np.float32) -> Evaluation:
@@ -240,21 +250,27 @@ class NetworkPolicy(Policy):
             logp *= batch.masks
         entropy = -np.einsum("ij,ij->i", p, logp)
         scale = _scale(batch.masks, entropy, len(self.choices))
-        chosen = logp[np.arange(len(batch)), batch.actions]
-        return Evaluation(chosen, entropy * scale, (tape, p, logp, entropy, scale, batch))
+        return Evaluation(
+            logp[batch.rows, batch.actions],
+            (entropy * scale)[batch.rows],
+            (tape, p, logp, entropy, scale, batch),
+        )
 
     def gradient(self, evaluation: Evaluation, by_logp: Floats, by_entropy: Floats) -> Floats:
         """The flat gradient of a loss, given its gradients by `logp` and `entropy`.
 
-        By the logits: d logp = onehot - p, d H = -p (log p + H).
+        By the logits: d logp = onehot - p, d H = -p (log p + H); summed over the decisions that
+        were taken in a situation.
         """
         assert self._network is not None
         tape, p, logp, entropy, scale, batch = evaluation.tape
+        rows, (m, choices) = batch.rows, p.shape
         by_logits = logp + entropy[:, None]
-        by_logits *= (by_entropy * scale)[:, None]
-        by_logits += by_logp[:, None]
+        by_logits *= (np.bincount(rows, by_entropy, m) * scale)[:, None]
+        by_logits += np.bincount(rows, by_logp, m)[:, None]
         by_logits *= -p
-        by_logits[np.arange(len(batch)), batch.actions] += by_logp
+        chosen = np.bincount(rows * choices + batch.actions, by_logp, m * choices)
+        by_logits += chosen.reshape(m, choices)
         if batch.hints is not None:
             by_hints = HINT * np.einsum("nc,nck->nk", by_logits, batch.hints)
             by_logits = np.concatenate([by_logits, by_hints], axis=1)
@@ -268,7 +284,8 @@ class NetworkPolicy(Policy):
         hints: Floats | None = None,
     ) -> Floats:
         """Log-probabilities of choices [n], in double precision."""
-        return self.evaluate(Batch(inputs, masks, actions, hints), np.float64).logp
+        each = np.arange(len(actions))
+        return self.evaluate(Batch(inputs, masks, hints, each, actions), np.float64).logp
 
     # ------------------------------------------------------------------ saving
 

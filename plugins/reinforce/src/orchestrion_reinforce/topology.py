@@ -9,18 +9,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from functools import lru_cache
-from itertools import pairwise
 
+import numpy as np
 from attrs import frozen
+from numpy.typing import NDArray
 
 from orchestrion import Episode, Member
 
-__all__ = ["Graph", "activation_graph", "activation_layers", "team_metrics"]
+__all__ = ["Graph", "activation_graph", "activation_graphs", "activation_layers", "team_metrics"]
 
 LONGEST = 4
 """Cycles up to this length are counted."""
 
+Floats = NDArray[np.float64]
 Layers = tuple[tuple[str, ...], ...]
 
 
@@ -52,39 +53,75 @@ def activation_layers(episode: Episode) -> Layers:
     return tuple(tuple(agents) for agents in layers.values())
 
 
-@lru_cache(4096)
 def activation_graph(layers: Layers) -> Graph:
-    """The graph whose edges lead from every agent of a layer to every agent of the next."""
-    follows: dict[str, set[str]] = {name: set() for layer in layers for name in layer}
-    for before, after in pairwise(layers):
-        for name in before:
-            follows[name].update(after)
-    order = {name: i for i, name in enumerate(follows)}
-    cycles = [0] * LONGEST
+    """The graph of one episode; see `activation_graphs`."""
+    return activation_graphs([layers])[0]
 
-    def walk(start: str, at: str, seen: tuple[str, ...]) -> None:
-        # A cycle is counted at its first agent, so that each is counted once.
-        for name in sorted(follows[at]):
-            if name == start:
-                cycles[len(seen) - 1] += 1
-            elif order[name] > order[start] and name not in seen and len(seen) < LONGEST:
-                walk(start, name, (*seen, name))
 
-    for name in follows:
-        walk(name, name, (name,))
-    return Graph(len(follows), sum(len(after) for after in follows.values()), tuple(cycles))
+def activation_graphs(episodes: Sequence[Layers]) -> list[Graph]:
+    """Graphs whose edges lead from every agent of a layer to every agent of the next.
+
+    Cycles are counted by closed walks, for all episodes at once: tr(A^k) / k, where a closed walk
+    of 4 steps may also go to a neighbour and back twice. With d_i the number of agents that i
+    leads to and is led to by, there are 2 sum d_i^2 - sum d_i of those.
+    """
+    numbers: dict[str, int] = {}
+    nodes: list[int] = []
+    edges: list[tuple[int, int, int]] = []
+    for place, layers in enumerate(episodes):
+        before: list[int] = []
+        active: set[int] = set()
+        for layer in layers:
+            after = [numbers.setdefault(name, len(numbers)) for name in layer]
+            active.update(after)
+            for one in before:
+                for other in after:
+                    edges.append((place, one, other))
+            before = after
+        nodes.append(len(active))
+    leads = np.zeros((len(nodes), len(numbers), len(numbers)))
+    if edges:
+        leads[tuple(np.array(edges).T)] = 1.0
+    counts = leads.sum(axis=(1, 2))
+    loops = np.trace(leads, axis1=1, axis2=2)
+    others = leads * (1 - np.eye(len(numbers)))
+    twice = others @ others
+    mutual = np.diagonal(twice, axis1=1, axis2=2)
+    back = 2 * (mutual**2).sum(axis=1) - mutual.sum(axis=1)
+    cycles = np.stack(
+        [
+            loops,
+            mutual.sum(axis=1) / 2,
+            _closed(twice, others) / 3,
+            (_closed(twice, twice) - back) / 4,
+        ],
+        axis=1,
+    )
+    return [
+        Graph(node, int(edge), tuple(map(int, cycle)))
+        for node, edge, cycle in zip(nodes, counts.tolist(), cycles.tolist(), strict=True)
+    ]
+
+
+def _closed(first: Floats, second: Floats) -> Floats:
+    """Walks that go on from `first` with `second` and end where they began, of each graph."""
+    result: Floats = np.einsum("eij,eji->e", first, second)
+    return result
 
 
 def team_metrics(episodes: Sequence[Episode], roster: Sequence[Member]) -> dict[str, float]:
     """Each agent's share of all turns, and the graphs' means over episodes with a turn."""
-    turns = Counter(turn.agent for episode in episodes for turn in episode.turns)
+    layers = [activation_layers(one) for one in episodes if len(one.trajectory)]
+    turns = Counter(name for episode in layers for layer in episode for name in layer)
     total = sum(turns.values())
-    graphs = [activation_graph(activation_layers(one)) for one in episodes if len(one.trajectory)]
-    count = max(1, len(graphs))
+    # Episodes that went alike have one graph.
+    times = Counter(layers)
+    graphs = [*zip(activation_graphs([*times]), times.values(), strict=True)]
+    count = max(1, len(layers))
     metrics = {
-        "compactness": sum(graph.compactness for graph in graphs) / count,
+        "compactness": sum(graph.compactness * n for graph, n in graphs) / count,
         **{
-            f"cycles_{k + 1}": sum(graph.cycles[k] for graph in graphs) / count
+            f"cycles_{k + 1}": sum(graph.cycles[k] * n for graph, n in graphs) / count
             for k in range(LONGEST)
         },
     }

@@ -10,7 +10,8 @@ import numpy as np
 from orchestrion import CheckpointError, Key, Saved
 from orchestrion.records import Array
 from orchestrion_reinforce.arrays import pack, unpack
-from orchestrion_reinforce.network import Adam, Floats, Network, clip_norm
+from orchestrion_reinforce.gradient import Ints
+from orchestrion_reinforce.network import Adam, Floats, Network, Tape, clip_norm
 
 __all__ = ["Value"]
 
@@ -34,11 +35,17 @@ class Value:
         self._network: Network | None = None
         self._adam = Adam(0)
         self._mean, self._deviation, self._seen = 0.0, 1.0, 0
+        self._passed: tuple[Floats, Tape] | None = None
+        """The last forward pass, as long as the weights are those it was made with."""
 
     def predict(self, inputs: Floats) -> Floats:
-        """Expected returns [n]."""
-        network = self._ready(inputs.shape[1])
-        return self._mean + self._deviation * network.record(inputs).out[:, 0]
+        """Expected returns [m]."""
+        return self._mean + self._deviation * self._pass(inputs).out[:, 0]
+
+    def _pass(self, inputs: Floats) -> Tape:
+        if self._passed is None or self._passed[0] is not inputs:
+            self._passed = inputs, self._ready(inputs.shape[1]).record(inputs)
+        return self._passed[1]
 
     def rescale(self, returns: Floats) -> None:
         """Follow the mean and deviation of an iteration's returns."""
@@ -49,23 +56,42 @@ class Value:
         # Equal returns have no spread to follow; a tiny unit would blow up what comes next.
         deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
         if self._seen and self._network is not None:
+            self._passed = None
             weight, bias = self._network.views(self._network.parameters)[-1]
             weight *= self._deviation / deviation
             bias[:] = (self._deviation * bias + self._mean - mean) / deviation
         self._mean, self._deviation, self._seen = mean, deviation, self._seen + 1
 
-    def step(self, inputs: Floats, targets: Floats, rate: float, limit: float | None) -> float:
+    def step(
+        self,
+        inputs: Floats,
+        targets: Floats,
+        rate: float,
+        limit: float | None,
+        rows: Ints | None = None,
+    ) -> float:
         """One step towards the targets; their mean squared error before it, in units.
 
         A gradient that is not finite changes nothing, and gives a NaN.
+
+        Args:
+            inputs: [m, width].
+            targets: returns [n].
+            rate: of Adam.
+            limit: on the gradient's norm.
+            rows: the input each target belongs to [n]; None if they are in the same order.
         """
+        if rows is None:
+            rows = np.arange(len(inputs))
+        tape = self._pass(inputs)
         network = self._ready(inputs.shape[1])
-        tape = network.record(inputs)
-        error = tape.out - ((targets - self._mean) / self._deviation)[:, None]
-        gradient, norm = clip_norm(network.gradient(tape, error / len(error)), limit)
+        error = tape.out[rows, 0] - (targets - self._mean) / self._deviation
+        by_input: Floats = np.bincount(rows, error / len(error), len(inputs)).astype(np.float64)
+        gradient, norm = clip_norm(network.gradient(tape, by_input[:, None]), limit)
         if not np.isfinite(norm):
             return float("nan")
         self._adam.step(network.parameters, gradient, rate)
+        self._passed = None
         return float(np.mean(error * error))
 
     def _ready(self, width: int) -> Network:
@@ -95,7 +121,7 @@ class Value:
 
     def load(self, saved: Saved, data: dict[str, Any], path: str) -> None:
         """Take over a saved state."""
-        self._network, self._adam = None, Adam(0)
+        self._network, self._adam, self._passed = None, Adam(0), None
         self._mean, self._deviation = float(data["mean"]), float(data["deviation"])
         self._seen = int(data["seen"])
         if data["inputs"] is None:
