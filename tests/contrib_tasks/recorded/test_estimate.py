@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from attrs import evolve
 from hypothesis import given
-from orchestrion_recorded.belief import believe
+from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import Case
 from orchestrion_recorded.estimate import VOTE_SCALE, Estimates, estimate
 from orchestrion_recorded.generate import Generated, generate
@@ -19,6 +19,16 @@ from orchestrion_recorded.table import Row, Table
 from orchestrion_recorded.task import RecordedTask
 
 from tests.contrib_tasks.recorded.support import ALL_TRAIN, opened, row, table, tables
+
+
+def believe(case: Case, asked: list[int], found: Estimates) -> tuple[list[float], Belief]:
+    """What is believed, and the probabilities of the answers by code."""
+    belief, codes = Believer(found).believe(case, asked)
+    answers = [0.0] * len(case.labels)
+    for code, p in zip(codes, belief.answers, strict=True):
+        answers[code] = p
+    return answers, belief
+
 
 MADE = generate(Generated(questions=1500, models=4, groups=3, seed=2))
 
@@ -72,7 +82,7 @@ def test_classes_are_found_where_there_are_some() -> None:
 
     def dear(task: Recording, name: str) -> float:
         asked = [0, 1]
-        return believe(task.cases[name], asked, task.estimates).models[2]
+        return believe(task.cases[name], asked, task.estimates)[1].models[2]
 
     assert dear(two, "q1") > 0.9
     assert dear(two, "q0") < 0.2
@@ -85,8 +95,9 @@ def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
     for model in range(4):
         others = [m for m in range(4) if m != model]
         cases = [task.cases[problem.id] for problem in task.problems("test")]
+        believer = Believer(task.estimates)
         pairs = [
-            (believe(case, others, task.estimates).models[model], case.said[model] == case.right)
+            (believer.believe(case, others)[0].models[model], case.said[model] == case.right)
             for case in cases
         ]
         pairs.sort()
@@ -96,16 +107,19 @@ def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
             assert said == pytest.approx(was, abs=0.07)
 
 
-def reference(case: Case, asked: list[int], found: Estimates) -> tuple[list[float], list[float]]:
-    """The belief by enumerating classes and true answers, one model after the other."""
+def weights_of(case: Case, asked: list[int], found: Estimates) -> dict[tuple[int, int], float]:
+    """P(class, this answer is right, all that was said) by enumeration, model after model.
+
+    Answers are codes, or from 100 on options that nobody gave.
+    """
     wrong_options = case.options - 1
     alpha = (1 - found.coincide) / max(found.coincide - 1 / wrong_options, 0.02)
     alpha = min(max(alpha, 0.5), 50.0)
-    classes, g = len(found.prior[0]), case.group
+    g = case.group
     seen = {case.said[m] for m in asked if case.said[m] >= 0}
-    unseen = list(range(100, 100 + case.options - len(seen)))  # names for options nobody gave
+    unseen = range(100, 100 + case.options - len(seen))
     joint = {}
-    for z, truth in product(range(classes), [*sorted(seen), *unseen]):
+    for z, truth in product(range(len(found.prior[0])), [*sorted(seen), *unseen]):
         p = exp(found.prior[g][z])
         drawn: list[int] = []
         for m in asked:
@@ -118,34 +132,66 @@ def reference(case: Case, asked: list[int], found: Estimates) -> tuple[list[floa
                 p *= exp(found.log_wrong[g][m][z]) * weight / (alpha + len(drawn))
                 drawn.append(case.said[m])
         joint[z, truth] = p
-    total = sum(joint.values())
-    answers = [
-        sum(joint.get((z, code), 0.0) for z in range(classes)) / total
-        for code in range(len(case.labels))
-    ]
-    shares = [sum(p for (c, _), p in joint.items() if c == z) / total for z in range(classes)]
-    models = [sum(s * r for s, r in zip(shares, row, strict=True)) for row in found.right[g]]
-    for m in asked:
-        models[m] = answers[case.said[m]] if case.said[m] >= 0 else 0.0
-    return answers, models
+    return joint
+
+
+def by_answer(joint: dict[tuple[int, int], float]) -> dict[int, float]:
+    """Summed over classes."""
+    found: dict[int, float] = {}
+    for (_, answer), p in joint.items():
+        found[answer] = found.get(answer, 0.0) + p
+    return found
+
+
+def likeliest(joint: dict[tuple[int, int], float]) -> float:
+    """P(the likeliest of the answers seen is right, all that was said)."""
+    return max((p for answer, p in by_answer(joint).items() if answer < 100), default=0.0)
 
 
 @given(tables())
 def test_the_belief_is_exact_under_the_estimates(of: Table) -> None:
     task = opened(of, RecordedTask(split=ALL_TRAIN, classes=3))
-    case = task.cases["q0"]
-    asked = [m for m in range(3) if case.said[m] >= -1]
-    for count in range(len(asked) + 1):
-        found = believe(case, asked[:count], task.estimates)
-        answers, models = reference(case, asked[:count], task.estimates)
-        assert found.answers == pytest.approx(answers, abs=1e-9)
-        assert found.models == pytest.approx(models, abs=1e-9)
+    case, estimates = task.cases["q0"], task.estimates
+    can = [m for m in range(3) if case.said[m] >= -1]
+    for asked in (can[:count] for count in range(len(can) + 1)):
+        answers, belief = believe(case, asked, estimates)
+        joint = weights_of(case, asked, estimates)
+        total = sum(joint.values())
+        wanted = by_answer(joint)
+        assert answers == pytest.approx(
+            [wanted.get(code, 0.0) / total for code in range(len(case.labels))], abs=1e-9
+        )
+        for m, p in enumerate(belief.models):
+            right = estimates.right[case.group][m]
+            usual = sum(w * right[z] for (z, _), w in joint.items()) / total
+            known = answers[case.said[m]] if case.said[m] >= 0 else 0.0
+            assert p == pytest.approx(known if m in asked else usual, abs=1e-9)
 
 
-def test_the_usual_number_of_classes_is_computed_like_any_other() -> None:
-    task = Recording(RecordedTask(split=ALL_TRAIN, classes=4), MADE)
-    for name in list(task.cases)[:20]:
-        found = believe(task.cases[name], [0, 2], task.estimates)
-        answers, models = reference(task.cases[name], [0, 2], task.estimates)
-        assert found.answers == pytest.approx(answers, abs=1e-9)
-        assert found.models == pytest.approx(models, abs=1e-9)
+@given(tables())
+def test_the_gain_of_asking_is_what_one_more_answer_is_expected_to_add(of: Table) -> None:
+    """By letting the model say everything it may say: nothing, what was said, or another option."""
+    task = opened(of, RecordedTask(split=ALL_TRAIN, classes=2))
+    case, estimates = task.cases["q0"], task.estimates
+    can = [m for m in range(3) if case.said[m] >= -1]
+    for asked in (can[:count] for count in range(len(can))):
+        joint = weights_of(case, asked, estimates)
+        seen = sorted({case.said[m] for m in asked if case.said[m] >= 0})
+        new = [50 + i for i in range(case.options - len(seen))]
+        for m in set(can) - set(asked):
+            tellings = [
+                weights_of(
+                    evolve(case, said=_saying(case, m, code)), sorted([*asked, m]), estimates
+                )
+                for code in [-1, *seen, *new]
+            ]
+            total = sum(joint.values())
+            assert sum(sum(one.values()) for one in tellings) == pytest.approx(total)
+            wanted = sum(map(likeliest, tellings)) - likeliest(joint)
+            gain = believe(case, asked, estimates)[1].gains[m]
+            assert gain == pytest.approx(wanted / total, abs=1e-9)
+            assert gain >= 0
+
+
+def _saying(case: Case, model: int, code: int) -> tuple[int, ...]:
+    return tuple(code if m == model else said for m, said in enumerate(case.said))

@@ -226,7 +226,17 @@ def test_features_have_one_length_and_stay_in_bounds(of: Table) -> None:
                 assert all(-1 <= x <= 1 for x in observation.features)
                 assert observation.progress is not None
                 assert 0 <= observation.progress <= 1
+                assert all(0 <= x <= 1 for hint in observation.hints.values() for x in hint)
     assert len(lengths) == 1
+
+
+def test_hints_are_of_the_choices_still_open() -> None:
+    task = opened(QUESTIONS)
+    observation = after(task, "easy", ("cheap",)).observation
+    assert observation is not None
+    assert observation.hints
+    assert not observation.hints.keys() & observation.blocked
+    assert observation.hints.keys() | observation.blocked >= set().union(*task.blockers)
 
 
 def test_what_is_kept_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

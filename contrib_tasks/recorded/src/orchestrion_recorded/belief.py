@@ -4,7 +4,11 @@ Given the true answer and a question's class, models answer independently, excep
 answers gather: they follow a Polya urn, so that two of them coincide with the estimated rate.
 Candidates are the answers seen, and one that nobody gave yet for each option left.
 
-Written for single steps: plain numbers, no arrays.
+What asking one model more is worth comes out with it: the probability that the likeliest answer
+is right, expected over what the model may say, minus what it is now (the value of information;
+Howard 1966). It is never negative, and 0 for a model whose answer could not change the choice.
+
+Only who agrees with whom counts, not what was said, so questions of a group share most of it.
 """
 
 from __future__ import annotations
@@ -12,14 +16,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import exp, log
-from operator import add, mul
 
+import numpy as np
 from attrs import frozen
 
 from orchestrion_recorded.case import SILENT, Case
-from orchestrion_recorded.estimate import Estimates
+from orchestrion_recorded.estimate import Estimates, Floats, PerModel
 
-__all__ = ["Belief", "believe"]
+__all__ = ["Belief", "Believer"]
+
+_KEPT = 50_000  # beliefs; about 1 KB each
+Pattern = tuple[int, int, tuple[tuple[int, int], ...]]
+"""Group, number of options, and who was asked with the number of the answer, as first met."""
 
 
 @frozen
@@ -27,12 +35,128 @@ class Belief:
     """Probabilities given what was seen.
 
     Args:
-        answers: by code, that this answer is right; 0 for those not seen.
+        answers: of each answer seen that it is right, in the order in which the models asked,
+            taken by index, first gave it.
         models: by model, that it is right, whether or not it was asked.
+        gains: by model, how much likelier the likeliest answer is to be right after asking it;
+            0 for those asked.
     """
 
     answers: Sequence[float]
     models: Sequence[float]
+    gains: Sequence[float]
+
+
+@frozen(eq=False)
+class _Group:
+    """A group's rates as probabilities; arrays are [class, model], the prior [class]."""
+
+    log_prior: Floats
+    log_gain: Floats
+    log_wrong: Floats
+    log_none: Floats
+    right: Floats
+    wrong: Floats
+    none: Floats
+
+
+class Believer:
+    """Works out beliefs, and keeps them.
+
+    Args:
+        estimates: from the training questions.
+    """
+
+    def __init__(self, estimates: Estimates) -> None:
+        self._coincide = estimates.coincide
+        self._groups = [
+            _group(*rates)
+            for rates in zip(
+                estimates.prior,
+                estimates.log_gain,
+                estimates.log_wrong,
+                estimates.log_none,
+                estimates.right,
+                strict=True,
+            )
+        ]
+        self._kept: dict[Pattern, Belief] = {}
+
+    def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
+        """What is likely after these models were asked.
+
+        Args:
+            case: the question.
+            asked: models by index in ascending order, none of them absent.
+
+        Returns:
+            The belief, and the codes of its answers.
+        """
+        codes: dict[int, int] = {}
+        said = tuple(
+            (m, SILENT if case.said[m] == SILENT else codes.setdefault(case.said[m], len(codes)))
+            for m in asked
+        )
+        pattern = case.group, case.options, said
+        found = self._kept.get(pattern)
+        if found is None:
+            if len(self._kept) >= _KEPT:
+                self._kept.clear()
+            found = self._kept[pattern] = self._work_out(*pattern)
+        return found, tuple(codes)
+
+    def _work_out(self, group: int, options: int, said: Sequence[tuple[int, int]]) -> Belief:
+        rates = self._groups[group]
+        counts = [0] * len({code for _, code in said if code != SILENT})
+        evidence = np.tile(rates.log_prior, (len(counts) + 1, 1))
+        for m, code in said:
+            if code == SILENT:
+                evidence += rates.log_none[:, m]
+            else:
+                counts[code] += 1
+                evidence += rates.log_wrong[:, m]
+                evidence[code] += rates.log_gain[:, m]
+        urn = _Urn(self._coincide, options, len(said), counts)
+        evidence += np.array(urn.drawn)[:, None]
+        weights = np.exp(evidence - evidence.max())
+        weights /= weights.sum()
+        answers = weights.sum(1)
+        models, gains = weights.sum(0) @ rates.right, _gains(weights, rates, urn)
+        for m, code in said:
+            models[m] = answers[code] if code != SILENT else 0.0
+            gains[m] = 0.0
+        return Belief(answers[:-1].tolist(), models.tolist(), gains.tolist())
+
+
+def _group(prior: Sequence[float], *by_model: PerModel) -> _Group:
+    gain, wrong, none, right = (np.array(rows).T.copy() for rows in by_model)
+    return _Group(np.array(prior), gain, wrong, none, right, np.exp(wrong), np.exp(none))
+
+
+class _Urn:
+    """ln P(how wrong answers fall together), if each answer seen, or at the end one that was not,
+    is right; and by what factor one more wrong answer changes it.
+
+    Args:
+        coincide: how often two wrong answers are the same.
+        options: there are.
+        asked: how many models were.
+        counts: of each answer seen.
+    """
+
+    def __init__(self, coincide: float, options: int, asked: int, counts: Sequence[int]) -> None:
+        one, together = _urn(coincide, options, asked + 1)
+        total, everything = sum(counts), sum(one[count] for count in counts)
+        self.left = options - len(counts)
+        wrong = [total - count for count in counts] + [total]
+        own = [one[count] for count in counts] + [0.0]
+        self.drawn = [everything - mine - together[n] for mine, n in zip(own, wrong, strict=True)]
+        # Where every option was named, one of those seen is right.
+        self.drawn[-1] += log(self.left) if self.left > 0 else -1e9
+        step = [exp(together[n] - together[n + 1]) for n in wrong]
+        again = [exp(one[count + 1] - one[count]) for count in [*counts, 0]]
+        self.again = np.outer(again, step)
+        """[answer given, or a new one; answer that is right]: factor of the answer given, wrong."""
 
 
 @lru_cache(4096)
@@ -47,84 +171,27 @@ def _urn(coincide: float, options: int, longest: int) -> tuple[list[float], list
     return one, together
 
 
-def believe(case: Case, asked: Sequence[int], estimates: Estimates) -> Belief:
-    """What is likely after these models were asked.
+def _gains(weights: Floats, rates: _Group, urn: _Urn) -> Floats:
+    """By model, what one more answer adds to the probability of the likeliest.
 
     Args:
-        case: the question.
-        asked: models by index, each once, none of them absent.
-        estimates: from the training questions.
+        weights: [answer, class] probability that it is right; the last row is for all unseen.
+        rates: of the group.
+        urn: how wrong answers fall.
     """
-    g, said = case.group, case.said
-    log_gain, log_wrong, log_none = (
-        estimates.log_gain[g],
-        estimates.log_wrong[g],
-        estimates.log_none[g],
-    )
-    # ln P(class, everybody wrong or silent), and by answer ln of what changes if it is right
-    base = list(estimates.prior[g])
-    gains: dict[int, list[float]] = {}
-    counts: dict[int, int] = {}
-    for model in asked:
-        code = said[model]
-        if code == SILENT:
-            base = list(map(add, base, log_none[model]))
-            continue
-        base = list(map(add, base, log_wrong[model]))
-        before = gains.get(code)
-        counts[code] = counts.get(code, 0) + 1
-        gain = log_gain[model]
-        gains[code] = list(map(add, before, gain)) if before else list(gain)
-    joint, unseen = _joint(case, base, gains, counts, estimates.coincide)
-    return _normal(case, asked, joint, unseen, estimates.right[g])
-
-
-def _joint(
-    case: Case,
-    base: list[float],
-    gains: dict[int, list[float]],
-    counts: dict[int, int],
-    coincide: float,
-) -> tuple[dict[int, list[float]], list[float]]:
-    """ln P(answer is right, class, all seen) by code, and for an answer not seen."""
-    answered = sum(counts.values())
-    one, together = _urn(coincide, case.options, len(case.said))
-    drawn = sum(one[count] for count in counts.values())
-    joint = {}
-    for code, gain in gains.items():
-        count = counts[code]
-        pattern = drawn - one[count] - together[answered - count]
-        joint[code] = [pattern + x for x in map(add, base, gain)]
-    left = case.options - len(counts)
-    # Where every option was named, one of those seen is right.
-    pattern = drawn - together[answered] + log(left) if left > 0 else -1e9
-    return joint, [pattern + a for a in base]
-
-
-def _normal(
-    case: Case,
-    asked: Sequence[int],
-    joint: dict[int, list[float]],
-    unseen: list[float],
-    right: Sequence[Sequence[float]],
-) -> Belief:
-    most = max(map(max, [unseen, *joint.values()]))
-    weights = {code: [exp(x - most) for x in row] for code, row in joint.items()}
-    classes = [exp(x - most) for x in unseen]
-    for row in weights.values():
-        classes = list(map(add, classes, row))
-    total = sum(classes)
-    answers = [0.0] * len(case.labels)
-    for code, row in weights.items():
-        answers[code] = sum(row) / total
-    shares = [one / total for one in classes]
-    # One product of a row of rates and the shares; written out for the usual number of classes.
-    if len(shares) == 4:
-        a, b, c, d = shares
-        models = [a * r[0] + b * r[1] + c * r[2] + d * r[3] for r in right]
-    else:
-        models = [sum(map(mul, shares, row)) for row in right]
-    for model in asked:
-        code = case.said[model]
-        models[model] = answers[code] if code >= 0 else 0.0
-    return Belief(answers, models)
+    seen = len(weights) - 1
+    right, wrong, none = weights @ rates.right, weights @ rates.wrong, weights @ rates.none
+    # Summed over what the model may say: P(it says so, and the then likeliest answer is right).
+    best = none[:-1].max(0) if seen else np.zeros(none.shape[1])
+    for code in range(seen):
+        after = wrong[:-1] * urn.again[code, :-1, None]
+        after[code] = right[code]
+        best += after.max(0)
+    if urn.left > 0:
+        # One of the options left, which are all alike.
+        new = right[-1] / urn.left
+        if seen:
+            new = np.maximum(new, (wrong[:-1] * urn.again[-1, :-1, None]).max(0))
+        best += urn.left * new
+    now = weights[:-1].sum(1).max() if seen else 0.0
+    return np.asarray(np.maximum(best - now, 0.0))

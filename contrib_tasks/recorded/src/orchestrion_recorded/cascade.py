@@ -31,7 +31,7 @@ STOP = Decision(stop=True)
 
 
 @frozen
-class Cascade(Policy):
+class Cascade:
     """Asks some agents at once; stops if enough of them gave the same answer, else asks one more.
 
     Answers are those that the task `recorded` shows; elsewhere, what the agents said. An agent
@@ -55,10 +55,6 @@ class Cascade(Policy):
         first = [choice_of(name, ctx.roster) for name in self.first]
         then = choice_of(self.then, ctx.roster) if self.then else None
         yield CascadeRunner(ctx.roster, first, self.agree, then)
-
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Decisions are taken by what `open` yields."""
-        raise NotImplementedError("open() yields the policy that decides")
 
 
 class CascadeRunner(Policy):

@@ -74,8 +74,9 @@ class Recording(Task):
         self.cases: Mapping[str, Case] = {case.row.id: case for case in made}
         self._problems = {case.row.id: _problem(case) for case in made}
         self._place = {model: i for i, model in enumerate(self.models)}
-        self._blockers = [_choices(model, roster) for model in self.models]
-        self._viewer = Viewer(self.models, self.estimates, self.votes, self._blockers)
+        self.blockers = [_choices(model, roster) for model in self.models]
+        dearest = max(max(case.costs) for case in made if self.splits[case.row.id] == "train")
+        self._viewer = Viewer(self.models, self.estimates, self.votes, self.blockers, dearest)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The questions of a split, in the table's order."""
@@ -104,7 +105,7 @@ class Recording(Task):
             return self._step(state)
         foreign = state.foreign
         choice = turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
-        if choice not in self._blockers[model]:
+        if choice not in self.blockers[model]:
             foreign |= {choice}
         return self._step(State(state.case, state.asked | 1 << model, foreign))
 

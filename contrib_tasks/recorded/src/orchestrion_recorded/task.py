@@ -14,17 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from attrs import field, frozen
 
-from orchestrion import (
-    Calls,
-    Member,
-    Meta,
-    OpenContext,
-    Problem,
-    Scores,
-    Split,
-    Task,
-    Trajectory,
-)
+from orchestrion import Member, Meta, OpenContext, Task
 from orchestrion_recorded.columns import Columns
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.reading import read_table
@@ -32,13 +22,13 @@ from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Table
 
 if TYPE_CHECKING:
-    from orchestrion_recorded.recording import Recording, State
+    from orchestrion_recorded.recording import Recording
 
 __all__ = ["RecordedTask"]
 
 
 @frozen
-class RecordedTask(Task):
+class RecordedTask:
     """Ask models whose answers are recorded; the vote over what was seen is the result.
 
     A question that nobody was asked, or where nobody gave an answer, counts as wrong. Every model
@@ -91,19 +81,3 @@ class RecordedTask(Task):
         if isinstance(self.table, Path):
             return read_table(self.table, self.columns, self.prices)
         return generate(self.generated)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split."""
-        return self.recording().problems(split)
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: State,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """Judged by what `open` yields."""
-        raise NotImplementedError("open() yields the task that judges")

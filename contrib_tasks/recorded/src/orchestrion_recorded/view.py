@@ -1,7 +1,9 @@
 """What the environment shows after some models were asked: text, JSON and features.
 
 It depends on the question and the set of models asked, not on their order, and is kept, since
-training comes back to the same sets again and again. The features, all between -1 and 1:
+training comes back to the same sets again and again. Of each choice that asks a model it hints,
+all between 0 and 1, how much likelier the likeliest answer is to be right after asking, how likely
+the model is right, and what it costs as a share of the dearest. The features, between -1 and 1:
 
     one for each group       1 for the question's
     number of options        of 26
@@ -30,7 +32,7 @@ from operator import mul
 from attrs import frozen
 
 from orchestrion import Observation
-from orchestrion_recorded.belief import believe
+from orchestrion_recorded.belief import Belief, Believer
 from orchestrion_recorded.case import SILENT, Case
 from orchestrion_recorded.estimate import Estimates
 from orchestrion_recorded.vote import leader, tally
@@ -57,6 +59,7 @@ class Viewer:
         estimates: from the training questions.
         votes: by group and model what a vote counts for.
         blockers: by model the choices of the team that ask it.
+        dearest: what the dearest answer costs.
     """
 
     def __init__(
@@ -65,8 +68,10 @@ class Viewer:
         estimates: Estimates,
         votes: Sequence[Sequence[int]],
         blockers: Sequence[frozenset[str]],
+        dearest: float,
     ) -> None:
         self.models, self.estimates, self.votes, self.blockers = models, estimates, votes, blockers
+        self._believer, self._dearest = Believer(estimates), dearest or 1.0
         known, n = len(estimates.groups), len(models)
         blank = [0.0] * (known + 1 + 3 * n)
         self._blank = [
@@ -103,10 +108,10 @@ class Viewer:
         asked = [m for m in range(len(self.models)) if bits >> m & 1]
         totals = tally(case.said, self.votes[case.group], asked, len(case.labels))
         first = leader(totals)
-        belief = believe(case, asked, self.estimates)
-        p_first = belief.answers[first] if first >= 0 else 0.0
-        others = [p for code, p in enumerate(belief.answers) if code != first]
-        second = max(others, default=0.0)
+        belief, codes = self._believer.believe(case, asked)
+        right = dict(zip(codes, belief.answers, strict=True))
+        p_first = right.pop(first, 0.0)
+        second = max(right.values(), default=0.0)
         features = self._features(case, asked, first)
         n, closed = len(self.models), bits | case.absent
         edge = [2 * (p - p_first) for p in belief.models] if first >= 0 else [0.0] * n
@@ -131,8 +136,19 @@ class Viewer:
             tuple(features),
             self._blocked(closed),
             p_first,
+            self._hints(case, closed, belief),
         )
         return Seen(observation, first, closed == self._everything)
+
+    def _hints(self, case: Case, closed: int, belief: Belief) -> dict[str, tuple[float, ...]]:
+        hints: dict[str, tuple[float, ...]] = {}
+        for m, names in enumerate(self.blockers):
+            if not closed >> m & 1:
+                cost = min(max(case.costs[m] / self._dearest, 0.0), 1.0)
+                hint = min(belief.gains[m], 1.0), min(belief.models[m], 1.0), cost
+                for name in names:
+                    hints[name] = hint
+        return hints
 
     def _blocked(self, closed: int) -> frozenset[str]:
         found = self._sets.get(closed)
