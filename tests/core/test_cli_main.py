@@ -101,6 +101,12 @@ def test_help_and_the_list_of_plugins_import_nothing_heavy() -> None:
     assert done.stdout.splitlines()[1] == "", "a plugin was imported"
 
 
+def test_the_package_can_be_run_where_the_script_is_not_on_the_path() -> None:
+    command = [sys.executable, "-m", "orchestrion", "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("orchestrion ")
+
+
 # ------------------------------------------------------------------ how commands end
 
 

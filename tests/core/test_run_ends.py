@@ -290,6 +290,21 @@ def test_the_checkpoint_that_stands_in_for_a_damaged_one_is_named(site: Site) ->
     assert "00-000000.safetensors is used instead" in result.stderr
 
 
+def test_eval_judges_as_the_config_says_unless_told_otherwise(site: Site) -> None:
+    assert train().exit_code == 0
+
+    def judged(*words: str) -> list[object]:
+        result = invoke("eval", "c-1", "--json", *words)
+        assert result.exit_code == 0, result.stderr
+        report = json.loads(result.stdout)["report"]
+        return [report["split"], report["seeds"]]
+
+    overrides = ("-o", "evaluation.split=train", "-o", "evaluation.seeds=3")
+    assert judged() == ["test", 1]
+    assert judged(*overrides) == ["train", 3]
+    assert judged(*overrides, "--split", "validation", "--seeds", "2") == ["validation", 2]
+
+
 def test_exports_that_cannot_be_written_leave_the_run_completed(site: Site) -> None:
     assert train().exit_code == 0
     for path in Path("runs/c-1/exports").iterdir():

@@ -45,14 +45,26 @@ class Trained:
         self.engine = opened.engine(self.calls)
 
     async def evaluate(
-        self, split: Split, seeds: int = 1, limit: int | None = None, baselines: bool = True
+        self,
+        split: Split | None = None,
+        seeds: int | None = None,
+        limit: int | None = None,
+        baselines: bool = True,
     ) -> Report:
         """Judge the policy, and the run's baselines as they were trained, on a split.
+
+        Args:
+            split: of the problems; None for the config's `evaluation.split`.
+            seeds: tries of each; None for the config's.
+            limit: how many problems; None for as many as the config says.
+            baselines: whether to judge them as well.
 
         Raises:
             UsageError: the split has no problems.
         """
         evaluation = self.config.evaluation
+        split, seeds = split or evaluation.split, seeds or evaluation.seeds
+        limit = limit or evaluation.episodes
         place = place_of(self.config, "task")
         if not len(problems_of(self.opened.runtimes["task"], split, place)):
             raise UsageError(f"{place}: its split {split!r} has no problems")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from orchestrion.cli.common import (
@@ -15,6 +17,9 @@ from orchestrion.cli.common import (
     override_option,
 )
 
+if TYPE_CHECKING:
+    from orchestrion.records import Split
+
 __all__ = ["command"]
 
 
@@ -25,12 +30,12 @@ __all__ = ["command"]
 @click.option(
     "--split",
     type=click.Choice(["train", "validation", "test"]),
-    default="test",
-    show_default=True,
-    help="The problems to judge on.",
+    help="The problems to judge on; default: the config's evaluation.split.",
 )
-@click.option("--episodes", type=click.IntRange(1), help="How many problems; default: all.")
-@click.option("--seeds", type=click.IntRange(1), default=1, help="Tries a problem.")
+@click.option(
+    "--episodes", type=click.IntRange(1), help="How many problems; default: as in the config."
+)
+@click.option("--seeds", type=click.IntRange(1), help="Tries a problem; default: as in the config.")
 @click.option("--no-baselines", is_flag=True, help="Leave the run's baselines out.")
 @json_option
 @click.pass_context
@@ -39,9 +44,9 @@ def command(
     target: str,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
-    split: str,
+    split: Split | None,
     episodes: int | None,
-    seeds: int,
+    seeds: int | None,
     no_baselines: bool,
     as_json: bool,
 ) -> int:
@@ -60,7 +65,7 @@ def command(
         async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
             for line in trained.notes:
                 note(line)
-            report = await trained.evaluate(split, seeds, episodes, not no_baselines)  # type: ignore[arg-type]
+            report = await trained.evaluate(split, seeds, episodes, not no_baselines)
             failures.update(trained.failures)
             return report
 
