@@ -204,7 +204,7 @@ def test_costs_on_the_way_add_up_to_the_cost_of_what_was_built(
         spent += step.observation.data["agents"][row]["costs"][option]
         step = call(TASK, step, row, Key(), option)
     assert spent == pytest.approx(TASK.rules.cost(step.state.slots))
-    assert len({len(step.observation.features)}) == 1
+    assert step.observation is not None
 
 
 def build(task: Committee, placed: list[tuple[str, str]], seed: int = 1) -> tuple[Status, float]:

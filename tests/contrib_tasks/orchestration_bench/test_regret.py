@@ -15,7 +15,7 @@ from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.relay_exact import process_of
 from orchestrion_orchestration_bench.stop import Stop
 
-from orchestrion import Activation, Decision, Key, Member, Situation, UsageError
+from orchestrion import Activation, Decision, Key, Member, Observation, Situation, UsageError
 from orchestrion.choices import choices, is_blocked
 from orchestrion.testing import ListTask
 from tests.contrib_tasks.orchestration_bench.support import (
@@ -46,7 +46,8 @@ class Table:
         for row, one in zip(rows, situations, strict=True):
             for i, choice in enumerate(self.known):
                 row[i] *= not is_blocked(choice, one.observation)
-        return rows / rows.sum(axis=1, keepdims=True)
+        shares: np.ndarray = rows / rows.sum(axis=1, keepdims=True)
+        return shares
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
         """Stops at once; nobody should ask when probabilities are given."""
@@ -97,7 +98,7 @@ def test_greedy_takes_the_likeliest_choice() -> None:
 
 
 def test_always_the_generalist() -> None:
-    def generalist(seen: object) -> dict[str, float]:
+    def generalist(seen: Observation) -> dict[str, float]:
         return {"generalist" if seen.data["ready"] else "stop": 1.0}
 
     for partial, value in ((0.0, 0.5261), (0.3, 0.5552)):

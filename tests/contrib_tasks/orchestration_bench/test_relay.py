@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -80,7 +81,7 @@ def test_the_observation_shows_everything() -> None:
     assert seen is not None
     assert "done: plan\nmissing: code\nready: code\ncalls left: 3" in seen.text
     assert seen.data["agents"]["coder"] == {"cost": 0.5, "says": "works on code"}
-    assert seen.features == (1, 0, 1, 0, 0, 1, 0, 1, 0.25)
+    assert list(seen.features) == [1, 0, 1, 0, 0, 1, 0, 1, 0.25]
     assert seen.progress == 0.5
 
 
@@ -213,7 +214,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("message", "tables"), BAD.items(), ids=list(BAD))
-def test_wrong_tables_are_refused(message: str, tables: dict[str, object]) -> None:
+def test_wrong_tables_are_refused(message: str, tables: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=message):
         evolve(SURE, **tables)
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_orchestration_bench.process import (
+    Process,
     best_chain,
     evaluate,
     look_ahead,
@@ -49,7 +50,7 @@ def test_the_best_value_at_other_cost_weights() -> None:
 @pytest.mark.parametrize(
     ("process", "random", "ahead"), [(SPARSE, 0.0479, 0.2167), (PARTIAL, 0.0924, 0.8763)]
 )
-def test_simple_policies(process: object, random: float, ahead: float) -> None:
+def test_simple_policies(process: Process, random: float, ahead: float) -> None:
     assert evaluate(process, uniform(process), 1.0).value == pytest.approx(random, abs=5e-5)
     assert evaluate(process, look_ahead(process, 1.0), 1.0).value == pytest.approx(ahead, abs=5e-5)
 
@@ -58,7 +59,7 @@ def test_simple_policies(process: object, random: float, ahead: float) -> None:
     ("process", "overall", "by_type"), [(SPARSE, 0.5592, 0.6820), (PARTIAL, 0.5788, 0.7000)]
 )
 def test_the_best_fixed_chains_of_a_beam_of_400(
-    process: object, overall: float, by_type: float
+    process: Process, overall: float, by_type: float
 ) -> None:
     chain = best_chain(process, 1.0, 400)
     assert chain.value == pytest.approx(overall, abs=5e-5)

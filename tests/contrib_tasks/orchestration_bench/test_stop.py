@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from orchestrion_orchestration_bench import stop_exact
 from orchestrion_orchestration_bench.agents import BenchAgent
 from orchestrion_orchestration_bench.observed import asker, observe
 from orchestrion_orchestration_bench.process import (
+    Process,
     best_chain,
     evaluate,
     look_ahead,
@@ -26,7 +28,7 @@ from orchestrion_orchestration_bench.stop import Checker, Solver, Stop
 from orchestrion_orchestration_bench.stop_rules import StopState
 from orchestrion_orchestration_bench.team import Team
 
-from orchestrion import Agent, Key, Member, Output, Status, Step, Turn, UsageError
+from orchestrion import Agent, Key, Member, Observation, Output, Status, Step, Turn, UsageError
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.orchestration_bench.support import Uniform, call, stop_team
 
@@ -141,7 +143,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("message", "tables"), BAD.items(), ids=list(BAD))
-def test_wrong_tables_are_refused(message: str, tables: dict[str, object]) -> None:
+def test_wrong_tables_are_refused(message: str, tables: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=message):
         evolve(SURE, **tables)
 
@@ -174,7 +176,7 @@ def test_the_best_value(weight: float, by_type: list[float], mean: float) -> Non
 
 
 @pytest.mark.parametrize("process", [HISTORIES, BELIEFS], ids=["histories", "beliefs"])
-def test_one_step_look_ahead_and_random(process: object) -> None:
+def test_one_step_look_ahead_and_random(process: Process) -> None:
     ahead = [evaluate(process, look_ahead(process, w), w).value for w in WEIGHTS]
     assert ahead == pytest.approx([0.7280, 0.6203, 0.4897], abs=5.1e-5)
     random = [evaluate(process, uniform(process), w).value for w in WEIGHTS]
@@ -184,7 +186,7 @@ def test_one_step_look_ahead_and_random(process: object) -> None:
 def cascade(first: str, check: str, then: str) -> Callable[..., dict[str, float]]:
     """Ask `first`, check once, ask `then` if the answer looks bad, submit."""
 
-    def choose(seen: object) -> dict[str, float]:
+    def choose(seen: Observation) -> dict[str, float]:
         heard = [tuple(one) for one in seen.data["history"]]
         if not heard:
             return {first: 1}
@@ -198,7 +200,7 @@ def cascade(first: str, check: str, then: str) -> Callable[..., dict[str, float]
 def until_ok(solver: str, check: str) -> Callable[..., dict[str, float]]:
     """Ask and check in turn until an answer looks right, or the calls are used up."""
 
-    def choose(seen: object) -> dict[str, float]:
+    def choose(seen: Observation) -> dict[str, float]:
         heard = [tuple(one) for one in seen.data["history"]]
         if heard and (heard[-1] == (check, "ok") or len(heard) == seen.data["horizon"]):
             return {"submit": 1}
