@@ -28,7 +28,7 @@ from orchestrion.config.shapes import Shaper, UnsupportedError
 from orchestrion.errors import ConfigError, OrchestrionError
 from orchestrion.plugins import Found, Plugins
 from orchestrion.testing import contracts
-from orchestrion.testing.stage import NAME, Stage, config_for
+from orchestrion.testing.stage import NAME, Stage, config_for, opened
 
 __all__ = ["Check", "checks", "parametrize_with_checks"]
 
@@ -261,7 +261,7 @@ def _opens_twice(subject: Subject) -> int:
 
     async def both() -> None:
         config = subject.config()
-        async with contracts.opened(config) as one, contracts.opened(config) as two:
+        async with opened(config) as one, opened(config) as two:
             first, second = one.runtimes[subject.path], two.runtimes[subject.path]
             plain = first is config.components[subject.path].component
             assert plain or first is not second, "open() gave the same object twice"

@@ -5,12 +5,15 @@ The team has three agents: "a", "b" with the options "x" and "y", and "c", whose
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from attrs import frozen
 
 from orchestrion.components import Component
+from orchestrion.config import Config
+from orchestrion.engine.opening import Opened, open_components
 from orchestrion.hookspecs import hookimpl
 from orchestrion.interfaces import (
     Agent,
@@ -43,7 +46,7 @@ from orchestrion.records import (
     Usage,
 )
 
-__all__ = ["Stage", "config_for"]
+__all__ = ["Stage", "config_for", "opened"]
 
 HERE = "orchestrion.testing.stage"
 NAME = "orchestrion-kit"
@@ -234,3 +237,10 @@ class KitUser(Agent):
         messages = [{"role": "user", "content": view.problem.text}]
         answer = await self.model.complete({"messages": messages}, key, calls)
         return Output(str(answer.data["text"]))
+
+
+@asynccontextmanager
+async def opened(config: Config) -> AsyncIterator[Opened]:
+    """A config's components, open."""
+    async with AsyncExitStack() as stack:
+        yield await open_components(config, stack, Key(config.seed))
