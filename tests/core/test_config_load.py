@@ -366,6 +366,10 @@ def team(*members: Any, **more: Any) -> dict[str, Any]:
             {"a": team("b", judges={"x": 3}), "b": {"use": "echo"}},
             "agents.a.judges.x: expected the",
         ),
+        (
+            {"a": team("b", judges={"use": "api"}), "b": {"use": "echo"}},
+            "agents.a.judges: expected names, each with a component; 'use' cannot be a name",
+        ),
     ],
 )
 def test_references_that_lead_nowhere_are_problems(

@@ -52,7 +52,7 @@ import sys
 
 from attrs import frozen
 from orchestrion import Activation, Agent, Decision, Job, Output, Policy, Problem, Saved, Scores
-from orchestrion import Key, Task, Trainer
+from orchestrion import Key, Task, Trainer, UsageError
 
 ENDS, SULKS = [], []
 MOODS = {
@@ -60,6 +60,7 @@ MOODS = {
     "exit": lambda: sys.exit(0),
     "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
     "memory": lambda: (_ for _ in ()).throw(MemoryError()),
+    "usage": lambda: (_ for _ in ()).throw(UsageError("that policy cannot be trained")),
 }
 
 
@@ -138,14 +139,17 @@ class Practice(Trainer):
     Args:
         mood: how it feels.
         iterations: how often.
+        plays: of each problem.
     """
 
     mood: str = ""
     iterations: int = 2
+    plays: int = 1
 
     async def iterate(self, i, session):
         mood(self.mood)
-        await session.rollout([Job(p, Key(i)) for p in session.problems()])
+        problems = list(session.problems()) * self.plays
+        await session.rollout([Job(p, Key(i).child(n)) for n, p in enumerate(problems)])
         values = {"override": {"success": 99.0, "own": 2.0}, "nan": {"own": float("nan")},
                   "text": {"own": "1"}, "nothing": None}
         return values.get(self.mood, {})
@@ -288,6 +292,36 @@ def test_the_checkpoint_that_stands_in_for_a_damaged_one_is_named(site: Site) ->
     result = invoke("eval", "c-1")
     assert result.exit_code == 0
     assert "00-000000.safetensors is used instead" in result.stderr
+
+
+def test_training_in_which_nothing_ever_works_ends(site: Site) -> None:
+    result = train("agents.a.mood=raise", "trainer.plays=10")
+    assert result.exit_code == 1
+    assert "all 20 turns of this iteration failed, 20 of them with a: ZeroDivis" in result.stderr
+    assert "orchestrion resume" in result.stderr, "the agent may be mended"
+    assert status() == "failed"
+
+
+def test_a_few_failed_turns_do_not_end_it(site: Site) -> None:
+    result = train("agents.a.mood=raise")
+    assert result.exit_code == 0
+    assert "failed: " in result.stderr
+
+
+def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> None:
+    result = train("trainer.mood=usage")
+    assert result.exit_code == 2
+    assert "that policy cannot be trained" in result.stderr
+    assert "start a new one" in result.stderr
+    assert "orchestrion resume" not in result.stderr
+
+
+def test_a_run_is_shown_with_the_report_it_ended_with(site: Site) -> None:
+    baseline = "evaluation.baselines={other: {policy: {use: moody-policy}}}"
+    told = train(baseline).stdout
+    report = told[told.index("held-out split") : told.index("intervals:")]
+    assert "other" in report
+    assert report in invoke("runs", "show", "c-1").stdout
 
 
 def test_eval_judges_as_the_config_says_unless_told_otherwise(site: Site) -> None:

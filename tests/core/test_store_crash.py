@@ -289,6 +289,8 @@ class AnySequence(RuleBasedStateMachine):
         i = data.draw(st.sampled_from(sorted(self.checkpoints)))
         path = self.directory / "checkpoints" / f"00-{i:06d}.safetensors"
         content = bytearray(path.read_bytes())
+        if not content:
+            return  # cut off before; there is nothing left to damage
         if cut:
             content = content[: bit // 8 % len(content)]
         else:

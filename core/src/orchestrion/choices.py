@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from orchestrion.errors import UsageError
 from orchestrion.interfaces import Member
 from orchestrion.records import Activation, Observation
+from orchestrion.suggest import did_you_mean
 
 __all__ = ["choice_name", "choices", "is_blocked", "parse_choice"]
 
@@ -30,8 +31,11 @@ def parse_choice(text: str, roster: Sequence[Member]) -> Activation:
     for choice in choices(roster):
         if text == choice_name(choice):
             return choice
-    names = ", ".join(choice_name(choice) for choice in choices(roster))
-    raise UsageError(f"{text!r} is not a choice of this team; there are: {names}")
+    names = [choice_name(choice) for choice in choices(roster)]
+    raise UsageError(
+        f"{text!r} is not a choice of this team{did_you_mean(text, names)}; "
+        f"there are: {', '.join(names)}"
+    )
 
 
 def is_blocked(choice: Activation, observation: Observation | None) -> bool:

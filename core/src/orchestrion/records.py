@@ -264,7 +264,8 @@ class Observation:
         blocked: agents that may not be started next: "name", or "name:option".
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
         hints: numbers about single choices, by "agent" or "agent:option", for policies that score
-            choices alike; always equally many within a task, 0 to 1. Choices may be left out.
+            choices alike; always equally many within a task, 0 to 1. The first says how promising
+            the choice looks; policies may begin with what looks best. Choices may be left out.
     """
 
     text: str = ""

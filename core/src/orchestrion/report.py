@@ -107,7 +107,15 @@ def compare(
     trained_on: Mapping[str, int],
     key: Key,
 ) -> Report:
-    """The report on several contenders; the first is compared with each other one."""
+    """The report on several contenders; the first is compared with each other one.
+
+    Args:
+        split: the problems they were judged on.
+        seeds: tries of each.
+        results: outcomes of each contender.
+        trained_on: how many episodes it was trained with.
+        key: of the bootstrap.
+    """
     first, *others = results
     ahead: dict[str, Estimate] = {}
     for name in others:

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import UsageError
+from orchestrion.errors import RunError, UsageError
 from orchestrion.guards import (
     calling,
     check_problems,
@@ -35,6 +35,9 @@ from orchestrion.store import Checkpoint, RunStore
 from orchestrion.trained import Trained, open_run, run_directory, saved_to_json
 
 __all__ = ["Progress", "Run", "Trained", "manifest", "open_run", "run_directory"]
+
+HOPELESS = 10
+"""An iteration of so many turns or more, all of which failed, ends the run."""
 
 
 class Progress(Protocol):
@@ -164,6 +167,7 @@ class Run:
                 reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)
+        _check_turns(session.episodes)
         metrics = merged_metrics(summarize(session.episodes), reported, place)
         if session.adopted:
             await self._adopt(session.adopted)
@@ -320,6 +324,17 @@ class Run:
     def unbooked_seconds(self) -> float:
         """Seconds since the last commit, to be added to the run's time."""
         return time.monotonic() - self._mark
+
+
+def _check_turns(episodes: Sequence[Episode]) -> None:
+    """Stop where nothing that could be learned from happened."""
+    turns = [turn for episode in episodes for turn in episode.turns]
+    if len(turns) < HOPELESS or any(turn.status == "completed" for turn in turns):
+        return
+    (reason, count), *_ = Counter(f"{turn.agent}: {turn.error}" for turn in turns).most_common(1)
+    raise RunError(
+        f"all {len(turns)} turns of this iteration failed, {count} of them with {reason}"
+    )
 
 
 class _Listening:

@@ -28,6 +28,7 @@ from orchestrion.config.shapes import (
     Table,
     UnsupportedError,
     Variants,
+    names_components,
 )
 from orchestrion.errors import PluginError
 
@@ -240,6 +241,8 @@ class Schema:
                     "additionalProperties": self._shape(item),
                 }
                 names = self._shape(key)
+                if names_components(shape):
+                    names = names | {"not": {"const": "use"}}
                 return schema if names == {"type": "string"} else schema | {"propertyNames": names}
             case Record(cls=cls):
                 return {"$ref": _pointer(self._class(cls))}

@@ -75,6 +75,13 @@ def test_random_draws_every_choice_and_never_a_blocked_one() -> None:
     assert chosen(policy, blocked=frozenset({"a", "b", "c"})) == "stop"
 
 
+def test_random_stops_as_often_as_anything_else_where_it_may() -> None:
+    policy = opened(Random(stop=True))
+    drawn = [chosen(policy, seed=i) for i in range(200)]
+    assert set(drawn) == {"a", "b:x", "b:y", "c", "stop"}
+    assert 20 < drawn.count("stop") < 60
+
+
 def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> None:
     policy = opened(RoundRobin())
     said: list[str] = []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from attrs import field, frozen
 
-from orchestrion import Member, Meta, OpenContext, Task
+from orchestrion import Member, Meta, OpenContext, Problem, Split, Task
 from orchestrion_recorded.columns import Columns
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.reading import read_table
@@ -65,6 +65,10 @@ class RecordedTask:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """Read the table and learn from its training questions what models are worth."""
         yield self.recording(ctx.roster)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The questions of a split, for those who only want to count them."""
+        return self.recording().problems(split)
 
     def recording(self, roster: Sequence[Member] = ()) -> Recording:
         """The task at work, for a team."""

@@ -11,20 +11,20 @@ import click
 
 from orchestrion.cli.common import emit, failure_lines, in_loop, note
 from orchestrion.cli.display import Display, report_lines
-from orchestrion.errors import BudgetError, RunError, StoreError
+from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
     from orchestrion.report import Report
     from orchestrion.run import Run
-    from orchestrion.store import RunStore
+    from orchestrion.store import RunReader, RunStore
     from orchestrion.store.reader import RunStatus
 
 __all__ = ["carry_out"]
 
-EVERY_ITERATION = {
-    *("episodes", "reward", "success", "cost", "turns", "missing", "limit", "failed_turns")
-}
+EVERY_ITERATION = (
+    *("episodes", "reward", "success", "cost", "turns", "missing", "limit", "failed_turns"),
+)
 
 
 def carry_out(
@@ -79,6 +79,12 @@ def _train(run: Run, display: Display) -> Report:
         status = "cancelled"
         _note_end(run, status, "interrupted")
         display.say(go_on)
+        raise
+    except UsageError as error:
+        # The config is at fault, and a run goes on with none but its own.
+        _note_end(run, status, str(error))
+        if run.begun:
+            display.say("the run cannot go on as it was configured: mend that, and start a new one")
         raise
     except Exception as error:
         _note_end(run, status, str(error) or type(error).__name__)
@@ -141,7 +147,7 @@ def _print(store: RunStore, report: Report, show_best: bool) -> None:
     click.echo(f"\nrun: {store.directory}")
 
 
-def training_lines(store: RunStore) -> list[str]:
+def training_lines(store: RunReader) -> list[str]:
     """What the trainers said of the team in their last iterations, by name."""
     lines = []
     for stage in sorted({one.stage for one in store.iterations()}):

@@ -151,13 +151,19 @@ def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
         ("spent", _spent(execution["spend"])),
         ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
     ]
+    from orchestrion.cli.driving import training_lines
+
     click.echo(store.directory.name)
     click.echo(table([[f"  {name}", text] for name, text in facts]))
     if detail["metrics"]:
         click.echo("\nlast iterations")
         click.echo(_metrics_table(detail["metrics"][-5:]))
-    for name in detail["evaluations"]:
-        click.echo(f"\nevaluated: {name}")
+        for line in training_lines(store):
+            click.echo(line)
+    if detail["evaluations"]:
+        click.echo("")
+        for line in _evaluated(store, detail["evaluations"]):
+            click.echo(line)
     for event in detail["events"]:
         note(f"{event['at']} {event['kind']}: {event['data']}")
 
@@ -167,8 +173,31 @@ def _spent(usage: dict[str, Any]) -> str:
     return f"{usage['calls']} calls, {tokens} tokens, {usage['usd']:.2f} US dollars"
 
 
+def _evaluated(store: RunReader, evaluations: dict[str, Any]) -> list[str]:
+    """The report that training ended with, as far as it came."""
+    from ruamel.yaml import YAML
+
+    from orchestrion.cli.display import report_lines
+    from orchestrion.keys import Key
+    from orchestrion.report import compare
+
+    config = YAML(typ="safe", pure=True).load(store.config_text)
+    judged = config["evaluation"]
+    report = compare(
+        judged["split"],
+        judged["seeds"],
+        {name: one["outcomes"] for name, one in evaluations.items()},
+        {name: one["trained_on"] for name, one in evaluations.items()},
+        Key(config["seed"]).child("report"),
+    )
+    return report_lines(report)
+
+
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
-    names = list(dict.fromkeys(name for row in metrics for name in row))
+    from orchestrion.cli.driving import EVERY_ITERATION
+
+    every = ("stage", "iteration", *EVERY_ITERATION)
+    names = [name for name in every if any(name in row for row in metrics)]
     cells = [[f"  {_cell(row.get(name))}" for name in names] for row in metrics]
     return table([[f"  {name}" for name in names], *cells])
 

@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "UnsupportedError",
     "Variants",
+    "names_components",
     "refers",
 ]
 
@@ -108,6 +109,14 @@ class Variants(Shape):
     """One of several shapes."""
 
     members: tuple[Shape, ...] = ()
+
+
+def names_components(shape: Shape) -> bool:
+    """Whether it is a mapping of names to components; `use` cannot be one of those names."""
+    if not isinstance(shape, Table):
+        return False
+    inner = shape.item.members if isinstance(shape.item, Variants) else (shape.item,)
+    return any(isinstance(one, Ref) for one in inner)
 
 
 @frozen

@@ -29,6 +29,7 @@ from orchestrion.config.shapes import (
     Table,
     UnsupportedError,
     Variants,
+    names_components,
 )
 from orchestrion.config.wording import expected, got, habit, violations
 from orchestrion.suggest import did_you_mean
@@ -138,6 +139,10 @@ class Structurer:
     def _table(self, shape: Table, node: Node, path: str, secret: bool) -> Any:
         if not isinstance(node.value, dict):
             return self._wrong(shape, node, path, secret)
+        if names_components(shape) and "use" in node.value:
+            text = "expected names, each with a component; 'use' cannot be a name"
+            self.problems.add(node, path, text)
+            return FAILED
         result = {}
         for key, child in node.value.items():
             key_node = Node(key, child.source, child.line)

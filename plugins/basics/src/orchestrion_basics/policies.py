@@ -27,12 +27,20 @@ STOP = Decision(stop=True)
 
 @frozen
 class Random:
-    """Any agent with any of its options, uniformly among those the task allows."""
+    """Any agent with any of its options, uniformly among those the task allows.
+
+    Args:
+        stop: whether ending the episode is one of the choices. Set it where the policy that this
+            one is compared with can stop, too.
+    """
+
+    stop: bool = False
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        yield _RandomChoice([Decision((one,)) for one in choices(ctx.roster)])
+        starts = [Decision((one,)) for one in choices(ctx.roster)]
+        yield _RandomChoice([*starts, STOP] if self.stop else starts)
 
 
 @frozen
@@ -46,7 +54,7 @@ class _RandomChoice(Policy):
         allowed = self.decisions
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
-            allowed = [one for one in allowed if not is_blocked(one.start[0], seen)]
+            allowed = [one for one in allowed if one.stop or not is_blocked(one.start[0], seen)]
         return allowed[int(key.uniform() * len(allowed))] if allowed else STOP
 
 

@@ -65,7 +65,7 @@ class Learner:
         if not isinstance(policy, GradientPolicy):
             raise UsageError(
                 f"{self._path}: reinforce trains policies that learn by gradient, such as "
-                f"neural; {type(policy).__name__} does not"
+                "neural; the policy of this team does not"
             )
         jobs = draw(session.problems("train"), session.key, self.settings)
         episodes = await session.rollout(jobs)
