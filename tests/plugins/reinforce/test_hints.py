@@ -37,6 +37,15 @@ def test_one_learned_weight_moves_all_choices_by_their_own_hint() -> None:
     assert second.argmax() == 2
 
 
+def test_before_it_learned_it_goes_by_the_first_hint() -> None:
+    seen = situation(a=0.1, b_x=0.9, b_y=0.2)
+    told = policy(history=False).probabilities([seen])[0]
+    alike = policy(history=False, outlook=0.0).probabilities([seen])[0]
+    assert told.argmax() == 1
+    assert told[1] / told[0] == pytest.approx(np.exp(8.0 * 0.8), rel=0.3)
+    assert alike == pytest.approx([1 / 3] * 3, abs=0.05)
+
+
 @pytest.mark.parametrize("roles", [0, 16])
 def test_the_gradient_through_hints_agrees_with_finite_differences(roles: int) -> None:
     learner = policy(roles=roles)

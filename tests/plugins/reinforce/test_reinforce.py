@@ -184,7 +184,7 @@ def test_a_policy_without_a_gradient_is_refused() -> None:
         def decide(self, situations: Any, keys: Any) -> Any:
             raise AssertionError
 
-    with pytest.raises(UsageError, match="Plain does not"):
+    with pytest.raises(UsageError, match="the policy of this team does not"):
         train(QUICK, Plain(), session, stop=1)
 
 

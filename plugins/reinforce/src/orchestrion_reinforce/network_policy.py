@@ -50,9 +50,6 @@ sliver that this moves.
 """
 HINT = 16.0
 """What hints are multiplied by, so that their weights need not grow as far."""
-OUTLOOK = 0.5
-"""Weight of a choice's first hint at first: what looks promising is tried more often from the
-beginning, e^8 times as often if it is certain to help as if it is certain not to."""
 START = 0.01
 """Scale of the last layer's first weights: all choices are almost equally likely at first."""
 
@@ -191,7 +188,7 @@ class NetworkPolicy(Policy):
         )
         if hints:
             _, bias = self._network.views(self._network.parameters)[-1]
-            bias[len(self.choices)] = OUTLOOK
+            bias[len(self.choices)] = self.settings.outlook / HINT
         return self._network, self._encoder
 
     def _embedding(self, hints: int) -> Floats | None:
