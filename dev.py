@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> int:
             if fresh or read_stamp(venv) != workspace.fingerprint():
                 Setup(venv, workspace, lock).run(fresh)
     if not arguments:
-        print(f"{shown(venv)} is up to date")
+        print(f"{shown(venv)} is up to date; {hint(venv)}")
         return 0
     return run(venv, arguments)
 
@@ -168,7 +168,8 @@ class Setup:
         temporary.write_text(json.dumps(wanted), encoding="utf-8")
         os.replace(temporary, stamp_of(self.venv))
         self.unfinished.unlink()
-        say(f"{shown(self.venv)} is ready after {time.monotonic() - started:.0f} s")
+        seconds = time.monotonic() - started
+        say(f"{shown(self.venv)} is ready after {seconds:.0f} s; {hint(self.venv)}")
 
     def clear(self) -> None:
         """Removes the old environment, and refuses to remove anything else."""
@@ -278,6 +279,12 @@ def environment(venv: Path) -> dict[str, str]:
 
 def python_in(venv: Path) -> Path:
     return venv / "Scripts" / "python.exe" if WINDOWS else venv / "bin" / "python"
+
+
+def hint(venv: Path) -> str:
+    """How a person gets its programs onto PATH."""
+    script = python_in(venv).parent / "activate"
+    return f"`{script if WINDOWS else f'. {shown(script)}'}` puts its programs on your PATH"
 
 
 def stamp_of(venv: Path) -> Path:

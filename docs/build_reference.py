@@ -6,13 +6,16 @@ python dev.py python docs/build_reference.py --check   # exit with 1 if somethin
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from orchestrion import hookspecs
+from orchestrion import hookspecs, interfaces, records
 from orchestrion.config.components import kind_of
 from orchestrion.config.plain import OMIT, Dumper
 from orchestrion.config.sections import Budget, Evaluation, Limits, RunSettings
@@ -94,6 +97,123 @@ def components() -> str:
             lines += list(_prose(cls))
             lines += _table(shaper, cls, True)
     return "\n".join(lines) + "\n"
+
+
+def protocols() -> str:
+    """Every protocol and record: fields, methods and what their docstrings say."""
+    lines = [
+        "# Interfaces and records",
+        "",
+        "What components implement, and what they are handed: all of it is imported from",
+        "`orchestrion`, but `TurnStatus` from `orchestrion.records`. A field with a value may be",
+        "left out; so may an optional method, if its class subclasses the protocol.",
+        "[Concepts](../concepts.md) tells how the parts work together, [hooks](hooks.md) how a",
+        "plugin supplies them.",
+    ]
+    for heading, module in (("Interfaces", interfaces), ("Records", records)):
+        lines += ["", f"## {heading}"]
+        tree = ast.parse(inspect.getsource(module))
+        for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+            lines += list(_public(node, after, module))
+    return "\n".join(lines) + "\n"
+
+
+def _public(node: ast.stmt, after: ast.stmt | None, module: ModuleType) -> Iterator[str]:
+    """A section on a class, a function or an alias that the module exports."""
+    name = getattr(node, "name", "")
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        name = node.targets[0].id
+    if name not in module.__all__:
+        return
+    yield from ("", f"### {name}", "")
+    if isinstance(node, ast.ClassDef):
+        yield from _described(ast.get_docstring(node))
+        yield from _members(node)
+    elif isinstance(node, ast.FunctionDef):
+        yield from ("```python norun", *_signature(node), "```", "")
+        yield from _described(ast.get_docstring(node))
+    else:
+        yield from ("```python norun", _code(node), "```")
+        if said := _literal(after):
+            yield from ("", said)
+
+
+def _members(cls: ast.ClassDef) -> Iterator[str]:
+    """The fields of a class in one block, then its methods."""
+    protocol = "Protocol" in map(ast.unparse, cls.bases)
+    fields = []
+    for node, after in zip(cls.body, [*cls.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign | ast.Assign):
+            line = _code(node)
+            if line[0] != "_":
+                said = _literal(after)
+                fields.append(f"{line}  # {said}" if said else line)
+    if fields:
+        yield from ("", "```python norun", *fields, "```")
+    for node in cls.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+            optional = "Optional. " if protocol and not _abstract(node) else ""
+            yield from ("", "```python norun", *_signature(node), "```", "")
+            yield from _described(optional + (ast.get_docstring(node) or ""))
+
+
+def _abstract(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Whether the method is a docstring and `...`: a subclass gets nothing by it."""
+    return _code(node.body[-1]) == "..."
+
+
+def _signature(node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    """The first line of a function, on several lines where one would be long."""
+    property_ = any(_code(one) == "property" for one in node.decorator_list)
+    word = "async def" if isinstance(node, ast.AsyncFunctionDef) else "def"
+    returns = _code(node.returns) if node.returns else "None"
+    line = f"{word} {node.name}({_code(node.args)}) -> {returns}"
+    lines = ["@property"] if property_ else []
+    if len(line) <= 100:
+        return [*lines, line]
+    parts = [f"    {one}," for one in _arguments(node.args)]
+    return [*lines, f"{word} {node.name}(", *parts, f") -> {returns}"]
+
+
+def _arguments(args: ast.arguments) -> Iterator[str]:
+    """The parameters one by one, as they are written."""
+    required = len(args.args) - len(args.defaults)
+    for i, one in enumerate(args.args):
+        default = f" = {_code(args.defaults[i - required])}" if i >= required else ""
+        yield _code(one) + default
+    if args.kwonlyargs:
+        yield "*"
+    for one, value in zip(args.kwonlyargs, args.kw_defaults, strict=True):
+        yield _code(one) + (f" = {_code(value)}" if value else "")
+
+
+def _described(doc: str | None) -> Iterator[str]:
+    """A docstring in Google style as Markdown: what it lists becomes a list."""
+    inside = False
+    for line in (doc or "").splitlines():
+        if line in ("Args:", "Raises:"):
+            inside = True
+            if line == "Raises:":
+                yield from ("Raises:", "")
+        elif inside and (item := re.match(r"    (\w+): (.*)", line)):
+            yield f"- `{item[1]}`: {item[2]}"
+        elif inside and line.startswith("    "):
+            yield "  " + line.strip()
+        else:
+            inside = False if line else inside
+            yield line
+
+
+def _code(node: ast.AST) -> str:
+    """The source of a node, quoted as everywhere else."""
+    return ast.unparse(node).replace("'", '"')
+
+
+def _literal(node: ast.stmt | None) -> str:
+    """The text of a string that stands alone, as after a field."""
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+        return str(node.value.value) if isinstance(node.value.value, str) else ""
+    return ""
 
 
 def _ours(found: Found) -> bool:
@@ -179,7 +299,12 @@ def _base(shape: Shape) -> str:
     return type(shape).__name__
 
 
-PAGES = {"hooks.md": hooks, "config.md": sections, "components.md": components}
+PAGES = {
+    "hooks.md": hooks,
+    "config.md": sections,
+    "components.md": components,
+    "interfaces.md": protocols,
+}
 
 
 def main(check: bool) -> int:

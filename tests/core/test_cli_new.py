@@ -40,7 +40,7 @@ def test_it_prints_the_three_next_commands(here: Path) -> None:
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "wrote orchestrion-my-critic; next:",
-        "  pip install -e ./orchestrion-my-critic",
+        "  pip install -e './orchestrion-my-critic[testing,example]'",
         "  orchestrion check my-critic",
         "  orchestrion eval ./orchestrion-my-critic/example.yaml",
     ]

@@ -20,6 +20,11 @@ class Block(NamedTuple):
     info: str
     text: str
 
+    @property
+    def file(self) -> str:
+        """The file that the fence names, as in "```yaml team.yaml", or ""."""
+        return next((word for word in self.info.split() if "." in word), "")
+
 
 class Command(NamedTuple):
     """A line after `$ `, and the output shown under it."""
@@ -57,8 +62,7 @@ def commands(block: Block) -> list[Command]:
 
 def matches(shown: str, printed: str) -> bool:
     """Whether what was printed is what is shown; `...` stands for anything, also lines."""
-    wanted = [re.escape(part) for part in shown.strip().split("...")]
-    pattern = ".*?".join(part.strip() if i else part for i, part in enumerate(wanted))
+    pattern = ".*?".join(re.escape(part.strip()) for part in shown.strip().split("..."))
     # Runs of spaces are layout.
     squeeze = re.compile(r"[ \t]+")
     pattern = re.sub(r"(\\ )+", r"\\ ", pattern)

@@ -7,11 +7,12 @@ import re
 import runpy
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from orchestrion import hookspecs
+from orchestrion import __version__, hookspecs
 from orchestrion.config import from_data
 from orchestrion.config.documents import read_yaml
 from orchestrion.config.nodes import Problems, Source
@@ -19,11 +20,15 @@ from orchestrion.plugins import Plugins
 from tests.docs.pages import ROOT, blocks, commands, matches, pages
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
-TRAINING = re.compile(r"\btrain\b|\bpip install orchestrion|dev\.py")
+EDITABLE = re.compile(r"pip install -e '?\./(orchestrion-[a-z-]+)")
+TRAINING = re.compile(r"\btrain\b|\bpip install '?orchestrion|dev\.py|venv/bin/activate")
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_python_blocks_run_one_after_the_other(page: Path) -> None:
+def test_python_blocks_run_one_after_the_other(
+    page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     space: dict[str, object] = {"__name__": "docs"}
     for block in blocks(page):
         if block.language == "python" and "norun" not in block.info:
@@ -58,17 +63,27 @@ def test_every_example_is_a_valid_config(example: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
-    """Except those that train for minutes or install from an index: others try these."""
+    """Except those that train for minutes or install from an index: others try these.
+
+    A block whose fence names a file stands in the folder of the commands.
+    """
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "VIRTUAL_ENV": sys.prefix,
         "COLUMNS": "100",
+        "PYTHONPATH": str(tmp_path / "site"),
     }
     for block in blocks(page):
+        if block.file:
+            (tmp_path / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / block.file).write_text(block.text, encoding="utf-8")
         if block.language != "console" or "norun" in block.info:
             continue
         for one in commands(block):
+            if package := EDITABLE.search(one.line):
+                _put_on_path(tmp_path / package[1], tmp_path / "site")
+                continue
             if TRAINING.search(one.line) and "run" not in block.info.split():
                 continue
             done = subprocess.run(
@@ -84,6 +99,23 @@ def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
             assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
             if one.shown.strip():
                 assert matches(one.shown, done.stdout), f"{where}\n{done.stdout}"
+
+
+def _put_on_path(package: Path, site: Path) -> None:
+    """What `pip install -e` does, without pip: the source is found, and so is its entry point."""
+    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name = project["name"].replace("-", "_")
+    info = site / f"{name}-{project['version']}.dist-info"
+    info.mkdir(parents=True)
+    (site / name).symlink_to(package / "src" / name)
+    needs = f"Requires-Dist: orchestrion=={__version__}"
+    facts = (
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n{needs}\n"
+    )
+    (info / "METADATA").write_text(facts, encoding="utf-8")
+    points = project["entry-points"]["orchestrion"]
+    lines = "".join(f"{key} = {value}\n" for key, value in points.items())
+    (info / "entry_points.txt").write_text(f"[orchestrion]\n{lines}", encoding="utf-8")
 
 
 def test_the_reference_is_up_to_date() -> None:
@@ -109,6 +141,8 @@ def test_every_hook_is_in_the_reference_with_its_arguments() -> None:
     [
         ("a ... c", "a b c", True),
         ("a\n...\nc", "a\nb\nb\nc", True),
+        ("...\nb ...\n...", "a\nb 1\nc", True),
+        ("...\nb ...\n...", "a\nc", False),
         ("a", "a b", False),
         ("a   b", "a b", True),
         ("1.5", "125", False),

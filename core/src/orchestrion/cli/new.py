@@ -42,9 +42,10 @@ def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
     else:
         raise UsageError(f"plugin name {name!r} is taken by {taken.origin}; choose another")
     shown = os.path.relpath(folder) if parent.is_absolute() is False else str(folder)
-    quoted = shlex.quote(shown if os.path.isabs(shown) else f"./{shown}")
+    place = shown if os.path.isabs(shown) else f"./{shown}"
+    quoted, everything = shlex.quote(place), shlex.quote(f"{place}[testing,example]")
     verb = "train" if kind == "trainer" else "eval"
     click.echo(f"wrote {shown}; next:")
-    click.echo(f"  pip install -e {quoted}")
+    click.echo(f"  pip install -e {everything}")
     click.echo(f"  orchestrion check {name}")
     click.echo(f"  orchestrion {verb} {quoted}/example.yaml")
