@@ -76,7 +76,7 @@ from typing import Annotated, Any, Literal
 
 from attrs import field, frozen, validators
 from orchestrion import (
-    Agent, Meta, Model, Policy, RewardFunction, Task, Trainer, learnable,
+    Agent, Meta, Model, Policy, Problem, RewardFunction, Task, Trainer, learnable,
 )
 
 
@@ -165,6 +165,9 @@ class Toy(Task):
     """A task."""
 
     size: Annotated[int, Meta(ge=1)] = 3
+
+    def problems(self, split):
+        return [Problem(f"{split}-{n}") for n in range(self.size)]
 
 
 @frozen

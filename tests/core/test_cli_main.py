@@ -33,7 +33,7 @@ def invoke(*args: str) -> Result:
 
 
 def in_process_of_its_own(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "orchestrion.cli", *args]
+    command = [sys.executable, "-m", "orchestrion", *args]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, **more)
 
 
@@ -148,7 +148,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_closed_pipe_is_no_traceback() -> None:
-    script = f"{sys.executable} -m orchestrion.cli schema | head -c 1"
+    script = f"{sys.executable} -m orchestrion schema | head -c 1"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
     assert done.stdout == "{"
     assert "Traceback" not in done.stderr

@@ -314,6 +314,7 @@ def test_equal_pure_calls_in_flight_at_once_run_once() -> None:
         runs = [asyncio.create_task(engine.run(f"e{i}", PROBLEM, Key(i))) for i in range(5)]
         for _ in range(5):
             await asyncio.sleep(0)
+        assert engine.active == 5, "all of them are under way"
         assert tool.gate is not None
         tool.gate.set()
         await asyncio.gather(*runs)

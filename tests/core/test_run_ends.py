@@ -13,6 +13,8 @@ from click.testing import CliRunner, Result
 
 from orchestrion.cli import main
 from orchestrion.cli.common import failure_lines
+from orchestrion.cli.driving import EVERY_ITERATION
+from orchestrion.session import summarize
 from orchestrion.store import RunReader
 from tests.core.plugin_support import Site
 
@@ -146,6 +148,12 @@ class Practice(Trainer):
     iterations: int = 2
     plays: int = 1
 
+    def check(self, session):
+        if self.mood == "refuse":
+            raise UsageError(f"it trains no {type(session.policy).__name__}")
+        if self.mood == "break":
+            raise ValueError("the check is wrong itself")
+
     async def iterate(self, i, session):
         mood(self.mood)
         problems = list(session.problems()) * self.plays
@@ -226,6 +234,7 @@ def test_a_split_that_is_used_and_empty_is_refused(site: Site, split: str) -> No
 
 
 def test_the_names_of_cores_metrics_are_cores(site: Site) -> None:
+    assert tuple(summarize([])) == EVERY_ITERATION
     assert train("trainer.mood=override").exit_code == 0
     with RunReader(Path("runs/c-1")) as run:
         metrics = run.iterations()[-1].metrics
@@ -316,6 +325,43 @@ def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> No
     assert "orchestrion resume" not in result.stderr
 
 
+def test_a_trainer_is_asked_before_anything_is_run(site: Site) -> None:
+    result = train("trainer.mood=refuse")
+    assert result.exit_code == 2
+    assert "it trains no Once" in result.stderr
+    with RunReader(Path("runs/c-1")) as run:
+        assert (run.status, run.iterations()) == ("failed", [])
+    broken = train("trainer.mood=break")
+    assert broken.exit_code == 1
+    assert "trainer (moody-trainer): check raised ValueError" in broken.stderr
+
+
+def test_so_is_the_trainer_of_a_baseline_and_validate_asks_as_well(site: Site) -> None:
+    trainer = "{use: moody-trainer, mood: refuse}"
+    baseline = f"evaluation.baselines={{b: {{policy: {{use: moody-policy}}, trainer: {trainer}}}}}"
+    result = invoke("validate", "c.yaml", "-o", baseline)
+    assert result.exit_code == 2
+    assert "it trains no Once" in result.stderr
+    assert invoke("validate", "c.yaml", "-o", baseline, "--no-open").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("override", "code", "said"),
+    [
+        ("task.mood=raise", 1, "task (moody-task): problems('train') raised ZeroDivisionError"),
+        ("task.mood=no test", 2, "its split 'test' has no problems"),
+    ],
+)
+def test_validate_finds_what_only_an_open_component_shows(
+    site: Site, override: str, code: int, said: str
+) -> None:
+    result = invoke("validate", "c.yaml", "-o", override, "--json")
+    assert result.exit_code == code
+    problems = json.loads(result.stdout)["problems"]
+    assert [said in one["message"] for one in problems] == [True]
+    assert not Path("runs").exists()
+
+
 def test_a_run_is_shown_with_the_report_it_ended_with(site: Site) -> None:
     baseline = "evaluation.baselines={other: {policy: {use: moody-policy}}}"
     told = train(baseline).stdout
@@ -337,6 +383,23 @@ def test_eval_judges_as_the_config_says_unless_told_otherwise(site: Site) -> Non
     assert judged() == ["test", 1]
     assert judged(*overrides) == ["train", 3]
     assert judged(*overrides, "--split", "validation", "--seeds", "2") == ["validation", 2]
+
+
+def test_a_config_is_not_called_learned(site: Site) -> None:
+    assert train().exit_code == 0
+
+    def first(target: str) -> str:
+        report = json.loads(invoke("eval", target, "--json").stdout)["report"]
+        return str(report["contenders"][0]["name"])
+
+    assert (first("c.yaml"), first("c-1")) == ("policy (untrained)", "learned")
+    assert "policy (untrained)" in invoke("eval", "c.yaml").stdout
+
+
+def test_a_baseline_called_untrained_is_another_row(site: Site) -> None:
+    words = ["-o", "evaluation.baselines={untrained: {policy: {use: moody-policy}}}", "--json"]
+    report = json.loads(invoke("eval", "c.yaml", *words).stdout)["report"]
+    assert [one["name"] for one in report["contenders"]] == ["policy (untrained)", "untrained"]
 
 
 def test_exports_that_cannot_be_written_leave_the_run_completed(site: Site) -> None:
@@ -373,6 +436,26 @@ def test_a_baseline_cannot_be_called_like_the_trained_policy(site: Site) -> None
     result = train("evaluation.baselines={learned: {policy: {use: moody-policy}}}")
     assert result.exit_code == 2
     assert "evaluation.baselines.learned" in result.stderr
+
+
+def test_the_name_of_another_run_is_refused_and_that_run_is_left_alone(site: Site) -> None:
+    assert train("run.name=mine").exit_code == 0
+    again = train("run.name=mine", "seed=5")
+    assert again.exit_code == 2
+    assert "mine: already holds files; choose another name" in again.stderr
+    with RunReader(Path("runs/mine")) as run:
+        assert (run.status, (run.manifest or {})["seed"]) == ("completed", 0)
+
+
+def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
+    words = ["run", "c.yaml", "--problem", "test-0"]
+    assert invoke(*words).exit_code == 0
+    result = invoke(*words, "-o", "agents.a.mood=raise")
+    assert result.exit_code == 1
+    assert "none of its 1 turns gave anything" in result.stderr
+    as_json = invoke(*words, "-o", "agents.a.mood=raise", "--json")
+    assert as_json.exit_code == 1
+    assert json.loads(as_json.stdout)["episode"]["status"] == "completed"
 
 
 def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:

@@ -14,7 +14,16 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrion import CheckpointError, Episode, Problem, StoreError, Trajectory, Turn, Usage
+from orchestrion import (
+    CheckpointError,
+    Episode,
+    Problem,
+    StoreError,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+)
 from orchestrion.engine.calls import Recorded
 from orchestrion.store import Retention, RunReader, RunStore, database
 from orchestrion.store.lock import RunLock
@@ -53,7 +62,7 @@ def test_a_new_run_holds_its_config_and_manifest(store: RunStore) -> None:
 def test_a_folder_with_files_is_never_taken_over(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("mine")
-    with pytest.raises(StoreError, match="already holds files; choose another"):
+    with pytest.raises(UsageError, match="already holds files; choose another"):
         RunStore.create(tmp_path / "mine", "")
     assert [p.name for p in tmp_path.rglob("*")] == ["mine", "thesis.txt"]
 

@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
 def command(*words: str) -> list[str]:
     """A command line for a process of its own."""
-    return [sys.executable, "-m", "orchestrion.cli", *words]
+    return [sys.executable, "-m", "orchestrion", *words]
 
 
 def environment(**extra: str) -> dict[str, str]:

@@ -131,9 +131,8 @@ class Plugins:
 
     def _rivals(self, plugin: Plugin) -> list[Plugin]:
         name, dist = normal(plugin.name), normal(plugin.distribution)
-        return [
-            p for p in self.installed if normal(p.name) == name and normal(p.distribution) != dist
-        ]
+        everybody = (*self._indexed, *self._added)
+        return [p for p in everybody if normal(p.name) == name and normal(p.distribution) != dist]
 
     def get(self, name: str) -> Plugin:
         """The plugin with this name, or that of this distribution.

@@ -12,9 +12,11 @@ from orchestrion.keys import Key
 from orchestrion.records import Episode
 from orchestrion.statistics import Estimate, difference, estimate
 
-__all__ = ["Contender", "Report", "compare", "contender", "outcomes"]
+__all__ = ["Contender", "Report", "compare", "contender", "of_evaluations", "outcomes"]
 
 LEARNED = "learned"
+UNTRAINED = "policy (untrained)"
+"""Like the other one, no baseline can be called so."""
 
 
 @frozen
@@ -22,7 +24,7 @@ class Contender:
     """One policy's result. Per-problem means are kept, so that two can be compared in pairs.
 
     Args:
-        name: "learned", or the baseline's.
+        name: "learned", "policy (untrained)" for a config as it is, or the baseline's.
         solved: share of problems solved.
         cost: mean cost of an episode, in the agents' unit.
         reward: mean reward; over the problems that have one.
@@ -134,4 +136,24 @@ def compare(
             contender(name, rows, trained_on.get(name, 0), key) for name, rows in results.items()
         ),
         ahead,
+    )
+
+
+def of_evaluations(
+    evaluations: Mapping[str, Mapping[str, Any]], split: str, seeds: int, seed: int
+) -> Report:
+    """The report on a run's evaluations as its store keeps them, the learned policy first.
+
+    Args:
+        evaluations: what was found, by contender.
+        split: as in `compare`.
+        seeds: likewise.
+        seed: the run's.
+    """
+    return compare(
+        split,
+        seeds,
+        {name: one["outcomes"] for name, one in evaluations.items()},
+        {name: one["trained_on"] for name, one in evaluations.items()},
+        Key(seed).child("report"),
     )

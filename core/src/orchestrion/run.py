@@ -19,7 +19,6 @@ from orchestrion.engine.opening import Opened, open_components
 from orchestrion.errors import RunError, UsageError
 from orchestrion.guards import (
     calling,
-    check_problems,
     load_states,
     merged_metrics,
     place_of,
@@ -28,8 +27,9 @@ from orchestrion.guards import (
 from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.keys import Key
 from orchestrion.observers import Observers
-from orchestrion.records import JSON, Episode, Split, Turn
-from orchestrion.report import LEARNED, Report, compare, outcomes
+from orchestrion.readiness import check_ready
+from orchestrion.records import JSON, Episode, Turn
+from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunStore
 from orchestrion.trained import Trained, open_run, run_directory, saved_to_json
@@ -123,7 +123,7 @@ class Run:
         self._opened = await open_components(config, self._stack, self.key, self.store.directory)
         if checkpoint is not None:
             load_states(self._opened, checkpoint.components)
-        self._check_task()
+        check_ready(self._opened)
         # Only now, as it drops what came after that checkpoint: a refusal changes nothing.
         self.store.restore()
         self._trained_on = sum(one.episodes for one in self.store.iterations())
@@ -137,14 +137,6 @@ class Run:
                 f"{self.store.directory}: was begun with another config; start a new run, or put "
                 "the config back as it was"
             )
-
-    def _check_task(self) -> None:
-        evaluation = self.config.evaluation
-        trained = self.config.stages or any(one.trainer for one in evaluation.baselines.values())
-        used: list[Split] = [evaluation.split]
-        if trained:
-            used.append("train")
-        check_problems(self._opened.runtimes["task"], used, place_of(self.config, "task"))
 
     async def _train_stage(self, stage: int) -> None:
         path = self.config.stages[stage]
@@ -167,8 +159,9 @@ class Run:
                 reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)
-        _check_turns(session.episodes)
-        metrics = merged_metrics(summarize(session.episodes), reported, place)
+        summary = summarize(session.episodes)
+        _check_turns(session.episodes, summary["failed_turns"])
+        metrics = merged_metrics(summary, reported, place)
         if session.adopted:
             await self._adopt(session.adopted)
         seconds = time.monotonic() - self._mark
@@ -245,17 +238,17 @@ class Run:
         """Evaluate what was learned and every baseline; what is known is not repeated."""
         known = self.store.load_evaluations()
         evaluation = self.config.evaluation
-        for name in (LEARNED, *evaluation.baselines):
+        names = (LEARNED, *evaluation.baselines)
+        for name in names:
             self.progress.evaluating(name, name in known)
             if name not in known:
                 self._mark = time.monotonic()
                 known[name] = await self._contend(name)
-        return compare(
+        return of_evaluations(
+            {name: known[name] for name in names},
             evaluation.split,
             evaluation.seeds,
-            {name: known[name]["outcomes"] for name in (LEARNED, *evaluation.baselines)},
-            {name: known[name]["trained_on"] for name in (LEARNED, *evaluation.baselines)},
-            self.key.child("report"),
+            self.config.seed,
         )
 
     async def _contend(self, name: str) -> dict[str, Any]:
@@ -326,15 +319,14 @@ class Run:
         return time.monotonic() - self._mark
 
 
-def _check_turns(episodes: Sequence[Episode]) -> None:
+def _check_turns(episodes: Sequence[Episode], failed: float) -> None:
     """Stop where nothing that could be learned from happened."""
-    turns = [turn for episode in episodes for turn in episode.turns]
-    if len(turns) < HOPELESS or any(turn.status == "completed" for turn in turns):
+    turns = sum(len(episode.trajectory) for episode in episodes)
+    if turns < HOPELESS or failed < turns:
         return
-    (reason, count), *_ = Counter(f"{turn.agent}: {turn.error}" for turn in turns).most_common(1)
-    raise RunError(
-        f"all {len(turns)} turns of this iteration failed, {count} of them with {reason}"
-    )
+    reasons = Counter(f"{turn.agent}: {turn.error}" for one in episodes for turn in one.turns)
+    (reason, count), *_ = reasons.most_common(1)
+    raise RunError(f"all {turns} turns of this iteration failed, {count} of them with {reason}")
 
 
 class _Listening:

@@ -17,7 +17,7 @@ from orchestrion.errors import StoreError, UsageError
 from orchestrion.guards import load_states, place_of, problems_of
 from orchestrion.keys import Key
 from orchestrion.records import JSON, Array, Saved, Split
-from orchestrion.report import LEARNED, Report, compare, outcomes
+from orchestrion.report import LEARNED, UNTRAINED, Report, compare, outcomes
 from orchestrion.session import EngineSession
 from orchestrion.store import RunReader, find_run
 
@@ -68,11 +68,11 @@ class Trained:
         place = place_of(self.config, "task")
         if not len(problems_of(self.opened.runtimes["task"], split, place)):
             raise UsageError(f"{place}: its split {split!r} has no problems")
-        names = [LEARNED, *(evaluation.baselines if baselines else ())]
+        own = UNTRAINED if self.directory is None else LEARNED
         results = {}
-        for name in names:
+        for name in (own, *(evaluation.baselines if baselines else ())):
             team: dict[str, Any] = {}
-            if name != LEARNED:
+            if name != own:
                 one = evaluation.baselines[name]
                 team = {"policy": one.policy, "agents": one.agents}
             engine = self.opened.engine(self.calls, **team)

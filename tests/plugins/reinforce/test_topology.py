@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_reinforce.report import convergence
 from orchestrion_reinforce.topology import (
-    activation_graph,
+    Graph,
     activation_graphs,
     activation_layers,
     team_metrics,
@@ -24,8 +24,12 @@ def path(text: str) -> tuple[tuple[str, ...], ...]:
     return tuple((name,) for name in text)
 
 
+def graph_of(layers: tuple[tuple[str, ...], ...]) -> Graph:
+    return activation_graphs([layers])[0]
+
+
 def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
-    graph = activation_graph(path("abcd"))
+    graph = graph_of(path("abcd"))
     assert (graph.nodes, graph.edges, graph.cycles) == (4, 3, (0, 0, 0, 0))
     assert graph.compactness == 0.75
 
@@ -43,7 +47,7 @@ def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
     ],
 )
 def test_simple_cycles_are_counted_once_by_length(acted: str, cycles: tuple[int, ...]) -> None:
-    assert activation_graph(path(acted)).cycles == cycles
+    assert graph_of(path(acted)).cycles == cycles
 
 
 def simple_cycles(edges: set[tuple[str, str]], length: int) -> int:
@@ -67,14 +71,14 @@ def test_cycles_of_many_episodes_are_those_found_one_by_one(acted: list[str]) ->
 @given(st.text("abcd", max_size=12))
 def test_the_graph_does_not_depend_on_the_names(acted: str) -> None:
     renamed = acted.translate(str.maketrans("abcd", "zywx"))
-    assert activation_graph(path(acted)) == activation_graph(path(renamed))
+    assert graph_of(path(acted)) == graph_of(path(renamed))
 
 
 def test_agents_started_together_stand_side_by_side() -> None:
     turns = [Turn(0, "a", decision=0), Turn(1, "b", decision=0), Turn(2, "c", decision=1)]
     layers = activation_layers(evolve(episode([], 0), trajectory=Trajectory(turns)))
     assert layers == (("a", "b"), ("c",))
-    assert activation_graph(layers).edges == 2
+    assert graph_of(layers).edges == 2
 
 
 def test_shares_sum_to_1_and_name_agents_that_never_acted() -> None:

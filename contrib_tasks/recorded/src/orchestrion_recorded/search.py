@@ -63,16 +63,23 @@ class BestCascade(Trainer):
         """One."""
         return 1
 
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `cascade`, and every task but `recorded`."""
+        from orchestrion_recorded.recording import Recording
+
+        if not isinstance(session.policy, CascadeRunner):
+            raise UsageError("the trainer best-cascade trains the policy cascade")
+        if not isinstance(self.task, Recording):
+            raise UsageError("the trainer best-cascade knows the task recorded only: task: task")
+        _asking(self.task.models, session)
+
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand over what was found."""
         from orchestrion_recorded.baselines import best_set, candidates, evaluate, matrix
-        from orchestrion_recorded.recording import Recording
 
-        runner, task = session.policy, self.task
-        if not isinstance(runner, CascadeRunner):
-            raise UsageError("the trainer best-cascade trains the policy cascade")
-        if not isinstance(task, Recording):
-            raise UsageError("the trainer best-cascade knows the task recorded only: task: task")
+        self.check(session)
+        runner: CascadeRunner = session.policy
+        task: Any = self.task  # its runtime, a Recording
         weight = await _weight(self.reward)
         asking = _asking(task.models, session)
         data = matrix(task, "train", [problem.id for problem in session.problems("train")])

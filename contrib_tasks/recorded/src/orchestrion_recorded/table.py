@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cached_property
 
 from attrs import Factory, frozen
 
@@ -50,7 +49,7 @@ class Row:
     line: int = 0
 
 
-@frozen(slots=False)
+@frozen
 class Table:
     """Questions in the order of their file, and every model's price where one is known."""
 
@@ -58,11 +57,6 @@ class Table:
     models: tuple[str, ...]
     rows: tuple[Row, ...]
     prices: Mapping[str, float] = Factory(dict)
-
-    @cached_property
-    def by_id(self) -> Mapping[str, Row]:
-        """Questions by their id."""
-        return {row.id: row for row in self.rows}
 
     def only(self, ids: Iterable[str]) -> Table:
         """The same table with these questions, in the table's order."""

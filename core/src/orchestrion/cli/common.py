@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +12,8 @@ from orchestrion.cli import Options
 from orchestrion.errors import RunError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrion.config import Config
     from orchestrion.plugins import Plugins
 
@@ -46,6 +46,8 @@ _NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
 
 def config_argument(function: F) -> F:
     """The argument `config`: a file, or a folder with an orchestrion.yaml; may be left out."""
+    from pathlib import Path  # which takes a tenth of the time that listing plugins may
+
     return click.argument("config", required=False, type=click.Path(path_type=Path))(function)
 
 
@@ -82,6 +84,8 @@ def options(ctx: click.Context) -> Options:
 
 def emit(data: Mapping[str, Any]) -> None:
     """Print a JSON document with the version of its schema; NaN and infinities become null."""
+    import json
+
     click.echo(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2))
 
 
@@ -108,6 +112,8 @@ def find_config(path: Path | None) -> Path:
     Raises:
         UsageError: there is none.
     """
+    from pathlib import Path
+
     if path is not None and not path.is_dir():
         return path
     folder = path or Path()

@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["carry_out"]
 
-EVERY_ITERATION = (
-    *("episodes", "reward", "success", "cost", "turns", "missing", "limit", "failed_turns"),
-)
+EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
+"""The names that `session.summarize` gives, in this order."""
 
 
 def carry_out(

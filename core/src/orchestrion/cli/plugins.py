@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -137,6 +136,8 @@ def _settings(
 
 
 def _print_detail(detail: dict[str, Any]) -> None:
+    import json
+
     click.echo(f"{detail['name']}  {detail['distribution']} {detail['version']}")
     facts = [
         ("summary", detail["summary"]),
@@ -164,6 +165,7 @@ def _print_detail(detail: dict[str, Any]) -> None:
 
 
 def _editable(plugin: Plugin) -> bool:
+    import json
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:

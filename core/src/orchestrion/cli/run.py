@@ -47,7 +47,7 @@ def command(
     """Run one episode of CONFIG as it is, or of RUN with what it learned.
 
     Prints every turn as it ends, and the last content as the answer. Exit code 0 if the episode
-    was completed, 4 if a limit ended it, 1 if it failed.
+    was completed, 4 if a limit ended it, 1 if it failed or none of its turns gave anything.
     """
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
@@ -60,6 +60,9 @@ def command(
         emit({"episode": _data(episode)})
     else:
         _conclude(episode)
+    if episode.turns and all(turn.status != "completed" for turn in episode.turns):
+        note(f"none of its {len(episode.turns)} turns gave anything")
+        return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
 
 

@@ -178,19 +178,13 @@ def _evaluated(store: RunReader, evaluations: dict[str, Any]) -> list[str]:
     from ruamel.yaml import YAML
 
     from orchestrion.cli.display import report_lines
-    from orchestrion.keys import Key
-    from orchestrion.report import compare
+    from orchestrion.report import of_evaluations
 
     config = YAML(typ="safe", pure=True).load(store.config_text)
     judged = config["evaluation"]
-    report = compare(
-        judged["split"],
-        judged["seeds"],
-        {name: one["outcomes"] for name, one in evaluations.items()},
-        {name: one["trained_on"] for name, one in evaluations.items()},
-        Key(config["seed"]).child("report"),
+    return report_lines(
+        of_evaluations(evaluations, judged["split"], judged["seeds"], config["seed"])
     )
-    return report_lines(report)
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
@@ -232,10 +226,10 @@ def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
     click.echo(table(rows))
 
 
-def _start(text: str, length: int = 80) -> str:
+def _start(text: str) -> str:
     """The start of a text, on one line, in characters that every terminal takes."""
     line = " ".join(text.split()).encode(errors="replace").decode()
-    return line if len(line) <= length else line[: length - 1] + "…"
+    return line if len(line) <= 80 else line[:79] + "…"
 
 
 # ----------------------------------------------------------------------------------- export

@@ -1,4 +1,4 @@
-"""`orchestrion validate`: check a config without running anything."""
+"""`orchestrion validate`: check a config, and whether its parts work together; run nothing."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from orchestrion.cli.common import (
     config_argument,
     emit,
     find_config,
+    in_loop,
     json_option,
     load_config,
     override_option,
 )
-from orchestrion.errors import ConfigError
+from orchestrion.errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -29,6 +30,7 @@ __all__ = ["command"]
 @override_option
 @block_option
 @click.option("--resolved", is_flag=True, help="Print it with every default, without secrets.")
+@click.option("--no-open", is_flag=True, help="Read the file only; load no table, model or tool.")
 @json_option
 @click.pass_context
 def command(
@@ -37,20 +39,25 @@ def command(
     overrides: tuple[str, ...],
     block: tuple[str, ...],
     resolved: bool,
+    no_open: bool,
     as_json: bool,
 ) -> int:
     """Check CONFIG (default: orchestrion.yaml) without running it.
 
-    Reports everything that is wrong at once. Imports only the plugins it names, and no heavy
-    library.
+    Reports at once everything that is wrong in the file. Then opens the components, as a run
+    would, and asks them whether they can work together. Imports only the plugins it names; with
+    --no-open no heavy library either.
     """
     path = find_config(config)
     try:
         loaded = load_config(ctx, path, overrides, block)
-    except ConfigError as exc:
+        if not no_open:
+            in_loop(_open(loaded))
+    except OrchestrionError as exc:
         if not as_json:
             raise
-        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in exc.problems]})
+        problems = exc.problems if isinstance(exc, ConfigError) else [str(exc)]
+        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
         return exc.exit_code
     if as_json:
         emit({"config": str(path), "ok": True, "problems": [], **_facts(loaded, resolved)})
@@ -61,6 +68,17 @@ def command(
         for line in _summary(loaded):
             click.echo(f"  {line}")
     return 0
+
+
+async def _open(config: Config) -> None:
+    from contextlib import AsyncExitStack
+
+    from orchestrion.engine.opening import open_components
+    from orchestrion.keys import Key
+    from orchestrion.readiness import check_ready
+
+    async with AsyncExitStack() as stack:
+        check_ready(await open_components(config, stack, Key(config.seed)))
 
 
 def _problem(problem: str) -> dict[str, object]:

@@ -36,9 +36,10 @@ class Budget:
     """What a run may spend; when it is used up, the run ends and can be resumed.
 
     Args:
-        calls: how many calls to the outside.
-        tokens: how many input and output tokens together.
-        usd: US dollars.
+        calls: how many calls to the outside, that is through `calls.run`; what an agent states of
+            itself in `Output.usage` is cost, and no spend.
+        tokens: how many input and output tokens together, of these calls.
+        usd: US dollars, of these calls.
         minutes: of wall-clock time.
     """
 

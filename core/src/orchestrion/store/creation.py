@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from orchestrion.errors import StoreError
+from orchestrion.errors import StoreError, UsageError
 from orchestrion.records import JSON
 from orchestrion.store.database import NAME, Database
 from orchestrion.store.faults import fault_point
@@ -33,7 +33,8 @@ def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) 
         state: first rows of the table `state`.
 
     Raises:
-        StoreError: the folder is in use, or cannot be written to.
+        UsageError: the folder holds files already.
+        StoreError: it cannot be written to.
     """
     make_folder(directory.parent)
     _remove_drafts(directory.parent)
@@ -45,7 +46,7 @@ def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) 
         sync_folder(directory.parent)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
-            raise StoreError(
+            raise UsageError(
                 f"{directory}: already holds files; choose another name or folder"
             ) from error
         raise StoreError(explain(error, directory)) from error

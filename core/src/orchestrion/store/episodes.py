@@ -100,22 +100,8 @@ def _columns(episode: Episode) -> tuple[object, ...]:
         None if episode.scores is None else finite(episode.scores.value),
         None if episode.reward is None else finite(episode.reward.total),
         len(episode.trajectory),
-        *usage_columns(_usage(episode)),
+        *usage_columns(episode.usage),
     )
-
-
-def _usage(episode: Episode) -> Usage:
-    """`Episode.usage`, in the same order, without an object for every partial sum."""
-    calls = input_tokens = output_tokens = 0
-    usd = cost = 0.0
-    for turn in episode.turns:
-        usage = turn.output.usage
-        calls += usage.calls
-        input_tokens += usage.input_tokens
-        output_tokens += usage.output_tokens
-        usd += usage.usd
-        cost += usage.cost
-    return Usage(calls, input_tokens, output_tokens, usd, cost)
 
 
 def _text(value: str) -> str:

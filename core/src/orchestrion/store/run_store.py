@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self, get_args
 
-from orchestrion.errors import StoreError
+from orchestrion.errors import StoreError, UsageError
 from orchestrion.interfaces import Metrics
 from orchestrion.records import JSON, Episode
 from orchestrion.store import episodes as rows
@@ -88,7 +88,8 @@ class RunStore(RunReader):
             keep: how many checkpoints are kept.
 
         Raises:
-            StoreError: the folder is in use, or cannot be written to.
+            UsageError: the folder holds files already.
+            StoreError: it cannot be written to.
         """
         state = {
             "config": config_text,
@@ -117,7 +118,7 @@ class RunStore(RunReader):
             directory = next_directory(name, root)
             try:
                 return cls.create(directory, config_text, manifest, retention=retention, keep=keep)
-            except StoreError:
+            except (StoreError, UsageError):
                 # Another process took the number in between.
                 if not directory.exists():
                     raise

@@ -146,7 +146,7 @@ class Subject:
         """
         component = self.found.component
         data = config_for(
-            self.kind,
+            self.found.kind,
             self.found.qualified,
             component.example if settings is None else settings,
             {**component.around, **(around or {})},

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.config import Config
 from orchestrion.engine.calls import CallPath
+from orchestrion.engine.episode import Engine
 from orchestrion.errors import OrchestrionError
 from orchestrion.guards import save_states
 from orchestrion.interfaces import Situation, Stateful
 from orchestrion.keys import Key
+from orchestrion.readiness import check_trainer
 from orchestrion.records import (
+    JSON,
     Activation,
     Observation,
     Output,
@@ -21,7 +25,7 @@ from orchestrion.records import (
     Trajectory,
     Turn,
 )
-from orchestrion.session import EngineSession
+from orchestrion.session import Build, EngineSession
 from orchestrion.testing.stage import opened
 
 if TYPE_CHECKING:
@@ -38,7 +42,7 @@ __all__ = [
 _SITUATIONS = 24
 
 
-def _situations(width: int = 2) -> list[Situation]:
+def _situations() -> list[Situation]:
     """Situations of episodes of several lengths, some with a blocked choice."""
     found = []
     agents = [("a", None), ("b", "x"), ("b", "y")]
@@ -52,7 +56,7 @@ def _situations(width: int = 2) -> list[Situation]:
         )
         observation = Observation(
             f"{len(names)} turns",
-            features=tuple(float((n + i) % 3) for i in range(width)),
+            features=tuple(float((n + i) % 3) for i in range(2)),
             blocked=frozenset({"b:y"}) if n % 2 else frozenset(),
             progress=0.5,
         )
@@ -166,10 +170,26 @@ def _policy(subject: Subject, candidate: Any) -> dict[str, Any]:
     return {"use": f"{subject.found.plugin.distribution}:{candidate.name}", **candidate.example}
 
 
+def _building(config: Config) -> Build:
+    """Opens an engine for the config with an overlay."""
+
+    @asynccontextmanager
+    async def build(overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
+        async with opened(config.with_overlay(overlay)) as other:
+            engine = other.engine(CallPath())
+            try:
+                yield engine
+            finally:
+                engine.close()
+
+    return build
+
+
 async def _one_iteration(config: Config) -> tuple[dict[str, float], Any]:
     async with opened(config) as one:
+        check_trainer(one, config.stages[0])
         engine = one.engine(CallPath())
-        session = EngineSession(engine, "0/0", Key(1), Key(2), build=None)
+        session = EngineSession(engine, "0/0", Key(1), Key(2), build=_building(config))
         try:
             metrics = await one.runtimes[config.stages[0]].iterate(0, session)
         finally:

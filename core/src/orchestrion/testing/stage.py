@@ -11,7 +11,7 @@ from typing import Any
 
 from attrs import frozen
 
-from orchestrion.components import Component
+from orchestrion.components import Component, Kind
 from orchestrion.config import Config
 from orchestrion.engine.opening import Opened, open_components
 from orchestrion.hookspecs import hookimpl
@@ -192,11 +192,12 @@ class Stage:
 
 
 def config_for(
-    kind: str, use: str, settings: Mapping[str, Any], around: Mapping[str, Any]
+    kind: Kind, use: str, settings: Mapping[str, Any], around: Mapping[str, Any]
 ) -> dict[str, Any]:
     """A whole config in which one component is tried, as plain data.
 
-    An agent under test is called "tested", and joins the team.
+    What has a name in its section is called "tested"; an agent joins the team. A component of a
+    plugin's own kind has to be named by something in `around`.
     """
     data: dict[str, Any] = {
         "seed": 1,
@@ -212,13 +213,15 @@ def config_for(
         **around,
     }
     component = {"use": use, **settings}
-    if kind == "agent":
+    if kind.name == "agent":
         data["agents"] = {**data["agents"], "tested": component}
-    elif kind == "model":
+    elif kind.name == "model":
         data["models"] = {"tested": component}
         data["agents"] = {**data["agents"], "user": {"use": "kit-user", "model": "tested"}}
+    elif kind.many:
+        data[kind.section] = {**data.get(kind.section, {}), "tested": component}
     else:
-        data[kind] = component
+        data[kind.section] = component
     return data
 
 

@@ -137,11 +137,15 @@ class LearnedOrder(Trainer):
         """One."""
         return 1
 
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `order`."""
+        if not isinstance(session.policy, OrderTable):
+            raise UsageError("the trainer learned-order trains the policy order")
+
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Explore, tabulate, choose the patience."""
+        self.check(session)
         table: OrderTable = session.policy
-        if not isinstance(table, OrderTable):
-            raise UsageError("the trainer learned-order trains the policy order")
         explored = await session.rollout(
             [
                 Job(problem, key, policy=_Exploring(table.tools))

@@ -49,11 +49,15 @@ class BestSequence(Trainer):
         """One."""
         return 1
 
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `sequence`."""
+        if not isinstance(session.policy, SequenceRunner):
+            raise UsageError("the trainer best-sequence trains the policy sequence")
+
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand the result to the policy `sequence`."""
-        runner = session.policy
-        if not isinstance(runner, SequenceRunner):
-            raise UsageError("the trainer best-sequence trains the policy sequence")
+        self.check(session)
+        runner: SequenceRunner = session.policy
         best = await self.search(session)
         runner.set_steps(best.steps)
         return {"reward": best.reward, "length": float(len(best.steps))}

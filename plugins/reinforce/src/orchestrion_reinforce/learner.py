@@ -59,14 +59,18 @@ class Learner:
         """As set."""
         return self.settings.iterations
 
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Roll out, estimate, update."""
-        policy = session.policy
-        if not isinstance(policy, GradientPolicy):
+    def check(self, session: Session) -> None:
+        """Refuse a policy that does not learn by gradient."""
+        if not isinstance(session.policy, GradientPolicy):
             raise UsageError(
                 f"{self._path}: reinforce trains policies that learn by gradient, such as "
                 "neural; the policy of this team does not"
             )
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Roll out, estimate, update."""
+        self.check(session)
+        policy: GradientPolicy = session.policy
         jobs = draw(session.problems("train"), session.key, self.settings)
         episodes = await session.rollout(jobs)
         steps = gather(episodes)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from orchestrion import Episode, Member
 
-__all__ = ["Graph", "activation_graph", "activation_graphs", "activation_layers", "team_metrics"]
+__all__ = ["Graph", "activation_graphs", "activation_layers", "team_metrics"]
 
 LONGEST = 4
 """Cycles up to this length are counted."""
@@ -51,11 +51,6 @@ def activation_layers(episode: Episode) -> Layers:
     for turn in episode.turns:
         layers.setdefault(turn.decision, []).append(turn.agent)
     return tuple(tuple(agents) for agents in layers.values())
-
-
-def activation_graph(layers: Layers) -> Graph:
-    """The graph of one episode; see `activation_graphs`."""
-    return activation_graphs([layers])[0]
 
 
 def activation_graphs(episodes: Sequence[Layers]) -> list[Graph]:

@@ -1,0 +1,60 @@
+"""`validate` says before a run what would stop it, without one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.support import EXAMPLES, orchestrion
+
+TEAM = """
+task: {use: relay}
+agents:
+  planner: {use: bench-agent}
+  stop: {use: terminator}
+policy: {use: sequence, steps: [planner, stop]}
+"""
+RECORDED = """
+task: {use: recorded, table: answers.csv}
+agents:
+  ask: {use: recorded}
+policy: {use: random}
+"""
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_fine_and_nothing_is_left_behind(example: Path, tmp_path: Path) -> None:
+    done = orchestrion("validate", str(example), "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["ok"] is True
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("text", "overrides", "said"),
+    [
+        (RECORDED, [], "answers.csv"),
+        (TEAM, ["policy.steps=[planer]"], "did you mean 'planner'?"),
+        (TEAM, ["trainer.use=reinforce"], "reinforce trains policies that learn by gradient"),
+        (TEAM, ["trainer.use=learned-order"], "learned-order trains the policy order"),
+        (
+            TEAM,
+            ["evaluation.baselines={b: {policy: {use: random}, trainer: {use: best-sequence}}}"],
+            "best-sequence trains the policy sequence",
+        ),
+    ],
+    ids=["missing table", "wrong step", "by gradient", "other policy", "a baseline"],
+)
+def test_what_a_run_would_stumble_over_is_told_unless_only_the_file_is_read(
+    text: str, overrides: list[str], said: str, tmp_path: Path
+) -> None:
+    (tmp_path / "team.yaml").write_text(text)
+    words = ["team.yaml", *(word for one in overrides for word in ("-o", one))]
+    done = orchestrion("validate", *words, cwd=tmp_path, code=2)
+    assert done.stdout == ""
+    assert said in done.stderr
+    told = json.loads(orchestrion("validate", *words, "--json", cwd=tmp_path, code=2).stdout)
+    assert told["ok"] is False
+    assert said in told["problems"][0]["message"]
+    assert ": ok" in orchestrion("validate", *words, "--no-open", cwd=tmp_path).stdout
