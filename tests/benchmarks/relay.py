@@ -47,6 +47,9 @@ class Silent:
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
         """Nothing."""
 
+    def noted(self, path: str, name: str, text: str) -> None:
+        """Nothing."""
+
     def evaluating(self, name: str, known: bool) -> None:
         """Nothing."""
 

@@ -87,6 +87,16 @@ def orchestrion_components() -> Iterable[tuple[str, Component]]:
     return ()
 
 
+@hookspec
+def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
+    """What `orchestrion doctor` reports of this plugin: (topic, state, text), a line each.
+
+    The state is "ok", "note" (worth knowing) or "problem" (the exit code is not 0). Called by
+    that command alone; may take seconds. Since 0.1.
+    """
+    return ()
+
+
 # ---------------------------------------------------------------- the life of a run
 # Called by the engine for the plugins that the config uses, and those listed in `run.observers`,
 # never for a plugin that is merely installed. Must return quickly; raising fails the run, and the

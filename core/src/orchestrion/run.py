@@ -43,6 +43,9 @@ HOPELESS = 10
 class Progress(Protocol):
     """Who shows a person how a run goes on."""
 
+    def noted(self, path: str, name: str, text: str) -> None:
+        """A component noted something when it was opened."""
+
     def stage(self, name: str, iterations: int, done: int) -> None:
         """A stage begins, or goes on after `done` iterations."""
 
@@ -120,13 +123,19 @@ class Run:
             self.overlay = dict(checkpoint.overlay)
             config = config.with_overlay(self.overlay) if self.overlay else config
             self._stage, self._done = checkpoint.stage, checkpoint.iteration + 1
-        self._opened = await open_components(config, self._stack, self.key, self.store.directory)
+        self._opened = await open_components(
+            config, self._stack, self.key, self.store.directory, note=self._note
+        )
         if checkpoint is not None:
             load_states(self._opened, checkpoint.components)
         check_ready(self._opened)
         # Only now, as it drops what came after that checkpoint: a refusal changes nothing.
         self.store.restore()
         self._trained_on = sum(one.episodes for one in self.store.iterations())
+
+    def _note(self, path: str, name: str, text: str) -> None:
+        self.store.note(path, name, text)
+        self.progress.noted(path, name, text)
 
     def _check_digest(self, checkpoint: Checkpoint | None) -> None:
         begun_with = (self.store.manifest or {}).get("digest")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_repair.child import decode, encode
+from orchestrion_sandbox.inside.plain import decode, encode
 from orchestrion_repair.runner import (
     CachedRunner,
     Limits,
@@ -202,6 +202,44 @@ def test_statements_are_judged_apart_from_the_program_where_that_is_possible(
     assert (outcome.passed, outcome.apart) == (True, apart)
 
 
+CLASHING = """
+from collections.abc import Mapping
+class Equal(Mapping):
+    def __getitem__(self, key): return 0
+    def __len__(self): return 1
+    def __iter__(self): return iter(())
+    def __eq__(self, other): return True
+    def __hash__(self): return 0
+    def items(self): return ((i * (2**61 - 1), 0) for i in range(1, 30_000))
+def f(x): return Equal()
+"""
+NESTED = """
+class Equal(list):
+    def __eq__(self, other): return True
+def f(x):
+    value = Equal()
+    for _ in range(58): value = Equal([value])
+    return value
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "statement"),
+    [
+        # Its value takes the tests' process longer to read than that may work.
+        (CLASHING, "assert f(1) == 2"),
+        # Its value is plain data, but not when it is sent back within another.
+        (NESTED, "assert f([f(1)]) == 2"),
+    ],
+    ids=["a value that is slow to read", "a value that cannot be sent back"],
+)
+def test_a_program_that_stops_its_tests_has_failed_them(code: str, statement: str) -> None:
+    """Nobody asks its own process instead, where it could say that anything is equal."""
+    (outcome,) = outcomes(code, [{"assert": statement}], isolated=True, split=True)
+    assert not outcome.passed
+    assert outcome.apart
+
+
 def test_a_prelude_serves_the_statements() -> None:
     tests = [{"assert": "assert near(f(1), 1)"}]
     prelude = "def near(a, b): return abs(a - b) < 1e-6"
@@ -231,7 +269,7 @@ def test_results_do_not_depend_on_the_company() -> None:
 
 def test_a_system_without_fork_gives_the_same_results() -> None:
     async def fresh() -> list[tuple[Outcome, ...]]:
-        pool = ProcessRunner(1, ["fresh"])
+        pool = ProcessRunner(1, "fresh")
         codes = [TOTAL, TOTAL.replace("> 0", "> 3"), "import os; os._exit(0)"]
         try:
             return await pool.run([Trial(c, "total", TOTAL_CASES[:2]) for c in codes], FAST)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
-import os
-import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol
 
-from orchestrion_repair.child import NUMBER, serve
+from orchestrion_sandbox.blocking import BlockingBox
+from orchestrion_sandbox.interface import Limits as SandboxLimits
+from orchestrion_sandbox.interface import Profile
+from orchestrion_sandbox.launching import Mode
 
-__all__ = ["Channel", "ForkServer", "FreshInterpreters", "Gone", "Starter"]
+from orchestrion_repair import child, instrument
+
+__all__ = ["Channel", "FreshInterpreters", "Gone", "Sandboxed", "Starter"]
 
 JSON = Any
+_HOURS = 36_000
+"""CPU seconds: one child may run thousands of programs, each with a limit of its own."""
 
 
 class Gone(Exception):
@@ -82,88 +87,25 @@ class Starter(Protocol):
         ...
 
 
-class ForkServer:
-    """Starts children by forking a small process that has seen no job."""
+class Sandboxed:
+    """Starts children behind a wall, as forks of a warm interpreter that has seen no job."""
 
-    def __init__(self) -> None:
-        self._start()
-
-    def _start(self) -> None:
-        self._control, other = socket.socketpair()
-        self._pid = os.fork()
-        if self._pid == 0:
-            self._control.close()
-            serve(other)
-        other.close()
+    def __init__(self, mode: Mode) -> None:
+        modules = {module.__name__: inspect.getsource(module) for module in (instrument, child)}
+        self._box = BlockingBox(mode, mode, Profile(tuple(child.PRELOAD.split()), (), modules))
 
     def open(self, limits: Mapping[str, Any]) -> Channel:
-        """A conversation with a new child."""
-        mine, theirs = socket.socketpair()
-        try:
-            pid = self._fork(theirs)
-        except (OSError, EOFError):  # a candidate killed the server: start another, once
-            self._restart()
-            pid = self._fork(theirs)
-        theirs.close()
-        mine.settimeout(limits["wall_seconds"])
-
-        def kill() -> None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-        def finish() -> int:
-            mine.close()
-            return self._wait(pid, limits["wall_seconds"], kill)
-
-        reader, writer = mine.makefile("rb"), mine.makefile("wb")
-        return Channel(reader, writer, finish, kill, limits["reply_bytes"])
-
-    def _fork(self, theirs: socket.socket) -> int:
-        socket.send_fds(self._control, [NUMBER.pack(0)], [theirs.fileno()])
-        return self._number()
-
-    def _wait(self, pid: int, seconds: float, kill: Callable[[], None]) -> int:
-        """The child's exit code; a child that does not end once its socket is closed is killed."""
-        try:
-            self._control.settimeout(seconds)
-            self._control.sendall(NUMBER.pack(pid))
-            try:
-                return self._number()
-            except TimeoutError:
-                kill()
-                return self._number()
-            finally:
-                self._control.settimeout(None)
-        except (OSError, EOFError):
-            self._restart()
-            return -signal.SIGKILL
-
-    def _number(self) -> int:
-        data = self._control.recv(NUMBER.size, socket.MSG_WAITALL)
-        if len(data) < NUMBER.size:
-            raise EOFError
-        return int(NUMBER.unpack(data)[0])
-
-    def _restart(self) -> None:
-        """A server that was started late may have seen a job: exec, do not fork."""
-        self.close()
-        self._control, other = socket.socketpair()
-        code = (
-            "import socket, sys; from orchestrion_repair.child import serve; "
-            "serve(socket.socket(fileno=int(sys.argv[1])))"
-        )
-        self._pid = subprocess.Popen(
-            [sys.executable, "-c", code, str(other.fileno())],
-            pass_fds=[other.fileno()],
-            stdin=subprocess.DEVNULL,
-        ).pid
-        other.close()
+        """A conversation with a new child, which sets its own limits below these."""
+        wide = SandboxLimits(cpu_seconds=_HOURS, memory_mb=limits["memory_mb"], scratch_mb=1)
+        run = self._box.start({"answers": f"{child.__name__}:answer"}, wide)
+        seconds = limits["wall_seconds"]
+        run.channel.settimeout(seconds)
+        reader, writer = run.channel.makefile("rb"), run.channel.makefile("wb")
+        return Channel(reader, writer, lambda: run.finish(seconds), run.kill, limits["reply_bytes"])
 
     def close(self) -> None:
-        """End the server."""
-        self._control.close()
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+        """End the interpreter."""
+        self._box.close()
 
 
 class FreshInterpreters:

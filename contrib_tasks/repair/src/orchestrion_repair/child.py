@@ -1,12 +1,11 @@
-"""The process that runs one candidate, and the small server that forks such processes.
+"""The process that runs candidates.
 
-Three processes, from trusted to not: the *worker* (`worker.py`) knows the wanted values and
-compares; the *server* here is forked from it before any job is known, so that its memory holds
-none; each *child* is forked from the server, gets a program and one input at a time over a socket
-of its own, and answers with encoded values. Wanted values enter neither.
+The *worker* (`worker.py`) knows the wanted values and compares; each *child* is started behind a
+wall (`channels.py`), gets a program and one input at a time over a socket of its own, and answers
+with encoded values. Wanted values never enter it.
 
-Only the standard library is imported here; modules that candidates often need are imported
-before forking, so that a child starts in about a millisecond.
+The sandbox is handed the source of this module: it may import nothing but the standard library,
+what the sandbox has, and modules that are handed over with it.
 """
 
 from __future__ import annotations
@@ -14,141 +13,37 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import gc
 import itertools
 import json
-import math
 import os
 import random
 import signal
 import socket
-import struct
 import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NoReturn
 
+from orchestrion_sandbox.inside.plain import Refused, decode, encode
+
 from orchestrion_repair.instrument import FUEL, LINE, instrument
 
-__all__ = [
-    "FILENAME",
-    "NUMBER",
-    "Refused",
-    "close_standard_files",
-    "decode",
-    "encode",
-    "run_child",
-    "serve",
-]
+__all__ = ["FILENAME", "PRELOAD", "answer", "close_standard_files", "run_child"]
 
 FILENAME = "<candidate>"
-MOST_ITEMS = 100_000
-MOST_DEPTH = 60
 RECURSION = 1000
 PRELOAD = (
     "bisect collections copy dataclasses datetime decimal fractions functools heapq itertools "
     "math operator re statistics string typing"
 )
-NUMBER = struct.Struct("=q")
-_TAG = "$"
+"""Modules that programs often need: imported once, before the first child is started."""
 
 
-class Refused(Exception):
-    """A value that has no encoding, or is too large for one."""
-
-
-# ---------------------------------------------------------------- values over the wire
-
-
-def encode(value: Any, depth: int = 0) -> Any:
-    """A value as JSON that keeps its type: what JSON lacks is tagged.
-
-    Raises:
-        Refused: for anything but plain data, endless iterators, and deep or cyclic values.
-    """
-    if isinstance(value, float) and not math.isfinite(value):
-        return {_TAG: "float", "v": repr(float(value))}
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if depth > MOST_DEPTH:
-        raise Refused("nested too deeply")
-    if isinstance(value, bytes):
-        return {_TAG: "bytes", "v": value.hex()}
-    if isinstance(value, complex):
-        return {_TAG: "complex", "v": [value.real, value.imag]}
-    if isinstance(value, Mapping):
-        items = itertools.islice(value.items(), MOST_ITEMS + 1)
-        pairs = [[encode(k, depth + 1), encode(v, depth + 1)] for k, v in items]
-        return {_TAG: "dict", "v": _few(pairs)}
-    if isinstance(value, type) or not hasattr(value, "__iter__"):
-        raise Refused(f"a {type(value).__name__} is not plain data")
-    plain = [encode(item, depth + 1) for item in itertools.islice(value, MOST_ITEMS + 1)]
-    if isinstance(value, list):
-        return _few(plain)
-    for kind in (tuple, set, frozenset):
-        if isinstance(value, kind):
-            return {_TAG: kind.__name__, "v": _few(plain)}
-    return {_TAG: "iter", "v": _few(plain)}
-
-
-def _few(items: list[Any]) -> list[Any]:
-    if len(items) > MOST_ITEMS:
-        raise Refused(f"more than {MOST_ITEMS} items")
-    return items
-
-
-def decode(data: Any) -> Any:
-    """The inverse of `encode`; an iterator comes back as a list. Raises on malformed data."""
-    if isinstance(data, list):
-        return [decode(item) for item in data]
-    if not isinstance(data, dict):
-        return data
-    kind, value = data[_TAG], data["v"]
-    if kind == "dict":
-        return {decode(k): decode(v) for k, v in value}
-    if kind == "float":
-        return float(value)
-    if kind == "bytes":
-        return bytes.fromhex(value)
-    if kind == "complex":
-        return complex(*value)
-    makers: dict[str, Callable[[Any], Any]] = {
-        "tuple": tuple, "set": set, "frozenset": frozenset, "iter": list,
-    }  # fmt: skip
-    return makers[kind](decode(item) for item in value)
-
-
-# ---------------------------------------------------------------- the server that forks
-
-
-def serve(control: socket.socket) -> NoReturn:
-    """Fork a child for every socket received over `control`, and wait for those asked about.
-
-    A request is a pid and perhaps a socket. With a socket: fork, and answer the pid. Without:
-    wait for that child, and answer its exit code.
-    """
-    close_standard_files()
-    for name in PRELOAD.split():
-        __import__(name)
-    time.sleep = lambda seconds: None  # nothing is won by waiting
-    gc.collect()
-    gc.freeze()
-    while True:
-        data, fds, _, _ = socket.recv_fds(control, NUMBER.size, 1)
-        if not data:
-            os._exit(0)
-        if not fds:
-            _, status = os.waitpid(NUMBER.unpack(data)[0], 0)
-            control.sendall(NUMBER.pack(os.waitstatus_to_exitcode(status)))
-            continue
-        pid = os.fork()
-        if pid == 0:
-            control.close()
-            with socket.socket(fileno=fds[0]) as channel:
-                run_child(channel.makefile("rb"), channel.makefile("wb"))
-        os.close(fds[0])
-        control.sendall(NUMBER.pack(pid))
+def answer(payload: Mapping[str, Any], channel: int) -> NoReturn:
+    """In a sandbox: answer what comes over its channel."""
+    with socket.socket(fileno=channel) as connection:
+        run_child(connection.makefile("rb"), connection.makefile("wb"))
 
 
 def close_standard_files() -> None:
@@ -157,11 +52,9 @@ def close_standard_files() -> None:
         os.dup2(null, fd)
 
 
-# ---------------------------------------------------------------- the child
-
-
 def run_child(reader: BinaryIO, writer: BinaryIO) -> NoReturn:
-    """Answer requests until the other side closes; never returns into the server."""
+    """Answer requests until the other side closes."""
+    time.sleep = lambda seconds: None  # nothing is won by waiting
     try:
         _Child(reader, writer).run()
     except BaseException:
@@ -316,7 +209,7 @@ def _exception(name: str) -> Exception:
     return _Relayed(name)
 
 
-_NO_NAMES: Any = {_TAG: "dict", "v": []}
+_NO_NAMES: Any = encode({})
 
 
 def _fuel(steps: int, abandon: Callable[[], NoReturn]) -> Callable[[], bool]:
@@ -397,17 +290,25 @@ def forbid_side_effects() -> None:
     not rest on it, because wanted values are never in this process.
     """
     harmless = frozenset(_HARMLESS)
-    libraries = tuple({os.path.join(p, "") for p in (sys.prefix, sys.base_prefix)})
+    library = os.path.join(os.path.dirname(os.__file__), "")
     write = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+    def own(path: object) -> bool:
+        # Packages beside the library are not part of it: they may hold the tests.
+        barred = ("..", "site-packages", "dist-packages")
+        return (
+            isinstance(path, str)
+            and path.startswith(library)
+            and not any(name in path for name in barred)
+        )
 
     def hook(event: str, args: tuple[Any, ...]) -> None:
         if event in harmless:
             return
-        if event == "open" and isinstance(args[0], str) and args[0].startswith(libraries):
-            reading = args[1] in (None, "r", "rb") and not (args[2] or 0) & write
-            if reading and ".." not in args[0]:
-                return
-        if event in ("os.listdir", "os.scandir") and str(args[0]).startswith(libraries):
+        reading = event == "open" and args[1] in (None, "r", "rb") and not (args[2] or 0) & write
+        if reading and own(args[0]):
+            return
+        if event in ("os.listdir", "os.scandir") and own(args[0]):
             return
         raise PermissionError(f"a candidate may not do this: {event}")
 

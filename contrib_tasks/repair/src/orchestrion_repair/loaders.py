@@ -45,7 +45,7 @@ from orchestrion_repair.bug import Bug
 from orchestrion_repair.rows import SPLITS, Malformed, Unusable, kind_of, read_row
 from orchestrion_repair.sources import from_source
 
-__all__ = ["Collection", "bug_from_text", "load_path"]
+__all__ = ["Collection", "RawRows", "bug_from_text", "load_path", "raw_rows"]
 
 SHOWN = 20
 """How many problems an error lists."""
@@ -84,6 +84,26 @@ def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) 
         reasons = _listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
         raise UsageError(f"{path}: no problem could be loaded{reasons}")
     return Collection(tuple(found.in_splits(fractions)), tuple(found.skipped))
+
+
+@frozen
+class RawRows:
+    """The rows of a path before anything is made of them, each with its place."""
+
+    rows: tuple[tuple[str, Mapping[str, JSON]], ...]
+    skipped: tuple[str, ...]
+    malformed: tuple[str, ...]
+
+
+def raw_rows(path: str | Path) -> RawRows:
+    """What stands in a folder or a file, for tasks that make other problems of it.
+
+    Raises:
+        UsageError: there is no such file or folder, or it cannot be read.
+    """
+    found = _Found()
+    rows = tuple(_rows(Path(path), found))
+    return RawRows(rows, tuple(found.skipped), tuple(found.malformed))
 
 
 def bug_from_text(text: str) -> Bug:

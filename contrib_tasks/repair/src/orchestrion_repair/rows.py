@@ -16,7 +16,20 @@ from orchestrion import JSON, Split
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.statements import Statements, from_check, from_module, parse
 
-__all__ = ["SPLITS", "Malformed", "Row", "Unusable", "entry_point", "kind_of", "parsed", "read_row"]
+__all__ = [
+    "SPLITS",
+    "Malformed",
+    "Row",
+    "Tests",
+    "Unusable",
+    "completed",
+    "entry_point",
+    "kind_of",
+    "parsed",
+    "read_row",
+    "read_tests",
+    "text_of",
+]
 
 SPLITS = ", ".join(get_args(Split))
 
@@ -45,7 +58,7 @@ class Row:
 
 
 @frozen
-class _Tests:
+class Tests:
     """A row's tests; `hidden` is None if they are not divided."""
 
     cases: tuple[Case, ...]
@@ -66,7 +79,7 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
     tree = parsed("the program", code)
     if solution:
         parsed("the solution", solution)
-    tests = _tests(name, row)
+    tests = read_tests(name, row)
     visible, hidden = _divided(tests)
     split = row.get("split", "test")
     if split not in get_args(Split):
@@ -74,14 +87,14 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
     bug = Bug(
         id=str(row.get("id", name)),
         name=name,
-        entry_point=entry_point(name, tree, _text(row, "entry_point").strip(), tests.names),
+        entry_point=entry_point(name, tree, text_of(row, "entry_point").strip(), tests.names),
         code=code,
         visible=visible,
         hidden=hidden,
-        kind=_text(row, "kind", "bug_type"),
-        group=_text(row, "group"),
+        kind=text_of(row, "kind", "bug_type"),
+        group=text_of(row, "group"),
         split=split,
-        category=_text(row, "category"),
+        category=text_of(row, "category"),
         prelude=tests.prelude,
         solution=solution,
     )
@@ -95,8 +108,8 @@ def _sources(row: Mapping[str, JSON]) -> tuple[str, str]:
     """The buggy program and, if there is one, a correct one."""
     if "prompt" in row and "test" in row:
         return _from_prompt(row)
-    buggy, code = _text(row, "buggy"), _text(row, "code")
-    solution = _text(row, "solution", "correct") or (code if buggy else "")
+    buggy, code = text_of(row, "buggy"), text_of(row, "code")
+    solution = text_of(row, "solution", "correct") or (code if buggy else "")
     program = buggy or code
     if not program:
         raise Malformed("has no program; expected the field 'code' or 'buggy'")
@@ -106,19 +119,19 @@ def _sources(row: Mapping[str, JSON]) -> tuple[str, str]:
 
 
 def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
-    name, prompt = _text(row, "entry_point").strip(), _text(row, "prompt")
+    name, prompt = text_of(row, "entry_point").strip(), text_of(row, "prompt")
     if not name:
         raise Malformed("has no 'entry_point'")
     if "buggy" not in row and "buggy_solution" not in row:
         raise Malformed("has no 'buggy': the function with its mistake, whole or its body")
-    start = _text(row, "import")
+    start = text_of(row, "import")
     start = f"{start}\n\n" if start else ""
-    body, right = _text(row, "buggy", "buggy_solution"), _text(row, "canonical_solution")
-    solution = start + _completed(prompt, name, right) if right else ""
-    return start + _completed(prompt, name, body), solution
+    body, right = text_of(row, "buggy", "buggy_solution"), text_of(row, "canonical_solution")
+    solution = start + completed(prompt, name, right) if right else ""
+    return start + completed(prompt, name, body), solution
 
 
-def _completed(prompt: str, name: str, body: str) -> str:
+def completed(prompt: str, name: str, body: str) -> str:
     """The prompt with the body, or the whole function with what the prompt has before it."""
     if not re.search(rf"^(async )?def {re.escape(name)}\b", body, re.M):
         return _continued(prompt, body)
@@ -188,36 +201,37 @@ def _has(functions: Sequence[str]) -> str:
 # ---------------------------------------------------------------- tests
 
 
-def _tests(name: str, row: Mapping[str, JSON]) -> _Tests:
-    prelude = _text(row, "prelude", "test_setup")
+def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
+    """The tests of a row, in whatever form it has them."""
+    prelude = text_of(row, "prelude", "test_setup")
     if "visible" in row or "hidden" in row:
         missing = [key for key in ("visible", "hidden") if not row.get(key)]
         if missing:
             raise Malformed(f"has no {missing[0]} cases; expected both 'visible' and 'hidden'")
-        return _Tests(_cases(row, "visible"), _cases(row, "hidden"), prelude)
+        return Tests(_cases(row, "visible"), _cases(row, "hidden"), prelude)
     if row.get("files"):
         return _files(name, row["files"])
     if row.get("pytest") and not _is_plain(name, row):
         return _quixbugs(name, row)
     if row.get("cases") is not None:
-        return _Tests(_cases(row, "cases"), prelude=prelude)
+        return Tests(_cases(row, "cases"), prelude=prelude)
     if "test" in row:
-        source = _text(row, "test")
+        source = text_of(row, "test")
         parsed("'test'", source)
-        return _taken(prelude, from_check(source, _text(row, "entry_point").strip() or name))
+        return _taken(prelude, from_check(source, text_of(row, "entry_point").strip() or name))
     if "test_list" in row:
-        setup = _text(row, "test_setup_code")
+        setup = text_of(row, "test_setup_code")
         imports = row.get("test_imports") or []
         if not isinstance(imports, list):
             raise Malformed(f"'test_imports' is {kind_of(imports)}; expected a list of lines")
         prelude = "\n".join([*map(str, imports), setup]).strip()
-        return _Tests(_cases(row, "test_list"), prelude=prelude)
+        return Tests(_cases(row, "test_list"), prelude=prelude)
     if "cases" in row:
         raise Unusable("its cases are null, and it has no 'pytest' source")
     raise Malformed("has no tests; expected 'cases', 'visible' and 'hidden', 'test' or 'test_list'")
 
 
-def _files(name: str, files: Sequence[tuple[str, str]]) -> _Tests:
+def _files(name: str, files: Sequence[tuple[str, str]]) -> Tests:
     """The tests of a folder's test files; each file's prelude must not disturb another's."""
     if len(files) > 1:
         raise Unusable(f"has {len(files)} test files; put the tests into one")
@@ -226,12 +240,12 @@ def _files(name: str, files: Sequence[tuple[str, str]]) -> _Tests:
     return _taken("", from_module(source, {"buggy", "correct", "solution", name}))
 
 
-def _quixbugs(name: str, row: Mapping[str, JSON]) -> _Tests:
-    source = _text(row, "pytest")
+def _quixbugs(name: str, row: Mapping[str, JSON]) -> Tests:
+    source = text_of(row, "pytest")
     parsed("'pytest'", source)
     cases = _cases(row, "cases") if row.get("cases") is not None else None
     rows = [[list(case.args), case.want] for case in cases] if cases is not None else None
-    return _taken(_text(row, "node"), from_module(source, {name}, rows))
+    return _taken(text_of(row, "node"), from_module(source, {name}, rows))
 
 
 def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
@@ -240,7 +254,7 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
         return False
     functions = [
         node
-        for node in parsed("'pytest'", _text(row, "pytest")).body
+        for node in parsed("'pytest'", text_of(row, "pytest")).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test")
     ]
     if len(functions) != 1:
@@ -250,12 +264,12 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
 
-def _taken(prelude: str, found: Statements) -> _Tests:
+def _taken(prelude: str, found: Statements) -> Tests:
     if not found.statements and found.left_out:
         raise Unusable(f"no test is usable: {found.left_out[0]}")
     cases = tuple(Case(statement=text) for text in found.statements)
     whole = "\n\n".join(part for part in (prelude, found.prelude) if part)
-    return _Tests(cases, None, whole, found.names, found.left_out)
+    return Tests(cases, None, whole, found.names, found.left_out)
 
 
 def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:
@@ -288,7 +302,7 @@ def _statement(place: str, text: str) -> Case:
     return Case(statement=text)
 
 
-def _divided(tests: _Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+def _divided(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
     if tests.hidden is not None:
         return tests.cases, tests.hidden
     different = {json.dumps(case.to_json(), sort_keys=True): case for case in tests.cases}
@@ -303,7 +317,7 @@ def _divided(tests: _Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
 # ---------------------------------------------------------------- fields
 
 
-def _text(row: Mapping[str, JSON], *keys: str) -> str:
+def text_of(row: Mapping[str, JSON], *keys: str) -> str:
     """The first of the fields that is there; it must be text."""
     for key in keys:
         value: Any = row.get(key)

@@ -5,9 +5,8 @@ it ran, and the number of outcomes is the cost. Results never depend on load or 
 that loops is ended by a number of steps; CPU seconds, memory and the wall clock are there for what
 steps cannot count, far above any honest run.
 
-`ProcessRunner` keeps the candidate apart from the wanted values (see `child.py`), which makes the
-verdict hard to forge. It is no sandbox: put one behind `Runner` to run programs you do not trust
-with your files.
+`ProcessRunner` keeps candidates apart from the wanted values (see `child.py`) and, by a sandbox,
+from the machine.
 """
 
 from __future__ import annotations
@@ -19,16 +18,31 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
-from attrs import Factory, asdict, field, frozen
+from attrs import asdict, field, frozen
+from orchestrion_sandbox import Box, Sandbox, choose, require
+from orchestrion_sandbox.launching import Mode
 
 from orchestrion import JSON, RunError
 from orchestrion_repair.bug import Case
 
-__all__ = ["Limits", "Outcome", "ProcessRunner", "Runner", "Trial", "shared_runner"]
+__all__ = [
+    "LEVEL",
+    "Limits",
+    "Outcome",
+    "ProcessRunner",
+    "Runner",
+    "SharedRunner",
+    "Trial",
+    "shared_runner",
+]
+
+WALL: Mode = "namespaces"
+LEVEL = 2
+"""The least a sandbox has to hold: candidates are functions of plain data, without files."""
 
 
 @frozen
@@ -119,11 +133,15 @@ class ProcessRunner:
 
     Each worker takes one batch at a time; a worker that dies is replaced and its batch tried once
     more, then reported as an error: that is a fault of the machine, never of a candidate.
+
+    Args:
+        workers: how many processes at most.
+        wall: what candidates run behind: the mode of a sandbox, or "fresh" for no wall.
     """
 
-    def __init__(self, workers: int | None = None, arguments: Sequence[str] = ()) -> None:
+    def __init__(self, workers: int | None = None, wall: Mode | Literal["fresh"] = WALL) -> None:
         self._size = max(1, min(workers or _processors(), _processors()))
-        self._arguments = tuple(arguments)
+        self._wall = wall
         self._idle: list[asyncio.subprocess.Process] = []
         self._slots = asyncio.Semaphore(self._size)
 
@@ -174,7 +192,7 @@ class ProcessRunner:
         keep = {k: os.environ[k] for k in ("PATH", "PYTHONPATH", "SYSTEMROOT") if k in os.environ}
         return await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-m", "orchestrion_repair.worker", *self._arguments),
+            *("-m", "orchestrion_repair.worker", self._wall),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             # No secrets of the user's environment; one order of sets everywhere.
@@ -259,29 +277,95 @@ def _name(trial: Trial, limits: Limits) -> bytes:
 # ---------------------------------------------------------------- one pool for a process
 
 
-@frozen(eq=False)
-class _Shared:
-    runner: CachedRunner
-    pool: ProcessRunner
-    users: set[object] = Factory(set)
+class SharedRunner:
+    """The pool of an event loop, opened by the first program and behind one wall for all.
+
+    Whoever says which sandbox it has to be says so before that; without a word it is the best one
+    that works here.
+    """
+
+    def __init__(self) -> None:
+        self.users: set[object] = set()
+        self._sandbox: Sandbox | None = None
+        self._level = LEVEL
+        self._opening = asyncio.Lock()
+        self._known: CachedRunner | None = None
+        self._pool: ProcessRunner | None = None
+        self.backend, self.level = "", 0
+
+    def demand(self, sandbox: Sandbox | None, level: int) -> None:
+        """Say where programs have to run, and what that has to hold at least.
+
+        Raises:
+            RunError: if another one was demanded before.
+        """
+        if sandbox is not None and self._sandbox not in (None, sandbox):
+            raise RunError("two components ask for different sandboxes to repair programs in")
+        self._sandbox = sandbox or self._sandbox
+        self._level = max(level, self._level)
+
+    async def where(self) -> tuple[str, int]:
+        """The backend programs run in, and what it holds.
+
+        Raises:
+            SandboxError: if none that holds enough works here.
+        """
+        await self._open()
+        return self.backend, self.level
+
+    async def run(
+        self, trials: Sequence[Trial], limits: Limits = Limits()
+    ) -> list[tuple[Outcome, ...]]:
+        """Run what is not known yet."""
+        return await (self._known or await self._open()).run(trials, limits)
+
+    async def close(self) -> None:
+        """End all processes."""
+        if self._pool is not None:
+            await self._pool.close()
+
+    async def _open(self) -> CachedRunner:
+        async with self._opening:
+            if self._known is None:
+                self._pool = ProcessRunner(wall=await self._wall())
+                self._known = CachedRunner(self._pool)
+            return self._known
+
+    async def _wall(self) -> Mode:
+        """Which wall it is: opened once to see that it stands, then by each worker for itself."""
+        async with (self._sandbox or choose("auto", level=self._level)).open() as box:
+            require(box, self._level, "repair")
+            self.backend, self.level = box.backend, box.level
+            return _mode(box)
 
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictionary()
+def _mode(box: Box) -> Mode:
+    mode: Mode | None = getattr(box, "mode", None)
+    if mode is None:
+        raise RunError(f"repair cannot run programs in the sandbox {box.backend!r}")
+    return mode
+
+
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, SharedRunner] = WeakKeyDictionary()
 
 
 @asynccontextmanager
-async def shared_runner() -> AsyncIterator[Runner]:
-    """The pool of this event loop: the task and all agents share it; the last to leave ends it."""
+async def shared_runner(
+    sandbox: Sandbox | None = None, level: int = LEVEL
+) -> AsyncIterator[SharedRunner]:
+    """The pool of this event loop: the task and all agents share it; the last to leave ends it.
+
+    Raises:
+        RunError: if two ask for different sandboxes.
+    """
     loop = asyncio.get_running_loop()
-    if loop not in _pools:
-        pool = ProcessRunner()
-        _pools[loop] = _Shared(CachedRunner(pool), pool)
-    shared, me = _pools[loop], object()
+    shared, me = _pools.setdefault(loop, SharedRunner()), object()
     shared.users.add(me)
     try:
-        yield shared.runner
+        shared.demand(sandbox, level)
+        yield shared
     finally:
         shared.users.discard(me)
         if not shared.users:
             _pools.pop(loop, None)
-            await shared.pool.close()
+            await shared.close()

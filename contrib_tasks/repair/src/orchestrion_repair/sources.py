@@ -9,7 +9,7 @@ from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.rows import Malformed, entry_point, parsed
 from orchestrion_repair.statements import from_module
 
-__all__ = ["from_source"]
+__all__ = ["doctests", "from_source"]
 
 
 def from_source(text: str) -> Bug:
@@ -21,7 +21,7 @@ def from_source(text: str) -> Bug:
     tree = parsed("is no path or JSON, and", text)
     tests = [node for node in tree.body if _is_test(node)]
     found = from_module("\n".join(map(ast.unparse, tests)), set())
-    examples = [case for node in tree.body for case in _examples(node)]
+    examples = [case for node in tree.body for case in doctests(node)]
     statements = [*found.statements, *examples]
     if not statements:
         raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
@@ -60,7 +60,7 @@ def _without(text: str, tests: list[ast.stmt]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _examples(node: ast.stmt) -> list[str]:
+def doctests(node: ast.stmt) -> list[str]:
     """The examples of a function's docstring as asserts, each after what is set up before it."""
     if not isinstance(node, ast.FunctionDef) or not (text := ast.get_docstring(node)):
         return []

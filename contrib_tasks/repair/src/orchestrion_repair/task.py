@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from attrs import Factory, asdict, field, frozen
+from orchestrion_sandbox import Sandbox
 
 from orchestrion import (
     JSON,
@@ -28,12 +29,12 @@ from orchestrion import (
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
-from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
+from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
 from orchestrion_repair.skills import Skills, skills_of
 from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
 
-__all__ = ["Repair"]
+__all__ = ["Repair", "observed"]
 
 BUILTIN = "builtin"
 
@@ -56,6 +57,9 @@ class Repair(Task):
         steps: loop rounds and calls after which a test counts as failed.
         cpu_seconds: of one program; far above any honest run.
         memory_mb: address space of one program.
+        sandbox: where programs run; without one, the best that works here and holds `level`.
+        level: the least the sandbox has to hold: 2 barred system calls and files, 3 a view of the
+            machine with nothing in it.
     """
 
     suite: str = BUILTIN
@@ -65,11 +69,15 @@ class Repair(Task):
     steps: Annotated[int, Meta(ge=100)] = 200_000
     cpu_seconds: Annotated[int, Meta(ge=1)] = 2
     memory_mb: Annotated[int, Meta(ge=64)] = 512
+    sandbox: Sandbox | None = None
+    level: Annotated[int, Meta(ge=LEVEL, le=3)] = LEVEL
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningRepair]:
         """The task with its problems read and its runner ready."""
-        async with shared_runner() as runner:
+        async with shared_runner(self.sandbox, self.level) as runner:
+            backend, level = await runner.where()
+            ctx.note("sandbox", f"{backend} (level {level})")
             yield RunningRepair(self, self.bugs(), runner, skills_of(ctx.roster))
 
     def bugs(self) -> tuple[Bug, ...]:
@@ -162,38 +170,13 @@ class RunningRepair(Task):
         data = problem.data
         target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
         state = State(target, data["code"], skills=self.skills)
-        return Step(state, self._observation(state))
+        return Step(state, observed(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
         """What the turn showed; the end, if its program passes all visible tests."""
         new = after(state, turn)
         done = new.fixed and self.settings.stop_when_passing
-        return Step(new, self._observation(new), done)
-
-    def _observation(self, state: State) -> Observation:
-        lines = map_of(state)
-        data: dict[str, JSON] = {
-            "code": state.code,
-            "on": digest_of(state.code),
-            "entry_point": state.target.entry_point,
-            "prelude": state.target.prelude,
-            "arguments": list(state.target.arguments),
-            "visible": list(state.target.visible),
-            "limits": dict(state.target.limits),
-            "results": list(state.results) if state.results is not None else None,
-            "regions": {name: list(found) for name, found in lines.regions.items()},
-            "weights": {str(line): weight for line, weight in lines.weights.items()},
-            "tried": sorted(state.tried),
-        }
-        passing = _passing(state.results)
-        return Observation(
-            observation_text(state, lines),
-            data,
-            features(state),
-            blocked(state),
-            passing,
-            hints(state),
-        )
+        return Step(new, observed(new), done)
 
     # ------------------------------------------------------------ the verdict
 
@@ -245,6 +228,33 @@ class RunningRepair(Task):
             if not all(one.passed for one in found):
                 break
         return found
+
+
+def observed(state: State) -> Observation:
+    """What a state shows: to people, to the agents that work on it, and to learned policies."""
+    lines = map_of(state)
+    data: dict[str, JSON] = {
+        "code": state.code,
+        "on": digest_of(state.code),
+        "entry_point": state.target.entry_point,
+        "prelude": state.target.prelude,
+        "arguments": list(state.target.arguments),
+        "visible": list(state.target.visible),
+        "limits": dict(state.target.limits),
+        "results": list(state.results) if state.results is not None else None,
+        "regions": {name: list(found) for name, found in lines.regions.items()},
+        "weights": {str(line): weight for line, weight in lines.weights.items()},
+        "tried": sorted(state.tried),
+    }
+    passing = _passing(state.results)
+    return Observation(
+        observation_text(state, lines),
+        data,
+        features(state),
+        blocked(state),
+        passing,
+        hints(state),
+    )
 
 
 def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:

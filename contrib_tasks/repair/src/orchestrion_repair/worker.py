@@ -1,8 +1,8 @@
 """The judge: a process that has candidates run elsewhere and compares what they answer.
 
 It reads jobs on its standard input and writes reports on its standard output, each a length and
-JSON. Where the system can fork, a server forked before the first job starts the candidates
-(about a millisecond each); elsewhere each candidate is a fresh interpreter.
+JSON. Candidates run behind the wall that its argument names, or, with `fresh`, each in an
+interpreter of its own without one, for systems that have no wall to offer.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ import json
 import os
 import re
 import signal
-import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
-from orchestrion_repair.channels import Channel, ForkServer, FreshInterpreters, Gone, Starter
-from orchestrion_repair.child import close_standard_files, decode, encode, run_child
+from orchestrion_sandbox.inside.plain import decode, encode
+from orchestrion_sandbox.launching import Mode
+
+from orchestrion_repair.bug import Case, same
+from orchestrion_repair.channels import Channel, FreshInterpreters, Gone, Sandboxed, Starter
+from orchestrion_repair.child import close_standard_files, run_child
 
 __all__ = ["main", "read_message", "write_message"]
 
@@ -27,8 +30,12 @@ JSON = Any
 MOST_USES = 5_000
 """Messages to one shared child before it is replaced, so that it cannot grow for ever."""
 _LENGTH = struct.Struct("=Q")
+# Behind a wall, a signal that ends a process is its exit code; elsewhere it is negative.
 _TIMEOUT_CODES = {
-    -getattr(signal, name) for name in ("SIGKILL", "SIGXCPU", "SIGPROF") if hasattr(signal, name)
+    sign * getattr(signal, name)
+    for name in ("SIGKILL", "SIGXCPU", "SIGPROF")
+    if hasattr(signal, name)
+    for sign in (1, -1)
 }
 
 
@@ -39,10 +46,7 @@ class Judge:
     """Runs trials: a program, its cases, and how far to go."""
 
     def __init__(self, starter: Starter) -> None:
-        # Not imported before the server was forked, to keep what it forks small.
-        from orchestrion_repair.bug import Case, same
-
-        self._starter, self._same, self._case = starter, same, Case.from_json
+        self._starter = starter
         self._ids = 0
         self._warm: tuple[Mapping[str, Any], Channel] | None = None
 
@@ -52,7 +56,7 @@ class Judge:
         outcomes = []
         try:
             for data in trial["cases"]:
-                outcome = program.outcome(self._case(data))
+                outcome = program.outcome(Case.from_json(data))
                 outcomes.append(outcome)
                 if trial["stop"] and not outcome["passed"]:
                     break
@@ -87,7 +91,7 @@ class Judge:
     def passes(self, reply: JSON, want: JSON) -> bool:
         """Whether the reply holds the wanted value; whatever it raises while looking is a no."""
         try:
-            return bool(self._same(decode(reply["value"]), want))
+            return bool(same(decode(reply["value"]), want))
         except Exception:
             return False
 
@@ -150,9 +154,10 @@ class _Program:
         """The statement in a process without the candidate; its calls are relayed."""
         try:
             told, reply = self._relay(statement)
-        except Gone as gone:
+        except Gone:
+            # What the program gave must not decide who judges it: no other judge is asked.
             self._close_tester()
-            raise _CannotSplit from gone
+            return {"error": "BadReply", "lines": [], "passed": False, "apart": True}
         if _is_testers_own(reply.get("error"), told):
             raise _CannotSplit
         outcome = _told(told if "error" in told else reply)
@@ -218,9 +223,12 @@ class _CannotSplit(Exception):
 def _is_testers_own(error: JSON, told: JSON) -> bool:
     """Whether the tester failed for a reason of its own: a missing name, a value it cannot send.
 
-    An exception that the candidate raised arrives under the candidate's name for it.
+    An exception that the candidate raised arrives under the candidate's name for it. A value that
+    cannot be sent is the tester's own only if it came before anything of the candidate's.
     """
-    return error in ("NameError", "Refused") and told.get("error") != error
+    if error == "NameError":
+        return told.get("error") != error
+    return error == "Refused" and not told
 
 
 def _told(reply: JSON) -> dict[str, JSON]:
@@ -277,8 +285,8 @@ def main(arguments: Sequence[str]) -> None:
         reader, writer = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
         close_standard_files()
         run_child(reader, writer)
-    can_fork = hasattr(os, "fork") and hasattr(socket, "send_fds") and "fresh" not in arguments
-    starter: Starter = ForkServer() if can_fork else FreshInterpreters()
+    (wall,) = arguments
+    starter: Starter = FreshInterpreters() if wall == "fresh" else Sandboxed(cast(Mode, wall))
     judge = Judge(starter)
     try:
         for job in _jobs(sys.stdin.buffer):

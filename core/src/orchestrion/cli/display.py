@@ -61,6 +61,10 @@ class Display:
         else:
             print(text, file=self._out, flush=True)
 
+    def noted(self, path: str, name: str, text: str) -> None:
+        """See `Progress.noted`."""
+        self.say(f"{path}: {name} {text}")
+
     def stage(self, name: str, iterations: int, done: int) -> None:
         """See `Progress.stage`."""
         self._name, self._total, self._done = name, iterations, done

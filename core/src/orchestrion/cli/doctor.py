@@ -199,6 +199,23 @@ def _config_variables() -> Mapping[str, bool]:
     return {name: name in environment for name in names}
 
 
+def _plugins_own(plugins: Plugins) -> Iterator[Finding]:
+    """What plugins say of themselves, each guarded: one that raises is a problem of that plugin."""
+    for loaded in plugins.load_all():
+        topic = f"plugin {loaded.plugin.name}"
+        check = getattr(loaded.namespace, "orchestrion_doctor", None)
+        if check is None:
+            continue
+        try:
+            for name, state, text in check():
+                if state not in ("ok", "note", "problem"):
+                    raise ValueError(f"a finding's state is {state!r}")
+                yield Finding(name, state, text)
+        except Exception as exc:
+            text = f"{loaded.plugin.origin}: its checks failed: {type(exc).__name__}: {exc}"
+            yield Finding(topic, "problem", text)
+
+
 def _disk(plugins: Plugins) -> Iterator[Finding]:
     free = shutil.disk_usage(Path.cwd()).free
     low = free < _LOW_DISK
@@ -229,4 +246,5 @@ _CHECKS: tuple[Callable[[Plugins], Iterator[Finding]], ...] = (
     _keys,
     _disk,
     _torch,
+    _plugins_own,
 )

@@ -150,6 +150,11 @@ def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
         ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
         ("spent", _spent(execution["spend"])),
         ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
+        *(
+            (path, f"{name} {text}")
+            for path, notes in (detail["manifest"] or {}).get("opened", {}).items()
+            for name, text in notes.items()
+        ),
     ]
     from orchestrion.cli.driving import training_lines
 

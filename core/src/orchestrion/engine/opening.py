@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,6 +79,7 @@ async def open_components(
     key: Key,
     directory: Path | None = None,
     previous: Opened | None = None,
+    note: Callable[[str, str, str], None] | None = None,
 ) -> Opened:
     """Open every component of a config once, dependencies first.
 
@@ -88,12 +90,13 @@ async def open_components(
         directory: the run's folder.
         previous: an opening of the same config with other learnable settings: what did not
             change is taken over as it is, and what did takes over the learned state.
+        note: called with a component's path and what it notes, see `OpenContext.note`.
 
     Raises:
         OrchestrionError: as raised by a component's `open`; any other error of it as a
             `RunError` that names the component's place.
     """
-    opener = _Opener(config, stack, key, directory, previous)
+    opener = _Opener(config, stack, key, directory, previous, note)
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
@@ -112,9 +115,11 @@ class _Opener:
         key: Key,
         directory: Path | None,
         previous: Opened | None,
+        note: Callable[[str, str, str], None] | None,
     ) -> None:
         self.config, self.stack, self.key, self.directory = config, stack, key, directory
         self.previous = previous
+        self.note = note or (lambda path, name, text: None)
         self.runtimes: dict[str, Any] = {}
         self.changed: set[str] = set()
         self._nested = {
@@ -172,6 +177,7 @@ class _Opener:
             roster=roster,
             names={field: tuple(_name(ref) for ref in refs) for field, refs in entry.refs.items()},
             directory=self.directory,
+            note=partial(self.note, path),
         )
         try:
             return await self.stack.enter_async_context(opener(context))

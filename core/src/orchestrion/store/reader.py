@@ -145,7 +145,7 @@ class RunReader:
 
     @property
     def manifest(self) -> JSON:
-        """What `create` was given."""
+        """What `create` was given, and under `opened` what components noted."""
         return self._state("manifest")
 
     @property

@@ -161,6 +161,14 @@ class RunStore(RunReader):
                 connection.execute("UPDATE calls SET answer = NULL WHERE answer IS NOT NULL")
         self._seconds = total
 
+    def note(self, path: str, name: str, text: str) -> None:
+        """Put in the manifest what a component noted when it was opened."""
+        manifest = dict(self.manifest or {})
+        opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
+        opened.setdefault(path, {})[name] = text
+        with self._writer.transaction("manifest") as connection:
+            _set_state(connection, "manifest", manifest | {"opened": opened})
+
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
         with self._writer.transaction("event", durable=False) as connection:

@@ -1,0 +1,169 @@
+"""Asking a judged program, and reading what it says: untrusted bytes, whatever they look like."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrion_sandbox.box import Run
+from orchestrion_sandbox.errors import ConversationEnded
+from orchestrion_sandbox.inside.plain import Codec, Malformed
+from orchestrion_sandbox.interface import Result
+from orchestrion_sandbox.verdict import CaseOutcome
+
+__all__ = ["Asked", "Forged", "Relay", "Reply", "brought_down", "printable", "raised"]
+
+Reply = Mapping[str, Any]
+Relay = Callable[[Reply], Awaitable[Reply]]
+
+_MOST_SHOWN = 200
+_END_SECONDS = 2.0
+_NAMES = {
+    "timeout": "OutOfTime",
+    "cpu": "OutOfTime",
+    "memory": "OutOfMemory",
+    "flood": "TooMuchOutput",
+    "crashed": "Crashed",
+}
+
+
+class Forged(Exception):
+    """Something only said to sway the judge."""
+
+
+class Asked:
+    """A program in a conversation, asked under numbers it cannot guess."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.lies = False
+
+    async def ask(self, request: Reply, relay: Relay | None = None) -> Reply:
+        """Its reply to this request, and to no other.
+
+        `relay` answers what it asks of the other side before it replies.
+
+        Raises:
+            ConversationEnded: if it ended or did not answer in time.
+            Forged: if what it said is no reply to the request.
+        """
+        number = secrets.token_hex(8)
+        line = json.dumps({"id": number, **request}).encode()
+        while True:
+            reply = read(await self.run.ask(line), number)
+            self.lies = self.lies or reply.get("lies") is True
+            if relay is None or "relay" not in reply:
+                return reply
+            line = json.dumps({"id": number, **await relay(reply["relay"])}).encode()
+
+    async def end(self) -> None:
+        """It must still be there when told to end, and have nothing more to say.
+
+        Raises:
+            Forged: if not.
+        """
+        try:
+            reply = await self._ended()
+        except ConversationEnded as error:
+            raise Forged(f"it was gone before it was told to end: {error}") from None
+        if reply.get("end") is not True or self.run.said_more():
+            raise Forged("it went on after it was told to end")
+        if self.lies:
+            raise Forged("it gave a value that claims to be equal to everything")
+
+    async def _ended(self) -> Reply:
+        number = secrets.token_hex(8)
+        line = json.dumps({"id": number, "end": True}).encode()
+        return read(await self.run.ask(line, _END_SECONDS), number)
+
+
+def read(line: bytes, number: str) -> Reply:
+    """A reply, if it is one to the request of this number.
+
+    Raises:
+        Forged: for anything else.
+    """
+    try:
+        reply = json.loads(line, object_pairs_hook=_once, parse_constant=_no_constant)
+        right = isinstance(reply, dict) and reply.get("id") == number
+    except Exception:  # whatever hostile bytes make a parser raise
+        right = False
+    if not right:
+        raise Forged("it answered something it was not asked")
+    return reply  # type: ignore[no-any-return]
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+class _Shape(Codec):
+    def handle(self, data: Any) -> Any:
+        """Anything that could be one; whether it is known is for the other side to say."""
+        if type(data) is not dict:
+            raise Malformed("a handle that is no object")
+        return object()
+
+
+_SHAPE = _Shape()
+_PASSED_ON = frozenset("value error kinds text unloaded class n callback args named".split())
+
+
+def for_the_other_side(reply: Reply) -> Reply:
+    """What of a program's reply is passed on to the tests.
+
+    Raises:
+        Forged: if no honest program can have said it.
+    """
+    passed = {name: reply[name] for name in reply.keys() & _PASSED_ON}
+    kinds = {"value", "error", "callback"} & passed.keys()
+    try:
+        for name in ("value", "args", "named"):
+            _SHAPE.decode(passed.get(name))
+    except (Malformed, RecursionError):
+        kinds = set()
+    if len(kinds) != 1:
+        raise Forged("it answered what no program can answer")
+    return passed
+
+
+def brought_down(result: Result, error: Exception) -> CaseOutcome:
+    """The outcome of a case that the program did not survive.
+
+    Raises:
+        Forged: if it left on purpose, as if all were well.
+    """
+    if result.status == "ok":
+        raise Forged("it ended itself, with exit code 0, instead of answering")
+    if result.status == "protocol":
+        raise Forged(result.reason)
+    name = _NAMES.get(result.status, "Gone")
+    return CaseOutcome(False, name, result.reason or str(error))
+
+
+def raised(reply: Reply) -> CaseOutcome | None:
+    """How a case went that gave no value."""
+    if "error" not in reply:
+        return None
+    name = reply["error"]
+    if not isinstance(name, str) or not name.isidentifier():
+        name = "Refused"
+    text = reply.get("text")
+    return CaseOutcome(False, name[:_MOST_SHOWN], printable(text if isinstance(text, str) else ""))
+
+
+def printable(text: str) -> str:
+    """Text of a program, cut, and with nothing in it that a terminal or a file could choke on."""
+    cut = text[:_MOST_SHOWN]
+    return "".join(
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in cut
+    )

@@ -1,0 +1,261 @@
+"""Plain data as JSON and back; what JSON has no form for is tagged.
+
+Both sides of the wall use it. Decoding is only ever given data that `json.loads` made, and gives
+exactly the built-in types, whatever the other side claims; anything that `encode` cannot have
+made is `Malformed`.
+"""
+
+from __future__ import annotations
+
+import collections
+import itertools
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["Codec", "Items", "Malformed", "Refused", "decode", "encode"]
+
+MOST_ITEMS = 100_000
+MOST_DEPTH = 60
+LARGE = 1 << 4096
+"""From here on integers are written in hexadecimal: decimals of that length are refused by
+Python's own conversion."""
+
+_TAG, _VALUE = "$", "v"
+_PLAIN = frozenset(
+    (type(None), bool, int, float, str, bytes, complex, list, tuple, dict, set, frozenset)
+)
+_NOT_FINITE = frozenset(("nan", "inf", "-inf"))
+_VIEWS = (range, collections.deque, type({}.keys()), type({}.values()), type({}.items()))
+
+
+class Refused(Exception):
+    """A value that has no encoding, or is too large for one."""
+
+
+class Malformed(Exception):
+    """Data that no `encode` made."""
+
+
+class Items:
+    """What an iterator or view gave. It can be gone through, counted and indexed, and is equal to
+    no list, as the thing itself would not be."""
+
+    def __init__(self, items: list[Any]) -> None:
+        self.items = items
+        self._at = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items[self._at :])
+
+    def __next__(self) -> Any:
+        if self._at >= len(self.items):
+            raise StopIteration
+        self._at += 1
+        return self.items[self._at - 1]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __repr__(self) -> str:
+        return f"Items({self.items!r})"
+
+
+class Codec:
+    """How values cross. What is no plain data does not, unless a subclass has a way."""
+
+    def other(self, value: Any) -> Any:
+        """The encoding of a value that is no plain data."""
+        raise Refused(f"a {type(value).__name__} is not plain data")
+
+    def iterable(self, value: Any, depth: int) -> Any:
+        """The encoding of something that can only be gone through."""
+        return {_TAG: "iter", _VALUE: self._all(value, depth)}
+
+    def odd(self, value: Any) -> None:
+        """Called with every value whose type is not plain itself."""
+
+    def handle(self, data: Any) -> Any:
+        """The value that stands for something on the other side."""
+        raise Malformed("something that cannot stand here")
+
+    # ------------------------------------------------------------ encode
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        """A value as JSON that keeps its type. A subclass of a plain type is taken as that type.
+
+        Raises:
+            Refused: for anything but plain data, endless iterators, and deep or cyclic values.
+        """
+        kind = type(value)
+        if kind is str or kind is bool or value is None:
+            return value
+        if kind is int and -LARGE < value < LARGE:
+            return value
+        if kind not in _PLAIN:
+            self.odd(value)
+        if depth > MOST_DEPTH:
+            raise Refused("nested too deeply")
+        if kind is list:
+            return self._all(value, depth)
+        for plain, maker in _ENCODERS:
+            if issubclass(kind, plain):
+                return maker(self, value, depth)
+        if issubclass(kind, type) or not hasattr(kind, "__iter__"):
+            return self.other(value)
+        return self.iterable(value, depth)
+
+    def _all(self, value: Any, depth: int) -> list[Any]:
+        items = itertools.islice(value, MOST_ITEMS + 1)
+        return _few([self.encode(item, depth + 1) for item in items])
+
+    def _members(self, value: Any, depth: int) -> list[Any]:
+        items = list(itertools.islice(value, MOST_ITEMS + 1))
+        for item in items:
+            _check_hashable(item)
+        return _few([self.encode(item, depth + 1) for item in items])
+
+    def _pairs(self, value: Any, depth: int) -> Any:
+        items = list(itertools.islice(value.items(), MOST_ITEMS + 1))
+        pairs = []
+        for key, item in items:
+            _check_hashable(key)
+            pairs.append([self.encode(key, depth + 1), self.encode(item, depth + 1)])
+        return {_TAG: "dict", _VALUE: _few(pairs)}
+
+    # ------------------------------------------------------------ decode
+
+    def decode(self, data: Any) -> Any:
+        """The inverse of `encode`; an iterator comes back as `Items`.
+
+        Raises:
+            Malformed: if no `encode` made it; deep data raises RecursionError.
+        """
+        kind = type(data)
+        if kind is list:
+            return [self.decode(item) for item in data]
+        if kind is dict:
+            return self._tagged(data)
+        if kind is float and not math.isfinite(data):
+            raise Malformed("a number that JSON has no form for")
+        return data
+
+    def _tagged(self, data: dict[str, Any]) -> Any:
+        if data.keys() != {_TAG, _VALUE} or type(data[_TAG]) is not str:
+            raise Malformed("an object without a tag")
+        tag, value = data[_TAG], data[_VALUE]
+        if tag == "handle":
+            return self.handle(value)
+        maker = _DECODERS.get(tag)
+        if maker is None:
+            raise Malformed(f"an unknown tag {tag[:20]!r}")
+        try:
+            return maker(self, value)
+        except (TypeError, ValueError) as error:
+            raise Malformed(f"no {tag}: {error}") from None
+
+
+def _few(items: list[Any]) -> list[Any]:
+    if len(items) > MOST_ITEMS:
+        raise Refused(f"more than {MOST_ITEMS} items")
+    return items
+
+
+def _check_hashable(value: Any) -> None:
+    # A subclass of a list may be hashable, the list it is taken for is not.
+    if isinstance(value, list | dict | set):
+        raise Refused(f"a {type(value).__name__} in a set or as a key")
+
+
+def _int(codec: Codec, value: Any, depth: int) -> Any:
+    number = int.__int__(value)
+    return number if -LARGE < number < LARGE else {_TAG: "int", _VALUE: hex(number)}
+
+
+def _float(codec: Codec, value: Any, depth: int) -> Any:
+    number = float.__float__(value)
+    return number if math.isfinite(number) else {_TAG: "float", _VALUE: repr(number)}
+
+
+def _complex(codec: Codec, value: Any, depth: int) -> Any:
+    number = complex.__add__(value, 0j) if type(value) is not complex else value
+    return {_TAG: "complex", _VALUE: [_float(codec, number.real, 0), _float(codec, number.imag, 0)]}
+
+
+def _tag(tag: str) -> Callable[[Codec, Any, int], Any]:
+    members = tag in ("set", "frozenset")
+
+    def encoder(codec: Codec, value: Any, depth: int) -> Any:
+        items = codec._members(value, depth) if members else codec._all(value, depth)
+        return {_TAG: tag, _VALUE: items}
+
+    return encoder
+
+
+_ENCODERS: tuple[tuple[type | tuple[type, ...], Callable[[Codec, Any, int], Any]], ...] = (
+    (bool, lambda codec, value, depth: value),
+    (int, _int),
+    (float, _float),
+    (str, lambda codec, value, depth: str.__str__(value)),
+    (tuple, _tag("tuple")),
+    (dict, lambda codec, value, depth: codec._pairs(value, depth)),
+    (list, lambda codec, value, depth: codec._all(value, depth)),
+    (set, _tag("set")),
+    (frozenset, _tag("frozenset")),
+    (bytes, lambda codec, value, depth: {_TAG: "bytes", _VALUE: bytes.hex(value)}),
+    (complex, _complex),
+    (Mapping, lambda codec, value, depth: codec._pairs(value, depth)),
+    (_VIEWS, _tag("iter")),
+)
+
+
+def _a(kind: type, value: Any) -> Any:
+    if type(value) is not kind:
+        raise Malformed(f"a {type(value).__name__} where a {kind.__name__} has to be")
+    return value
+
+
+def _from_float(codec: Codec, value: Any) -> float:
+    if value not in _NOT_FINITE:
+        raise Malformed("a number that needs no tag")
+    return float(value)
+
+
+def _from_int(codec: Codec, value: Any) -> int:
+    number = int(_a(str, value), 16)
+    if -LARGE < number < LARGE:
+        raise Malformed("a number that needs no tag")
+    return number
+
+
+def _from_complex(codec: Codec, value: Any) -> complex:
+    real, imag = (_a(float, codec.decode(part)) for part in _a(list, value))
+    return complex(real, imag)
+
+
+def _from_pairs(codec: Codec, value: Any) -> dict[Any, Any]:
+    pairs = [_a(list, pair) for pair in _a(list, value)]
+    return {codec.decode(key): codec.decode(item) for key, item in pairs}
+
+
+def _from_items(kind: Callable[[list[Any]], Any]) -> Callable[[Codec, Any], Any]:
+    return lambda codec, value: kind([codec.decode(item) for item in _a(list, value)])
+
+
+_DECODERS: dict[str, Callable[[Codec, Any], Any]] = {
+    "int": _from_int,
+    "float": _from_float,
+    "bytes": lambda codec, value: bytes.fromhex(_a(str, value)),
+    "complex": _from_complex,
+    "dict": _from_pairs,
+    "tuple": _from_items(tuple),
+    "set": _from_items(set),
+    "frozenset": _from_items(frozenset),
+    "iter": _from_items(Items),
+}
+
+_CODEC = Codec()
+encode, decode = _CODEC.encode, _CODEC.decode

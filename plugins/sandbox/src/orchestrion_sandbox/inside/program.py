@@ -1,0 +1,93 @@
+"""The last trusted lines before a program, and the program itself."""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import builtins
+import contextlib
+import json
+import os
+import sys
+import threading
+import traceback
+import types
+from typing import Any, NoReturn
+
+from . import harness  # noqa: F401 - loaded once, before the first run
+
+__all__ = ["ENVIRONMENT", "FLAGS", "START", "run", "write_files"]
+
+FLAGS = ("-S", "-s", "-B", "-P", "-X", "utf8")
+"""How the interpreter is started: no site-packages, nothing written, no folder on the path."""
+
+START = "import sys; sys.path += {}; from orchestrion_sandbox.inside.zygote import main; main()"
+"""What it is started with, once the path is filled in."""
+
+ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": "/python/lib", "PATH": "/python/bin"}
+"""All of it; the order of sets is the same in every run."""
+
+MAIN = "main.py"
+
+
+def write_files(files: dict[str, str]) -> None:
+    """Files by path below the working folder, as base64. Paths were checked by the supervisor."""
+    for path, content in files.items():
+        if "/" in path:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(base64.b64decode(content))
+
+
+def run(source: int, channel: int | None) -> NoReturn:
+    """Run the payload as the main program, or as what answers in a conversation.
+
+    `source` is the descriptor to read it from. Whatever fails from here on is an error of the
+    program: it must not be taken for a failure of the sandbox, nor for an orderly end.
+    """
+    try:
+        with open(source, "rb", buffering=0) as file:
+            payload = json.loads(file.readall())
+        write_files(payload["files"])
+        os.environ.clear()
+        if "answers" in payload:
+            module, _, function = payload["answers"].partition(":")
+            getattr(sys.modules[module], function)(payload, channel)
+        _leave(_main(payload))
+    except BaseException as error:
+        with contextlib.suppress(BaseException):
+            print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
+        os._exit(1)
+
+
+def _main(payload: dict[str, Any]) -> int:
+    sys.argv = [MAIN, *payload["arguments"]]
+    sys.path.insert(0, os.getcwd())
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=MAIN, __builtins__=builtins)
+    sys.modules["__main__"] = module
+    try:
+        exec(compile(payload["source"], MAIN, "exec"), module.__dict__)
+    except SystemExit as error:
+        if error.code is None or isinstance(error.code, int):
+            return (error.code or 0) & 255
+        print(error.code, file=sys.stderr)
+        return 1
+    except BaseException as error:
+        # From the program's own frame on.
+        shown = error.__traceback__.tb_next if error.__traceback__ else None
+        traceback.print_exception(type(error), error, shown)
+        return 1
+    return 0
+
+
+def _leave(code: int) -> NoReturn:
+    """End like an interpreter, without taking it apart, which would take longer than most runs."""
+    try:
+        threading._shutdown()  # type: ignore[attr-defined]  # waits for its threads
+        atexit._run_exitfuncs()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    except BaseException:
+        code = code or 1
+    os._exit(code)

@@ -1,0 +1,127 @@
+"""Ten small attacks on a backend, run where it will be used: `orchestrion doctor` says what held.
+
+Each program does something that a sandbox of its level must not allow and prints HELD if it was
+kept from it. That is believed only because the programs are ours: for programs that are not, the
+tests judge from outside (tests/plugins/sandbox).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import frozen
+
+from orchestrion_sandbox.errors import SandboxError
+from orchestrion_sandbox.interface import Box, Limits, Program, Result
+from orchestrion_sandbox.sandboxes import choose
+
+__all__ = ["ATTACKS", "Attack", "breaches", "findings"]
+
+LIMITS = Limits(wall_seconds=5.0, cpu_seconds=1, memory_mb=128, processes=8, output_bytes=1 << 14)
+
+
+@frozen
+class Attack:
+    """What is tried, the level from which on it must fail, and the program that tries it."""
+
+    name: str
+    level: int
+    source: str
+    held: str = "ok"
+
+    def breached(self, result: Result) -> bool:
+        """Whether it got through, as far as its result tells."""
+        if self.held == "ok":
+            return not (result.status == "ok" and result.stdout.strip() == b"HELD")
+        return result.status != self.held
+
+
+_TRY = """
+try:
+    {action}
+except {errors}:
+    print("HELD")
+"""
+
+
+def _refused(name: str, action: str, level: int = 2, errors: str = "OSError") -> Attack:
+    return Attack(
+        name, level, "import os, socket, ctypes\n" + _TRY.format(action=action, errors=errors)
+    )
+
+
+ATTACKS = (
+    _refused("reading a file of the host", "open({canary}).read()"),
+    _refused("writing outside its folder", "open({folder} + '/written', 'w')"),
+    _refused("reaching a port of the host", "socket.create_connection(('127.0.0.1', {port}), 1)"),
+    _refused("an abstract socket", "socket.socket(socket.AF_UNIX).bind('\\0orchestrion')"),
+    _refused("signalling the process that started it", "os.kill({pid}, 0)"),
+    Attack("the environment", 2, "import os\nprint('HELD' if not os.environ else os.environ)"),
+    Attack("endless work", 2, "while True: pass", "cpu"),
+    Attack("endless output", 2, "while True: print('x' * 1000)", "flood"),
+    Attack(
+        "more memory than it may have",
+        2,
+        "try:\n    x = bytearray(1 << 28)\nexcept MemoryError:\n    print('HELD')",
+    ),
+    Attack(
+        "endless processes",
+        2,
+        "import os\ntry:\n    for _ in range(50):\n"
+        "        if os.fork() == 0:\n            import time; time.sleep(3); os._exit(0)\n"
+        "except OSError:\n    print('HELD', flush=True)\n    os._exit(0)",
+    ),
+)
+
+
+async def breaches(box: Box) -> list[str]:
+    """The attacks that got through, by name."""
+    with _bait() as facts:
+        through = []
+        for attack in ATTACKS:
+            source = attack.source
+            for name, value in facts.items():
+                source = source.replace(f"{{{name}}}", repr(value))
+            result = await box.run(Program(source), limits=LIMITS)
+            if box.level >= attack.level and attack.breached(result):
+                through.append(f"{attack.name} ({result.status})")
+    return through
+
+
+@contextmanager
+def _bait() -> Iterator[dict[str, object]]:
+    """What the attacks are after: a file, a folder, a port and a process of this side."""
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as server:
+        canary = Path(folder, "canary")
+        canary.write_text(secrets.token_hex())
+        port = server.getsockname()[1]
+        yield {"canary": str(canary), "folder": folder, "port": port, "pid": os.getpid()}
+
+
+def findings() -> Iterator[tuple[str, str, str]]:
+    """For `orchestrion doctor`: what is chosen here, what it holds, and what was tried."""
+    for name in ("namespaces", "landlock"):
+        try:
+            yield asyncio.run(_finding(name))
+        except SandboxError as error:
+            yield "sandbox", "note", str(error)
+    try:
+        asyncio.run(_finding("auto"))
+    except SandboxError as error:
+        yield "sandbox", "problem", str(error)
+
+
+async def _finding(name: str) -> tuple[str, str, str]:
+    async with choose(name, level=2).open() as box:
+        through = await breaches(box)
+        what = f"{box.backend}, level {box.level}"
+        if through:
+            return "sandbox", "problem", f"{what}: {', '.join(through)} got through"
+        return "sandbox", "ok", f"{what}: held all of {len(ATTACKS)} attacks"
