@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_sandbox.inside.plain import decode, encode
 from orchestrion_repair.runner import (
     CachedRunner,
     Limits,
@@ -19,6 +21,7 @@ from orchestrion_repair.runner import (
     shared_runner,
 )
 from orchestrion_repair.worker import may_share
+from orchestrion_sandbox.inside.plain import decode, encode
 
 from tests.contrib_tasks.repair.support import FAST, TOTAL, TOTAL_CASES, cases, outcomes
 
@@ -379,6 +382,46 @@ def test_everybody_in_one_loop_shares_one_pool() -> None:
             return one is other and (await one.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
 
     assert asyncio.run(ask())
+
+
+def test_a_sandbox_that_is_killed_costs_nobody_a_verdict() -> None:
+    """Its worker ends with it, and the batch is run again by another."""
+
+    async def ask() -> tuple[bool, int]:
+        pool = ProcessRunner(1)
+        slow = Trial("def f(x):\n    for _ in range(150_000): pass\n    return x", "f", ONE * 30)
+        kills = 0
+        try:
+            await pool.run([Trial(RIGHT, "f", ONE)])
+            working = asyncio.create_task(pool.run([slow]))
+            while not kills:
+                await asyncio.sleep(0)
+                kills = sum(map(_kill, _sandboxes_of_workers())) if pool._idle == [] else 0
+            (outcomes,) = await working
+            return all(one.passed for one in outcomes), kills
+        finally:
+            await pool.close()
+
+    passed, kills = asyncio.run(ask())
+    assert passed
+    assert kills
+
+
+def _sandboxes_of_workers() -> list[int]:
+    """The processes that workers, which are children of this one, have started."""
+    return [pid for worker in _children(os.getpid()) for pid in _children(worker)]
+
+
+def _children(pid: int) -> list[int]:
+    try:
+        return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def _kill(pid: int) -> bool:
+    os.kill(pid, signal.SIGKILL)
+    return True
 
 
 def test_a_cancelled_batch_leaves_the_pool_usable() -> None:

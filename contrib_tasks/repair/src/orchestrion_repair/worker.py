@@ -17,6 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
+from orchestrion_sandbox import SandboxError
 from orchestrion_sandbox.inside.plain import decode, encode
 from orchestrion_sandbox.launching import Mode
 
@@ -292,6 +293,9 @@ def main(arguments: Sequence[str]) -> None:
         for job in _jobs(sys.stdin.buffer):
             reports = [judge.report(trial, job["limits"]) for trial in job["trials"]]
             write_message(sys.stdout.buffer, reports)
+    except SandboxError as error:
+        # No verdict on anybody: whoever waits for this job sees that its worker is gone.
+        sys.exit(f"orchestrion-repair: {error}")
     finally:
         judge.close()
 

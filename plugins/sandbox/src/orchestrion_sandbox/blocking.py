@@ -105,6 +105,7 @@ class BlockingRun:
         self._status = status
         self._seen: dict[str, Any] = {}
         self._pidfd: int | None = None
+        self._lost = False
         # Until it stands behind its limits, nothing is said to it.
         while "ready" not in self._seen:
             if not self._hear(START_SECONDS):
@@ -119,7 +120,11 @@ class BlockingRun:
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
     def finish(self, seconds: float) -> int:
-        """Close the channel and wait; the exit code, negative for the signal that ended it."""
+        """Close the channel and wait; the exit code, negative for the signal that ended it.
+
+        Raises:
+            SandboxError: if nobody saw it end, which is no fault of what ran in it.
+        """
         self.channel.close()
         until = time.monotonic() + seconds
         while "ended" not in self._seen:
@@ -127,10 +132,12 @@ class BlockingRun:
             if left <= 0:
                 self.kill()
                 left = START_SECONDS
-            if not self._hear(left) and left == START_SECONDS:
+            if not self._hear(left) and (self._lost or left == START_SECONDS):
                 break
         self._close()
-        ended = self._seen.get("ended", {"exit": None, "signal": signal.SIGKILL})
+        ended = self._seen.get("ended")
+        if ended is None:
+            raise SandboxError("the sandbox was gone before a run of it had ended")
         return int(ended["exit"]) if ended["signal"] is None else -int(ended["signal"])
 
     def _hear(self, seconds: float) -> bool:
@@ -141,7 +148,7 @@ class BlockingRun:
         if fds:
             self._pidfd = fds[0]
         if not data:
-            self._seen.setdefault("ended", {"exit": None, "signal": signal.SIGKILL})
+            self._lost = True
             return False
         self._seen |= json.loads(data)
         return "failed" not in self._seen

@@ -218,7 +218,7 @@ class Run:
         self._timers: list[asyncio.TimerHandle] = []
         self._why: tuple[Status, str] | None = None
         self._seen: dict[str, Any] = {}
-        self._truncated = False
+        self._truncated = self._cancelled = False
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._began = time.monotonic()
         self._heard = bytearray()
@@ -278,6 +278,7 @@ class Run:
         """End the run, for a reason that is its status."""
         if self.ended.done():
             return
+        self._cancelled |= status == "cancelled"
         if self._why is None:
             self._why = ("timeout" if status == "cancelled" else status, reason)
             self._loop.call_later(GRACE_SECONDS, self._give_up)
@@ -370,7 +371,8 @@ class Run:
         if self._folder is not None:
             self._folder.cleanup()
         result = self._result()
-        if result.status == "sandbox_failed":
+        stopped_early = self._cancelled and "ended" in self._seen  # by us, which breaks nothing
+        if result.status == "sandbox_failed" and not stopped_early:
             self._box.broken(self.control)
         self.ended.set_result(result)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from attrs import Factory, frozen
 
@@ -149,16 +149,25 @@ class Conversation(Protocol):
         """
         ...
 
+    def said_more(self) -> bool:
+        """Whether something came that nobody asked for."""
+        ...
+
     async def result(self) -> Result:
         """End the run if it has not ended, and say how it did."""
         ...
 
 
 class Box(Protocol):
-    """An open sandbox. Any number of runs at once; each begins with nothing of another's."""
+    """An open sandbox. Any number of runs at once; each begins with nothing of another's.
+
+    A judge takes a place in `slots` for as long as it has conversations, so that at most one run
+    a processor is under way.
+    """
 
     backend: str
     level: int
+    slots: AbstractAsyncContextManager[None]
 
     async def run(
         self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
@@ -168,6 +177,15 @@ class Box(Protocol):
         Raises:
             SandboxError: if the sandbox itself failed twice in a row.
         """
+        ...
+
+    def converse(
+        self,
+        program: Program,
+        limits: Limits = NO_LIMIT_GIVEN,
+        harness: Mapping[str, Any] | None = None,
+    ) -> AbstractAsyncContextManager[Conversation]:
+        """A run that is asked and answers; `harness` tells what answers for the program."""
         ...
 
 

@@ -27,6 +27,12 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for component in (
         Component("auto", f"{where}:Auto", "the best sandbox that works on this machine"),
         Component("namespaces", f"{where}:Namespaces", "a warm interpreter behind namespaces"),
+        Component("bwrap", f"{where}:Bubblewrap", "bubblewrap, a new interpreter a run"),
+        Component(
+            "container",
+            f"{where}:Engine",
+            "docker or podman, a container a run",
+        ),
         Component("landlock", f"{where}:Landlock", "barred calls and files, in containers"),
         Component(
             "subprocess",

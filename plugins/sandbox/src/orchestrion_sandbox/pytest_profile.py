@@ -46,8 +46,12 @@ def pytest_profile() -> Profile:
                 'pip install "orchestrion-sandbox[pytest]"'
             )
     plugins = [f"_pytest.{name}" for name in _PLUGINS]
-    found = [name for name in plugins if (folder / Path(*name.split("."))).exists() or
-             (folder / Path(*name.split("."))).with_suffix(".py").exists()]
+    found = [
+        name
+        for name in plugins
+        if (folder / Path(*name.split("."))).exists()
+        or (folder / Path(*name.split("."))).with_suffix(".py").exists()
+    ]
     inside = "orchestrion_sandbox.inside.suite"
     return Profile(preload=("pytest", *found, *_ALSO, inside), packages=(str(folder),))
 
@@ -65,5 +69,3 @@ def _lexers(folder: str, names: list[str]) -> set[str]:
     kept = {"__init__.py", "_mapping.py", "python.py", "diff.py", "special.py", "__pycache__"}
     kept |= {"unicode_literals.py"}
     return set(names) - kept if Path(folder).name == "lexers" else set()
-
-

@@ -6,18 +6,30 @@ A backend is chosen by trying, once, and said wherever a result is: there is no 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Annotated
+from functools import partial
+from typing import Annotated, Literal, cast
 
 from attrs import field, frozen
 
 from orchestrion import Meta, OpenContext, UsageError
-from orchestrion_sandbox.box import Mode, ZygoteBox
+from orchestrion_sandbox.box import ZygoteBox
+from orchestrion_sandbox.cold import Cold
 from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.interface import PLAIN, Box, Profile, Sandbox
+from orchestrion_sandbox.launching import Mode
 
-__all__ = ["Auto", "Landlock", "Namespaces", "Subprocess", "choose", "require"]
+__all__ = [
+    "Auto",
+    "Bubblewrap",
+    "Engine",
+    "Landlock",
+    "Namespaces",
+    "Subprocess",
+    "choose",
+    "require",
+]
 
 
 @frozen
@@ -39,7 +51,7 @@ class Best:
     level: int = 3
 
     @asynccontextmanager
-    async def open(self, profile: Profile = PLAIN) -> AsyncIterator[ZygoteBox]:
+    async def open(self, profile: Profile = PLAIN) -> AsyncIterator[Box]:
         """Open the best backend that works here.
 
         Raises:
@@ -48,13 +60,13 @@ class Best:
         async with AsyncExitStack() as stack:
             yield await self._first(stack, profile)
 
-    async def _first(self, stack: AsyncExitStack, profile: Profile) -> ZygoteBox:
+    async def _first(self, stack: AsyncExitStack, profile: Profile) -> Box:
         reasons = []
         for name in _ORDER:
             if _LEVELS[name] < self.level:
                 continue
             try:
-                return await stack.enter_async_context(Warm(name, name).open(profile))
+                return await stack.enter_async_context(_runtime(name).open(profile))
             except SandboxError as error:
                 reasons.append(str(error))
         raise SandboxError(
@@ -65,8 +77,14 @@ class Best:
         )
 
 
-_ORDER: tuple[Mode, ...] = ("namespaces", "landlock")
-_LEVELS: Mapping[Mode, int] = {"namespaces": 3, "landlock": 2}
+_ORDER = ("namespaces", "bwrap", "landlock")
+_LEVELS = {"namespaces": 3, "bwrap": 3, "landlock": 2}
+
+
+def _runtime(name: str) -> Sandbox:
+    if name == "bwrap":
+        return Cold("bwrap", 3)
+    return Warm(name, cast(Mode, name))
 
 
 @frozen
@@ -107,6 +125,36 @@ class Landlock:
 
 
 @frozen
+class Bubblewrap:
+    """Bubblewrap, a new interpreter for every run. Level 3."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
+        """Needs the program `bwrap`, and user namespaces."""
+        yield Cold("bwrap", 3)
+
+
+@frozen
+class Engine:
+    """A container for every run. Level 3, or 4 with a runtime that gives each a kernel.
+
+    Args:
+        engine: the program that is called.
+        image: has `python3`, version 3.11 or newer; fetched by the engine if it is not there.
+        runtime: of the engine, e.g. `runsc`; without one, the engine's own.
+    """
+
+    engine: Literal["docker", "podman"] = "docker"
+    image: str = "python:3.13-slim"
+    runtime: str = ""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Sandbox]:
+        """Needs a running engine."""
+        yield Cold(self.engine, 4 if self.runtime == "runsc" else 3, self.image, self.runtime)
+
+
+@frozen
 class Subprocess:
     """No sandbox: limits against accidents, and nothing else. Results are marked. Level 1.
 
@@ -135,7 +183,7 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
     """A sandbox by the name of its backend, for use without a config.
 
     Args:
-        name: "auto", "namespaces", "landlock" or "subprocess".
+        name: "auto", "namespaces", "bwrap", "landlock" or "subprocess".
         level: the least that "auto" has to hold.
         unsafe_local: needed for "subprocess".
 
@@ -144,8 +192,7 @@ def choose(name: str = "auto", *, level: int = 3, unsafe_local: bool = False) ->
     """
     known: dict[str, Callable[[], Sandbox]] = {
         "auto": lambda: Best(level),
-        "namespaces": lambda: Warm("namespaces", "namespaces"),
-        "landlock": lambda: Warm("landlock", "landlock"),
+        **{backend: partial(_runtime, backend) for backend in _ORDER},
         "subprocess": lambda: _unsafe(unsafe_local),
     }
     if name not in known:

@@ -107,7 +107,7 @@ def _bait() -> Iterator[dict[str, object]]:
 
 def findings() -> Iterator[tuple[str, str, str]]:
     """For `orchestrion doctor`: what is chosen here, what it holds, and what was tried."""
-    for name in ("namespaces", "landlock"):
+    for name in ("namespaces", "bwrap", "landlock"):
         try:
             yield asyncio.run(_finding(name))
         except SandboxError as error:

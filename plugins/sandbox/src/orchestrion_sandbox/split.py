@@ -70,7 +70,7 @@ async def judge_pytest(
         SandboxError: if the sandbox itself failed, or pytest is not installed.
     """
     blank = Verdict((), "split", backend=box.backend, level=box.level)
-    modules = sorted({module, *_modules(files)})
+    modules = sorted({module, *modules_of(files)})
     async with box.slots:
         if wanted is None:
             try:
@@ -135,7 +135,7 @@ def paths_of(tests: Mapping[str, str]) -> tuple[list[str], list[str]]:
     return sorted(paths), [path for path in tests if path == "conftest.py"]
 
 
-def _modules(files: Mapping[str, str]) -> set[str]:
+def modules_of(files: Mapping[str, str]) -> set[str]:
     found = set()
     for path in files:
         if path.endswith(".py"):

@@ -62,7 +62,7 @@ def _run(paths: Sequence[str], plugins: Sequence[str], do: str) -> _Recorder:
     recorder = _Recorder(again=do == "again")
     arguments = ["-c", SETTINGS, f"--rootdir={os.getcwd()}", "--noconftest"]
     arguments += [f"-pno:{name}" for name in PLUGINS_OFF]
-    arguments += ["--import-mode=importlib", "--tb=short"]
+    arguments.append("--import-mode=importlib")
     if do == "collect":
         arguments.append("--collect-only")
     sources = [_plugin(path) for path in plugins]

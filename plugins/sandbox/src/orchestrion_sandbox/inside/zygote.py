@@ -33,7 +33,7 @@ from typing import Any, NoReturn
 
 from . import linux, program, seccomp
 
-__all__ = ["launch", "main", "sealed", "serve"]
+__all__ = ["launch", "limit", "main", "sealed", "serve"]
 
 NOBODY = 65534
 CHANNEL = 3  # where a conversation's descriptor is for the program
@@ -256,7 +256,7 @@ def _begin(
             linux.no_new_privileges()
         if mode == "landlock":
             filters = seccomp.build(linux.MACHINE, own_pid=os.getpid())
-        _limit(limits, mode)
+        limit(limits, mode)
         if filters is not None:
             linux.set_filter(filters)
         status.send(b'{"ready": true}')
@@ -302,7 +302,8 @@ def _arrange(fds: list[int]) -> tuple[socket.socket, int | None]:
     return socket.socket(fileno=_STATUS), CHANNEL if len(standard) > CHANNEL else None
 
 
-def _limit(limits: dict[str, Any], mode: str) -> None:
+def limit(limits: dict[str, Any], mode: str) -> None:
+    """Set this process's own limits, for good, and those of all it starts."""
     memory = limits["memory_mb"] << 20
     wanted = {
         resource.RLIMIT_AS: memory,
@@ -315,7 +316,7 @@ def _limit(limits: dict[str, Any], mode: str) -> None:
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_SIGPENDING: 128,
     }
-    if mode == "namespaces":
+    if mode in ("namespaces", "cold"):
         # Counted in the run's own user namespace, where the stage before this is the other one.
         wanted[resource.RLIMIT_NPROC] = limits["processes"] + 1
     for name, value in wanted.items():

@@ -1,0 +1,459 @@
+"""Sandboxes made by other programs, one new interpreter a run: bubblewrap, and container engines.
+
+Slower than a warm interpreter, and able to go where it is not: other machines, other images.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import json
+import os
+import secrets
+import shutil
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from attrs import asdict, frozen
+
+from orchestrion_sandbox.errors import ConversationEnded, SandboxError
+from orchestrion_sandbox.inside.cold import BOOT
+from orchestrion_sandbox.inside.program import FLAGS
+from orchestrion_sandbox.inside.zygote import NOBODY
+from orchestrion_sandbox.interface import (
+    NO_LIMIT_GIVEN,
+    PLAIN,
+    Limits,
+    Profile,
+    Program,
+    Result,
+    Status,
+)
+from orchestrion_sandbox.launching import HARNESS, encode_program
+from orchestrion_sandbox.watchdog import tree_usage
+
+__all__ = ["ColdBox", "bubblewrap_command", "engine_command"]
+
+_INSIDE = Path(__file__).parent / "inside"
+_PYTHON = ("-c", BOOT)
+_WATCH_SECONDS = 0.05
+_STARTING_SECONDS = 30.0  # an engine may have to fetch an image first
+
+Command = Callable[[Limits], list[str]]
+
+
+# ---------------------------------------------------------------- commands
+
+
+def bubblewrap_command(limits: Limits, program: str, python: str) -> list[str]:
+    """What starts an interpreter that sees nothing but system libraries and its own.
+
+    Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
+    """
+    size = str(limits.scratch_mb << 20)
+    command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
+    command += ["--setenv", "PYTHONHASHSEED", "0", "--setenv", "LD_LIBRARY_PATH", "/python/lib"]
+    command += ["--cap-drop", "ALL", "--hostname", "sandbox"]
+    for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64"):
+        path = Path(folder)
+        if path.is_symlink():
+            command += ["--symlink", str(path.readlink()), folder]
+        elif path.is_dir():
+            command += ["--ro-bind", folder, folder]
+    library = Path(python).resolve().parent.parent / "lib"
+    command += ["--ro-bind", str(library), "/python/lib"]
+    command += ["--ro-bind", str(Path(python).resolve()), "/python/bin/python"]
+    for name in ("null", "full", "random", "urandom"):
+        command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    command += ["--size", size, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
+    return [*command, "--", "/python/bin/python", *FLAGS, *_PYTHON]
+
+
+def engine_command(limits: Limits, engine: str, image: str, name: str, runtime: str) -> list[str]:
+    """What starts an interpreter in a container without network, rights or a writable root."""
+    memory = f"{limits.memory_mb}m"
+    command = [engine, "run", "--rm", "--interactive", "--name", name, "--network", "none"]
+    command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
+    command += ["--user", f"{NOBODY}:{NOBODY}", "--hostname", "sandbox", "--ipc", "private"]
+    command += ["--pids-limit", str(limits.processes + 2), "--memory", memory]
+    command += ["--memory-swap", memory, "--ulimit", "core=0", "--workdir", "/tmp"]
+    mounted = f"/tmp:size={limits.scratch_mb}m,nr_inodes={limits.files},mode=1777,nosuid,nodev"
+    command += ["--tmpfs", mounted, "--env", "PYTHONHASHSEED=0", "--pull", "missing"]
+    if runtime:
+        command += ["--runtime", runtime]
+    return [*command, "--entrypoint", "python3", image, *FLAGS, *_PYTHON]
+
+
+# ---------------------------------------------------------------- the box
+
+
+@frozen
+class _Way:
+    """How runs of one backend are started and ended from outside."""
+
+    command: Callable[[Limits, str], list[str]]
+    kill: Callable[[str], list[str]] | None = None
+    user: int | None = None
+
+
+class ColdBox:
+    """Runs programs in a sandbox that a command makes anew each time."""
+
+    def __init__(self, backend: str, level: int, way: _Way, profile: Profile) -> None:
+        self.backend, self.level = backend, level
+        self.way, self._profile = way, profile
+        self.slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+
+    async def run(
+        self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
+    ) -> Result:
+        """Run a program to its end; a sandbox that failed is tried once more."""
+        result = Result("sandbox_failed")
+        for _ in range(2):
+            async with self.slots:
+                run = ColdRun(self, limits, self._job(program, limits))
+                try:
+                    result = await run.output(stdin)
+                finally:
+                    await run.end()
+            if result.status != "sandbox_failed":
+                return result
+        raise SandboxError(f"the sandbox {self.backend!r} failed twice: {result.reason}")
+
+    @contextlib.asynccontextmanager
+    async def converse(
+        self,
+        program: Program,
+        limits: Limits = NO_LIMIT_GIVEN,
+        harness: Mapping[str, Any] | None = None,
+    ) -> AsyncIterator[ColdRun]:
+        """A run that is asked and answers over its standard files."""
+        more = {"answers": HARNESS, **(harness or {})}
+        run = ColdRun(self, limits, self._job(program, limits, more))
+        try:
+            await run.begin()
+            yield run
+        finally:
+            await run.end()
+
+    def _job(
+        self, program: Program, limits: Limits, more: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        return {
+            "payload": json.loads(encode_program(program, more)),
+            "limits": asdict(limits),
+            "conversation": more is not None,
+            "modules": {**_sources(), **self._profile.modules},
+        }
+
+
+class ColdRun:
+    """One run: a process of ours that stands for whatever it started."""
+
+    def __init__(self, box: ColdBox, limits: Limits, job: dict[str, Any]) -> None:
+        self._box, self._limits = box, limits
+        self._token = secrets.token_hex(16)
+        self._job = job | {"token": self._token}
+        self._name = f"orchestrion-{self._token[:12]}"
+        self._process: asyncio.subprocess.Process | None = None
+        self._why: tuple[Status, str] | None = None
+        self._began = time.monotonic()
+        self._ready = False
+        self._cpu_seconds = 0.0  # as last seen
+        self._out, self._err = bytearray(), bytearray()
+        self._watchers: list[asyncio.Task[None]] = []
+        self._result: Result | None = None
+
+    # ------------------------------------------------------------ its life
+
+    async def begin(self) -> None:
+        """Start it and wait until its limits stand.
+
+        Raises:
+            SandboxError: if they do not.
+        """
+        way = self._box.way
+        groups: Sequence[int] | None = None if way.user is None else []
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *way.command(self._limits, self._name),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env={"PATH": os.environ.get("PATH", ""), **_engine_variables()},
+                cwd="/",
+                start_new_session=True,
+                user=way.user,
+                group=way.user,
+                extra_groups=groups,
+                limit=self._limits.output_bytes * 2,
+            )
+        except OSError as error:
+            raise SandboxError(
+                f"the sandbox {self._box.backend!r} cannot start: {error}"
+            ) from error
+        job = json.dumps(self._job).encode()
+        await self._write(len(job).to_bytes(8, "big") + job)
+        assert self._process.stderr is not None
+        said: list[bytes] = []
+        with contextlib.suppress(TimeoutError, ValueError):
+            async with asyncio.timeout(_STARTING_SECONDS):
+                # An engine may have things of its own to say first.
+                while line := await self._process.stderr.readline():
+                    if line.strip() == self._token.encode():
+                        self._ready = True
+                        break
+                    said.append(line)
+        if not self._ready:
+            await self._kill()
+            text = b"".join(said)[-500:].decode(errors="replace").strip()
+            reason = text or "it was not ready in time"
+            raise SandboxError(f"the sandbox {self._box.backend!r} cannot start: {reason}")
+        self._began = time.monotonic()
+        self._watchers = [
+            asyncio.create_task(self._watch()),
+            asyncio.create_task(self._collect(self._process.stderr, self._err)),
+        ]
+
+    async def output(self, stdin: bytes) -> Result:
+        """All of it, from start to end."""
+        try:
+            await self.begin()
+        except SandboxError as error:
+            return self._failed(str(error))
+        assert self._process is not None
+        assert self._process.stdout is not None
+        feeding = asyncio.create_task(self._feed(stdin))
+        await self._collect(self._process.stdout, self._out)
+        await feeding
+        return await self.result()
+
+    async def end(self) -> None:
+        """Leave nothing of it."""
+        await self._kill()
+        for task in self._watchers:
+            task.cancel()
+        await asyncio.gather(*self._watchers, return_exceptions=True)
+
+    async def result(self) -> Result:
+        """How it ended; ends it if it has not."""
+        if self._result is None:
+            assert self._process is not None
+            await self._close_input()
+            try:
+                async with asyncio.timeout(max(0.0, self._left()) + 1.0):
+                    await self._process.wait()
+                    await self._watchers[1]
+            except TimeoutError:
+                self._end_for("timeout", f"it took more than {self._limits.wall_seconds:g} seconds")
+                await self._kill()
+            self._result = self._judged(self._process.returncode)
+        return self._result
+
+    # ------------------------------------------------------------ conversation
+
+    async def ask(self, line: bytes, seconds: float | None = None) -> bytes:
+        """Send a line and receive one, without their newlines.
+
+        Raises:
+            ConversationEnded: if the run ended, said too much, or did not answer in time.
+        """
+        assert self._process is not None
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(min(seconds or self._left(), self._left())):
+                await self._write(line + b"\n")
+                answer = await self._process.stdout.readline()
+        except TimeoutError:
+            self._end_for("timeout", "it did not answer in time")
+            raise ConversationEnded("it did not answer in time") from None
+        except ValueError:
+            self._end_for("flood", "its answer is too long")
+            raise ConversationEnded("its answer is too long") from None
+        if not answer.endswith(b"\n"):
+            raise ConversationEnded("it is gone")
+        return answer[:-1]
+
+    def said_more(self) -> bool:
+        """Whether something came that nobody asked for."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        return bool(self._process.stdout._buffer)  # type: ignore[attr-defined]
+
+    # ------------------------------------------------------------ what is seen
+
+    def _left(self) -> float:
+        return self._limits.wall_seconds - (time.monotonic() - self._began)
+
+    async def _watch(self) -> None:
+        limits = self._limits
+        while self._process is not None and self._process.returncode is None:
+            usage = tree_usage(self._process.pid)
+            self._cpu_seconds = max(self._cpu_seconds, usage.cpu_seconds)
+            if self._left() < 0:
+                self._end_for("timeout", f"it took more than {limits.wall_seconds:g} seconds")
+            elif usage.bytes > limits.memory_mb << 20:
+                self._end_for("memory", f"it took more than {limits.memory_mb} MiB")
+            elif usage.cpu_seconds > limits.cpu_seconds:
+                self._end_for("cpu", f"it took more than {limits.cpu_seconds} CPU seconds")
+            await asyncio.sleep(_WATCH_SECONDS)
+
+    async def _collect(self, stream: asyncio.StreamReader, kept: bytearray) -> None:
+        while data := await stream.read(1 << 16):
+            kept += data[: self._limits.output_bytes - len(kept)]
+            if len(kept) >= self._limits.output_bytes:
+                reason = f"it wrote more than {self._limits.output_bytes} bytes"
+                self._end_for("flood", reason)
+
+    def _end_for(self, status: Status, reason: str) -> None:
+        if self._why is None:
+            self._why = (status, reason)
+            if self._process is not None and self._process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _kill(self) -> None:
+        if self._process is None:
+            return
+        running = self._process.returncode is None
+        if running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._box.way.kill is not None and (running or self._why is not None):
+            # The engine's own process is only a client: what it started is elsewhere.
+            null = asyncio.subprocess.DEVNULL
+            command = self._box.way.kill(self._name)
+            killer = await asyncio.create_subprocess_exec(*command, stdout=null, stderr=null)
+            await killer.wait()
+        await self._process.wait()
+
+    def _judged(self, code: int | None) -> Result:
+        ended = self._why
+        if ended is None and code is None:
+            ended = ("sandbox_failed", "nobody saw the run end")
+        if ended is None and code is not None and (code < 0 or code > 128):
+            # The command passes on how the program ended, as numbers it could also give itself:
+            # whichever it was, it has not ended well.
+            by = code - 128 if code > 0 else -code
+            ended = ("crashed", f"signal {by}")
+            if by == signal.SIGKILL and self._cpu_seconds > 0.5 * self._limits.cpu_seconds:
+                ended = ("cpu", f"it took more than {self._limits.cpu_seconds} CPU seconds")
+        status, reason = ended or (("ok" if code == 0 else "error"), "")
+        return Result(
+            status=status,
+            exit_code=code if self._why is None else None,
+            stdout=bytes(self._out),
+            stderr=bytes(self._err),
+            cpu_seconds=self._cpu_seconds,
+            truncated=status == "flood",
+            wall_seconds=time.monotonic() - self._began,
+            backend=self._box.backend,
+            level=self._box.level,
+            reason=reason,
+        )
+
+    def _failed(self, reason: str) -> Result:
+        backend, level = self._box.backend, self._box.level
+        return Result("sandbox_failed", backend=backend, level=level, reason=reason)
+
+    # ------------------------------------------------------------ standard input
+
+    async def _feed(self, data: bytes) -> None:
+        await self._write(data)
+        await self._close_input()
+
+    async def _write(self, data: bytes) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):  # it need not read what it is given
+            self._process.stdin.write(data)
+            await self._process.stdin.drain()
+
+    async def _close_input(self) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        with contextlib.suppress(ConnectionError):
+            self._process.stdin.close()
+            await self._process.stdin.wait_closed()
+
+
+# ---------------------------------------------------------------- opening
+
+
+@frozen
+class Cold:
+    """The runtime of a backend that starts a new interpreter for every run."""
+
+    name: Literal["bwrap", "docker", "podman"]
+    level: int
+    image: str = ""
+    engine_runtime: str = ""
+
+    @contextlib.asynccontextmanager
+    async def open(self, profile: Profile = PLAIN) -> AsyncIterator[ColdBox]:
+        """A box that has run a program, or `SandboxError` with the reason."""
+        box = ColdBox(self.name, self.level, self._way(), profile)
+        await box.run(Program(""), limits=Limits())
+        yield box
+
+    def _way(self) -> _Way:
+        program = shutil.which(self.name)
+        if program is None:
+            raise SandboxError(
+                f"the sandbox {self.name!r} cannot start: {self.name} is not installed"
+            )
+        if self.name == "bwrap":
+            # Limits of processes do not hold for root, whatever it calls itself inside.
+            user = NOBODY if os.geteuid() == 0 else None
+            python = _readable_interpreter(user)
+            return _Way(
+                lambda limits, name: bubblewrap_command(limits, program, python), None, user
+            )
+        image, runtime = self.image, self.engine_runtime
+        return _Way(
+            lambda limits, name: engine_command(limits, program, image, name, runtime),
+            lambda name: [program, "kill", name],
+        )
+
+
+def _readable_interpreter(user: int | None) -> str:
+    """An interpreter that this user can start; ours if that is one."""
+    ours = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    for python in (ours, "/usr/bin/python3"):
+        if user is None or (_open_to_all(Path(python)) and _open_to_all(_library_of(python))):
+            return str(Path(python).resolve())
+    raise SandboxError(
+        "the sandbox 'bwrap' cannot start: started by root it gives up root's rights first, and "
+        f"other users cannot read the interpreter {ours}"
+    )
+
+
+def _library_of(python: str) -> Path:
+    return Path(python).resolve().parent.parent / "lib"
+
+
+def _open_to_all(path: Path) -> bool:
+    real = path.resolve()
+    return real.exists() and all(part.stat().st_mode & 0o005 for part in (real, *real.parents))
+
+
+@functools.cache
+def _sources() -> dict[str, str | None]:
+    """The package for inside, by module; None for a package."""
+    name = "orchestrion_sandbox.inside"
+    found: dict[str, str | None] = {"orchestrion_sandbox": None, name: None}
+    for path in sorted(_INSIDE.glob("*.py")):
+        if path.stem != "__init__":
+            found[f"{name}.{path.stem}"] = path.read_text()
+    return found
+
+
+def _engine_variables() -> dict[str, str]:
+    """What an engine's client needs to find its engine."""
+    names = ("HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR")
+    return {name: os.environ[name] for name in names if name in os.environ}

@@ -1,0 +1,66 @@
+"""Composed problems: blocks that do what they say, and the same problems from the same key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_code_review.blocks import ENDS, STEPS, Block, Form
+from orchestrion_code_review.challenge import LEVELS
+from orchestrion_code_review.generator import compose, generate
+
+from orchestrion import Key
+
+NUMBERS = st.lists(st.integers(-20, 20), max_size=10)
+
+
+def value(form: Form, items: list[int]) -> Any:
+    """What a form's source gives."""
+    space: dict[str, Any] = {"items": list(items)}
+    exec(f"import math\nresult = {form.source}", space)
+    return space["result"]
+
+
+@pytest.mark.parametrize("block", [*STEPS, *ENDS], ids=lambda block: block.name)
+@given(items=NUMBERS)
+def test_source_and_function_of_a_block_agree(block: Block, items: list[int]) -> None:
+    for form in (block.right, block.wrong):
+        found = value(form, items)
+        assert found == form.does(list(items))
+        assert type(found) is type(form.does(list(items)))
+
+
+@pytest.mark.parametrize("block", [*STEPS, *ENDS], ids=lambda block: block.name)
+def test_the_mistake_of_a_block_makes_a_difference(block: Block) -> None:
+    lists = [[3, -4, 0, 5, -5, 3, 12, 6, 1], [7, -7, 2], []]
+    assert any(block.right.does(one) != block.wrong.does(one) for one in lists)
+
+
+def test_equal_keys_give_equal_problems_and_more_of_them_begin_alike() -> None:
+    assert generate(20, Key(3)) == generate(20, Key(3))
+    assert generate(30, Key(3))[:20] == generate(20, Key(3))
+    assert generate(20, Key(4)) != generate(20, Key(3))
+
+
+def test_problems_are_different_and_of_all_levels() -> None:
+    made = generate(60, Key(1))
+    assert len({one.id for one in made}) == 60
+    assert len({one.solution for one in made}) == 60
+    assert {one.level for one in made} == set(LEVELS)
+
+
+def test_a_problem_depends_on_its_blocks_alone() -> None:
+    one = generate(5, Key(1))[4]
+    names = one.id.removeprefix("composed/").split(".")
+    blocks = {block.name: block for block in (*STEPS, *ENDS)}
+    assert compose([blocks[name] for name in names]) == one
+
+
+def test_the_words_say_every_step_in_order() -> None:
+    for one in generate(12, Key(2)):
+        blocks = {block.name: block for block in (*STEPS, *ENDS)}
+        said = [blocks[name].says for name in one.id.removeprefix("composed/").split(".")]
+        places = [one.text.index(words) for words in said]
+        assert places == sorted(places)

@@ -1,0 +1,298 @@
+"""Which backend is chosen, what it says of itself, and what happens where none works."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from orchestrion_sandbox import (
+    Case,
+    Limits,
+    Profile,
+    Program,
+    Result,
+    SandboxError,
+    choose,
+    judge_calls,
+    require,
+)
+from orchestrion_sandbox.blocking import BlockingBox
+from orchestrion_sandbox.cold import Cold, bubblewrap_command, engine_command
+from orchestrion_sandbox.launching import encode_program
+from orchestrion_sandbox.sandboxes import Engine, Subprocess
+
+from orchestrion import Key, OpenContext, UsageError
+
+BACKENDS = [
+    "namespaces",
+    "landlock",
+    pytest.param("bwrap", marks=pytest.mark.skipif(not shutil.which("bwrap"), reason="no bwrap")),
+    "subprocess",
+]
+LEVELS = {"namespaces": 3, "landlock": 2, "bwrap": 3, "subprocess": 1}
+
+
+def run(name: str, source: str, stdin: bytes = b"", limits: Limits | None = None) -> Result:
+    async def once() -> Result:
+        async with choose(name, unsafe_local=True).open() as box:
+            return await box.run(Program(source), stdin, limits or Limits())
+
+    return asyncio.run(once())
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_runs_a_program_and_says_what_it_is(name: str) -> None:
+    source = "import sys\nprint(input()[::-1])\nprint('aside', file=sys.stderr)\nsys.exit(3)"
+    result = run(name, source, b"abc\n")
+    assert (result.status, result.exit_code) == ("error", 3)
+    assert (result.stdout, result.stderr) == (b"cba\n", b"aside\n")
+    assert (result.backend, result.level) == (name, LEVELS[name])
+    assert result.unsandboxed == (name == "subprocess")
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize(
+    ("source", "status"),
+    [
+        ("while True: print('x' * 1000)", "flood"),
+        ("import time; time.sleep(60)", "timeout"),
+        ("while True: pass", "cpu"),
+        ("import ctypes; ctypes.string_at(0)", "crashed"),
+        ("1 / 0", "error"),
+    ],
+    ids=["flood", "timeout", "cpu", "crashed", "error"],
+)
+def test_the_status_is_what_the_supervisor_saw(name: str, source: str, status: str) -> None:
+    limits = Limits(wall_seconds=3.0 if status == "timeout" else 30.0, cpu_seconds=1)
+    assert run(name, source, limits=limits).status == status
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_every_backend_can_judge(name: str) -> None:
+    async def judged(source: str) -> bool:
+        async with choose(name, unsafe_local=True).open() as box:
+            verdict = await judge_calls(box, source, "f", [Case((1,), 2), Case((5,), 6)])
+            assert (verdict.backend, verdict.level) == (name, LEVELS[name])
+            return verdict.passed
+
+    assert asyncio.run(judged("def f(x):\n    print('noise')\n    return x + 1"))
+    assert not asyncio.run(judged("def f(x):\n    return 2"))
+
+
+def test_files_are_there_and_gone_with_the_run() -> None:
+    async def twice() -> tuple[bytes, bytes]:
+        async with choose("namespaces").open() as box:
+            program = Program(
+                "import sys\nprint(open('data/a.txt').read(), sys.argv[1])\nopen('left', 'w')",
+                {"data/a.txt": b"here"},
+                ("now",),
+            )
+            first = await box.run(program)
+            second = await box.run(Program("import os; print(os.listdir())"))
+            return first.stdout, second.stdout
+
+    assert asyncio.run(twice()) == (b"here now\n", b"[]\n")
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "", "a\0b"])
+def test_a_file_outside_the_folder_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="below the folder"):
+        encode_program(Program("", {path: b""}))
+
+
+def test_modules_of_a_profile_are_there_without_their_folder() -> None:
+    async def once() -> bytes:
+        profile = Profile(("fractions",), (), {"tools.words": "def back(x): return x[::-1]"})
+        async with choose("namespaces").open(profile) as box:
+            program = Program("from tools.words import back; import tools; print(back('ab'))")
+            return (await box.run(program)).stdout
+
+    assert asyncio.run(once()) == b"ba\n"
+
+
+# ---------------------------------------------------------------- choosing
+
+
+def test_auto_takes_the_best() -> None:
+    assert run("auto", "pass").backend == "namespaces"
+
+
+def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    from orchestrion_sandbox import launching
+
+    launch = launching.launch
+
+    def barred(mode: str, profile: Profile) -> object:
+        if mode == "namespaces":
+            raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
+        return launch(mode, profile)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
+    monkeypatch.setenv("PATH", "")  # no bubblewrap either
+
+    async def opened(level: int) -> str:
+        async with choose("auto", level=level).open() as box:
+            return box.backend
+
+    assert asyncio.run(opened(2)) == "landlock"
+    with pytest.raises(SandboxError, match=r"level 3 works here: .*barred for this test.*bwrap"):
+        asyncio.run(opened(3))
+
+
+def test_no_protection_has_to_be_asked_for() -> None:
+    with pytest.raises(UsageError, match="unsafe_local: true"):
+        choose("subprocess")
+
+    async def opened() -> None:
+        async with Subprocess().open(OpenContext("sandbox", Key(0))):
+            raise AssertionError("it opened")
+
+    with pytest.raises(UsageError, match="sandbox: 'subprocess' is no sandbox"):
+        asyncio.run(opened())
+
+
+def test_an_unknown_backend_is_named_with_those_there_are() -> None:
+    with pytest.raises(UsageError, match="no sandbox is named 'chroot'; there are auto, namesp"):
+        choose("chroot")
+
+
+def test_a_task_gets_what_it_needs_or_an_error() -> None:
+    async def required(name: str, level: int) -> None:
+        async with choose(name, unsafe_local=True).open() as box:
+            require(box, level, "this task")
+
+    asyncio.run(required("landlock", 2))
+    asyncio.run(required("subprocess", 3))  # asked for by name, and marked
+    with pytest.raises(SandboxError, match="this task needs a sandbox of level 3"):
+        asyncio.run(required("landlock", 3))
+
+
+# ---------------------------------------------------------------- other programs' sandboxes
+
+NEEDED = ["--network", "--read-only", "--cap-drop", "--pids-limit", "--memory", "--tmpfs"]
+
+
+def test_a_container_gets_no_network_no_rights_and_no_folder_of_the_host() -> None:
+    limits = Limits(memory_mb=128, processes=4, scratch_mb=8, files=50)
+    command = engine_command(limits, "docker", "python:3.13-slim", "name", "runsc")
+    assert all(option in command for option in NEEDED)
+    pairs = dict(pairwise(command))
+    assert (pairs["--network"], pairs["--cap-drop"]) == ("none", "ALL")
+    assert (pairs["--memory"], pairs["--memory-swap"]) == ("128m", "128m")
+    assert pairs["--security-opt"] == "no-new-privileges"
+    assert (pairs["--runtime"], pairs["--user"]) == ("runsc", "65534:65534")
+    assert "size=8m,nr_inodes=50" in pairs["--tmpfs"]
+    assert not {"-v", "--volume", "--mount", "--privileged"} & set(command)
+
+
+def test_bubblewrap_shares_nothing_and_mounts_for_reading() -> None:
+    command = bubblewrap_command(Limits(), "bwrap", sys.executable)
+    assert {"--unshare-all", "--die-with-parent", "--new-session", "--clearenv"} <= set(command)
+    assert "--bind" not in command
+    assert "--dev" not in command
+
+
+FAKE_ENGINE = """\
+#!{python}
+# An engine for tests: `run` starts the image's interpreter right here, `kill` ends it.
+import os, signal, sys
+folder = {folder!r}
+if sys.argv[1] == "kill":
+    os.kill(int(open(os.path.join(folder, sys.argv[2])).read()), signal.SIGKILL)
+else:
+    name = sys.argv[sys.argv.index("--name") + 1]
+    open(os.path.join(folder, name), "w").write(str(os.getpid()))
+    rest = sys.argv[sys.argv.index("--entrypoint") + 3:]
+    os.chdir(folder)
+    os.execv(sys.executable, [sys.executable, *rest])
+"""
+
+
+@pytest.fixture
+def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "docker"
+    program.write_text(FAKE_ENGINE.format(python=sys.executable, folder=str(tmp_path)))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_container_speaks_over_standard_files_alone() -> None:
+    """With an engine that only starts the interpreter: the conversation is the real one."""
+
+    async def once() -> tuple[Result, Result, bool]:
+        async with Cold("docker", 3, "image").open() as box:
+            result = await box.run(Program("print(input() * 2)"), b"ab\n")
+            late = await box.run(
+                Program("import time; time.sleep(60)"), limits=Limits(wall_seconds=0.5)
+            )
+            verdict = await judge_calls(box, "def f(x): return x + 1", "f", [Case((1,), 2)])
+            return result, late, verdict.passed
+
+    result, late, passed = asyncio.run(once())
+    assert (result.status, result.stdout, result.backend) == ("ok", b"abab\n", "docker")
+    assert late.status == "timeout"
+    assert passed
+
+
+def test_an_engine_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+
+    async def opened() -> None:
+        async with (
+            Engine("podman").open(OpenContext("sandbox", Key(0))) as sandbox,
+            sandbox.open(Profile()),
+        ):
+            raise AssertionError("it opened")
+
+    with pytest.raises(SandboxError, match="podman is not installed"):
+        asyncio.run(opened())
+
+
+# ---------------------------------------------------------------- without an event loop
+
+ECHO = "import os\ndef answer(payload, channel):\n    while data := os.read(channel, 100):\n"
+
+
+def test_a_conversation_without_an_event_loop() -> None:
+    source = ECHO + "        os.write(channel, data.upper())\n    os._exit(7)"
+    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
+    try:
+        talk = box.start({"answers": "echo:answer"}, Limits())
+        talk.channel.sendall(b"ab")
+        assert talk.channel.recv(10) == b"AB"
+        assert talk.finish(5.0) == 7
+    finally:
+        box.close()
+
+
+def test_a_conversation_that_does_not_end_is_ended() -> None:
+    source = ECHO + "        pass\n    while True: pass"
+    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
+    try:
+        talk = box.start({"answers": "echo:answer"}, Limits())
+        assert talk.finish(0.2) == -9
+        again = box.start({"answers": "echo:answer"}, Limits())
+        again.kill()
+        assert again.finish(5.0) == -9
+    finally:
+        box.close()
+
+
+def test_a_sandbox_that_is_gone_is_nobodys_exit_code() -> None:
+    source = "def answer(payload, channel):\n    while 'alone' not in payload: pass"
+    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
+    try:
+        talk = box.start({"answers": "echo:answer"}, Limits())
+        assert box._process is not None
+        box._process.kill()
+        with pytest.raises(SandboxError, match="gone before"):
+            talk.finish(5.0)
+        assert box.start({"answers": "echo:answer", "alone": True}, Limits()).finish(5.0) == 0
+    finally:
+        box.close()
