@@ -456,6 +456,7 @@ BAD.append(BAD)
         Output(usage=None),  # type: ignore[arg-type]
         Output(usage=Usage(cost=float("nan"))),
         Output(usage=Usage(cost=-1.0)),
+        Output(usage=Usage(cost=1e308)),
         Output(usage=Usage(calls=2**70)),
     ],
     ids=lambda output: "bad",
@@ -467,7 +468,14 @@ def test_an_output_that_cannot_be_is_a_failed_turn_not_a_failed_run(output: Outp
 
 @pytest.mark.parametrize(
     "scores",
-    [Scores(float("nan"), True), Scores(7.5, True), Scores(-1.0), Scores(1.0, "false"), None],  # type: ignore[arg-type]
+    [
+        Scores(float("nan"), True),
+        Scores(7.5, True),
+        Scores(-1.0),
+        Scores(1.0, "false"),  # type: ignore[arg-type]
+        Scores(1.0, parts={"x": float("nan")}),
+        None,
+    ],
     ids=repr,
 )
 def test_scores_that_cannot_be_fail_the_episode_and_solve_nothing(scores: Scores) -> None:
@@ -481,14 +489,37 @@ def test_scores_that_cannot_be_fail_the_episode_and_solve_nothing(scores: Scores
     assert (episode.status, episode.success, episode.reward) == (Status.FAILED, False, None)
 
 
-@pytest.mark.parametrize("reward", [Reward(float("inf")), Reward(1.0, turns=(1.0, 2.0)), "1"])
-def test_rewards_that_cannot_be_are_missing(reward: Any) -> None:
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "reward",
+    [
+        Reward(float("inf")),
+        Reward(1e308),
+        Reward(1.0, turns=(1.0, 2.0)),
+        Reward(1.0, turns=(NAN,)),
+        Reward(1.0, agents={"a": NAN}),
+        Reward(1.0, agents={"nobody": 1.0}),
+        Reward(1.0, parts={"x": NAN}),
+        "1",
+        ValueError("a bug"),
+    ],
+    ids=repr,
+)
+def test_rewards_that_cannot_be_are_missing_and_change_no_success(reward: Any) -> None:
     class Odd(RewardFunction):
         async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+            if isinstance(reward, Exception):
+                raise reward
             return reward  # type: ignore[no-any-return]
 
-    episode = run(engine_for({"a": ScriptedAgent()}, Fixed("a"), reward=Odd()))
-    assert (episode.status, episode.reward) == (Status.FAILED, None)
+    engine = engine_for({"a": ScriptedAgent()}, Fixed("a"), reward=Odd())
+    episode = run(engine)
+    assert (episode.status, episode.reward) == (Status.COMPLETED, None)
+    assert episode.success, "that is the verifier's to say"
+    assert episode.error.startswith("reward function Odd: ")
+    assert list(engine.failed_turns) == [episode.error]
 
 
 def test_a_verifier_that_never_answers_is_cut_off() -> None:
@@ -511,6 +542,8 @@ def test_a_verifier_that_never_answers_is_cut_off() -> None:
         [Decision(stop="no")],  # type: ignore[arg-type]
         [Decision(wait="bogus", start=(Activation("a"),))],  # type: ignore[arg-type]
         [Decision(start=("a",))],  # type: ignore[arg-type]
+        [Decision(start=(Activation("a", timeout=float("nan")),))],
+        [Decision(start=(Activation("a", timeout=0.0),))],
         [Decision(start=(Activation("a", index=-1),))],
         [Decision(start=(Activation("a", index=3), Activation("a", index=3)))],
         [],
@@ -533,14 +566,17 @@ def test_a_policy_that_breaks_its_contract_ends_the_run_and_is_named(answer: Any
 def test_an_episode_that_vanishes_is_an_error_not_one_less() -> None:
     from orchestrion import Job
 
-    class Lost(ListTask):
-        def start(self, problem: Problem, key: Key) -> Step:
-            raise asyncio.CancelledError
+    class Suicidal(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            return Output("and now nothing awaits any more")
 
     async def main() -> list[Episode]:
-        engine = engine_for({"a": ScriptedAgent()}, Fixed("a"), Lost())
+        engine = engine_for({"a": ScriptedAgent(), "b": Suicidal()}, Fixed("ab"))
         session = EngineSession(engine, "0/0", Key(1), Key(2))
-        return await session.rollout([Job(p, Key(1)) for p in Lost().problems("train")])
+        return await session.rollout([Job(p, Key(1)) for p in ListTask().problems("train")])
 
-    with pytest.raises(RunError, match="nobody cancelled it"):
+    with pytest.raises(RunError, match="0/0/0 was cancelled from within, in or after a turn of b"):
         asyncio.run(main())

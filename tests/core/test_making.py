@@ -15,7 +15,7 @@ TURN = (3, "a", None, Output("said"), "completed", "", 2, (1,))
     ("make", "kind", "values"),
     [
         (make_turn, Turn, TURN),
-        (make_view, View, ("a", None, Problem("p"), Trajectory(), None, None)),
+        (make_view, View, ("a", None, Problem("p"), Trajectory(), None, (1,), (Turn(0, "b"),))),
         (make_situation, Situation, (Problem("p"), Trajectory(), None, (), 4, True)),
     ],
 )

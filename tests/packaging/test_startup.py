@@ -14,7 +14,7 @@ from tests.packaging.made_up import DUMMIES, dummy_plugins
 pytestmark = pytest.mark.packaging
 
 HEAVY = {"torch", "numpy", "anthropic", "openai", "hypothesis"}
-LATE = {"structlog", "rich", "cattrs", "msgspec", "ruamel", "sqlite3"}
+LATE = {"structlog", "rich", "cattrs", "msgspec", "ruamel", "sqlite3", "asyncio"}
 
 
 @pytest.fixture(scope="module")
@@ -42,8 +42,11 @@ def test_listing_and_help_import_no_plugin_and_nothing_heavy(
     assert [name for name in modules if name.startswith("orchestrion_")] == []
 
 
-def test_help_imports_nothing_that_only_other_commands_need(fifty: Path, tmp_path: Path) -> None:
-    assert imported("--help", folder=tmp_path, plugins=fifty) & LATE == set()
+@pytest.mark.parametrize("command", ["--help", "plugins", "plugins --json"])
+def test_nothing_is_imported_that_only_other_commands_need(
+    command: str, fifty: Path, tmp_path: Path
+) -> None:
+    assert imported(*command.split(), folder=tmp_path, plugins=fifty) & LATE == set()
 
 
 def test_all_fifty_are_listed(fifty: Path) -> None:

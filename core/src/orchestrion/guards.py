@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import islice
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from orchestrion.errors import OrchestrionError, RunError, UsageError
 from orchestrion.interfaces import Metrics, Stateful
-from orchestrion.records import Problem, Saved, Split
+from orchestrion.records import Episode, Problem, Saved, Split, Status
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -19,8 +20,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "calling",
+    "check_judged",
     "check_problems",
+    "check_turns",
+    "checked_problem",
     "described",
+    "iterations_of",
     "load_states",
     "merged_metrics",
     "place_of",
@@ -90,6 +95,19 @@ def place_of(config: Config, path: str) -> str:
 # ------------------------------------------------------------------------------- trainers
 
 
+def iterations_of(trainer: Any, place: str) -> int:
+    """How many iterations a trainer wants.
+
+    Raises:
+        RunError: it cannot tell, or it is no count.
+    """
+    with calling(place, "iterations"):
+        count = trainer.iterations
+    if type(count) is not int or count < 0:
+        raise RunError(f"{place}: iterations must be a count, not {count!r:.80}")
+    return count
+
+
 def merged_metrics(own: Metrics, reported: Any, place: str) -> dict[str, float]:
     """An iteration's metrics: core's own, and those of its trainer with other names.
 
@@ -113,6 +131,46 @@ def _number(name: Any, value: Any, place: str) -> float:
     if not math.isfinite(number):
         raise RunError(f"{place}: metric {name!r} must be a finite number, not {value!r:.80}")
     return value if type(value) is int and abs(value) < 1 << 53 else number
+
+
+# ------------------------------------------------------------------------------- episodes
+
+
+def check_judged(episodes: Sequence[Episode], where: str) -> None:
+    """Refuse episodes of which none could be judged: their means would be 0, and mean nothing.
+
+    Raises:
+        RunError: every verification, or every reward, failed; says why.
+    """
+    unverified = [one.error for one in episodes if one.scores is None]
+    unrewarded = [
+        one.error
+        for one in episodes
+        if one.error and one.reward is None and one.status is not Status.FAILED
+    ]
+    for what, errors in (("verification", unverified), ("reward", unrewarded)):
+        if errors and len(errors) == len(episodes):
+            (reason, count), *_ = Counter(errors).most_common(1)
+            raise RunError(
+                f"every {what} of {where} failed, {count} of {len(errors)} with {reason:.{_LONGEST}}"
+            )
+
+
+def check_turns(episodes: Sequence[Episode], where: str, least: int) -> None:
+    """Refuse `least` turns or more of which every single one failed.
+
+    Raises:
+        RunError: says why most of them did.
+    """
+    turns = sum(len(episode.trajectory) for episode in episodes)
+    errors = [turn for one in episodes for turn in one.turns if turn.status == "failed"]
+    if turns < max(least, 1) or len(errors) < turns:
+        return
+    reasons = Counter(f"{turn.agent}: {turn.error}" for turn in errors)
+    (reason, count), *_ = reasons.most_common(1)
+    raise RunError(
+        f"all {turns} turns of {where} failed, {count} of them with {reason:.{_LONGEST}}"
+    )
 
 
 # ------------------------------------------------------------------------------- learned state
@@ -196,13 +254,33 @@ def check_problems(task: Any, used: Sequence[Split], place: str) -> None:
 
 
 def _check_problem(problem: Any, split: str, seen: dict[str, str], place: str) -> None:
-    if not isinstance(problem, Problem):
-        kind = type(problem).__name__
-        raise RunError(f"{place}: problems({split!r}) holds a {kind}, which is not a Problem")
-    name: Any = problem.id
-    if not isinstance(name, str) or not name:
-        raise RunError(f"{place}: problems({split!r}): an id must be a text, not {name!r:.80}")
+    method = f"problems({split!r})"
+    name = checked_problem(problem, place, method).id
     if name in seen:
         where = f"twice in {split!r}" if seen[name] == split else f"in {seen[name]!r} and {split!r}"
         raise RunError(f"{place}: problem {name!r} is {where}; ids are unique, splits disjoint")
     seen[name] = split
+
+
+def checked_problem(problem: Any, place: str, method: str) -> Problem:
+    """A problem that a task made.
+
+    Raises:
+        RunError: it is none, or its id is no text.
+    """
+    if not isinstance(problem, Problem):
+        kind = type(problem).__name__
+        raise RunError(f"{place}: {method} gave a {kind}, which is not a Problem")
+    name: Any = problem.id
+    if not isinstance(name, str) or not name or not _encodes(name):
+        raise RunError(f"{place}: {method}: an id must be a text, not {name!r:.80}")
+    return problem
+
+
+def _encodes(text: str) -> bool:
+    """Whether a text is UTF-8: half of a surrogate pair is not, and no database takes it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -99,6 +99,8 @@ class OpenContext:
         names: the config names of components wired into this one, by field name (a list field
             has one name an element); inline components are named by their path.
         directory: the run's folder, or None where nothing is stored.
+        note: called with a name and a text, puts in the run's manifest what opening found out,
+            e.g. which of several backends was chosen, and tells the person who started the run.
     """
 
     path: str
@@ -106,6 +108,7 @@ class OpenContext:
     roster: tuple[Member, ...] = ()
     names: Mapping[str, tuple[str, ...]] = Factory(dict)
     directory: Path | None = None
+    note: Callable[[str, str], None] = lambda name, text: None
 
 
 @runtime_checkable
@@ -123,7 +126,10 @@ class Stateful(Protocol):
 
 @frozen
 class View:
-    """What one activation may read. Failed turns are not in it."""
+    """What one activation may read. Failed turns are not in it.
+
+    `given` is what a nested team was given to read, by its outer team.
+    """
 
     agent: str
     option: str | None
@@ -131,15 +137,31 @@ class View:
     trajectory: Trajectory
     observation: Observation | None = None
     reads: tuple[int, ...] | None = None
+    given: tuple[Turn, ...] = ()
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """The finished turns this activation may read, in order of activation."""
-        turns = [t for t in self.trajectory.turns if t.status == "completed"]
-        if self.reads is not None:
-            wanted = set(self.reads)
-            turns = [t for t in turns if t.index in wanted]
-        return tuple(turns)
+        """The finished turns this activation may read, in order of activation; `given` first."""
+        if self.reads is None:
+            turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
+        else:
+            turns = _found(self.trajectory, set(self.reads))
+        return (*self.given, *turns)
+
+
+def _found(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
+    """The completed turns with these indices, in order."""
+    # From the end: what is read is mostly recent, and the whole may be long.
+    turns: list[Turn] = []
+    for turn in trajectory.backward() if wanted else ():
+        if turn.index in wanted:
+            wanted.discard(turn.index)
+            if turn.status == "completed":
+                turns.append(turn)
+            if not wanted:
+                break
+    turns.sort(key=lambda turn: turn.index)
+    return turns
 
 
 @frozen
@@ -227,8 +249,12 @@ class Calls(Protocol):
     ) -> Trajectory:
         """Run a nested team on what `view` shows; at most `turns` turns.
 
-        The inner trajectory starts empty. An inner `final` ends the inner team only. Return
+        The inner trajectory starts empty; every member may read what `view` shows, as
+        `View.given`. An inner `final` ends the inner team only. Return
         `Output(inner=trajectory, ...)`; the inner usage is booked on the outer turn, once.
+
+        Raises:
+            RunError: the inner policy could not go on (`Decision.error`).
         """
         ...
 
@@ -419,6 +445,12 @@ class Trainer(Protocol):
     def iterations(self) -> int:
         """How many iterations this stage has."""
         ...
+
+    def check(self, session: Session) -> None:
+        """Refuse, with a `UsageError`, a policy, team or task it cannot train; run nothing.
+
+        Called once before the run begins, and by `orchestrion validate`.
+        """
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""

@@ -129,7 +129,11 @@ class Activation:
         reads: indices of the turns it may read; None means all that are finished.
         timeout: seconds after which this activation fails; None means the run's own.
         index: its turn's place in the trajectory; None means the next free one. A policy that
-            decides with `wait: each` gives it, so that turn order does not depend on arrival.
+            decides with `wait: each` gives it, so that neither turn order nor a draw depends on
+            arrival.
+        reuse: take the result of an equal activation of this run if there is one: same agent,
+            settings and option, same content to read. It is charged as if it had run; failures
+            are not kept.
     """
 
     agent: str
@@ -137,6 +141,7 @@ class Activation:
     reads: tuple[int, ...] | None = None
     timeout: float | None = None
     index: int | None = None
+    reuse: bool = False
 
 
 @frozen
@@ -150,6 +155,9 @@ class Decision:
         logp: log-probability of this decision under the policy that took it.
         record: what the policy needs to compute `logp` again (arrays allowed). It stays in
             memory for the trainer and is never stored.
+        error: with `stop`, why the policy cannot go on: the episode's status is `failed`.
+        arrival: with `wait: each`, that it matters which activation finishes first: the order is
+            journaled, and resume and replay repeat it.
     """
 
     start: tuple[Activation, ...] = ()
@@ -157,6 +165,8 @@ class Decision:
     wait: Literal["all", "each"] = "all"
     logp: float | None = None
     record: Any = field(default=None, eq=False, repr=False)
+    error: str = ""
+    arrival: bool = False
 
 
 @frozen
@@ -229,6 +239,11 @@ class Trajectory:
     def last(self) -> Turn | None:
         """The turn appended last."""
         return self._turn
+
+    @property
+    def before(self) -> Trajectory | None:
+        """The trajectory that the last turn was appended to; None for an empty one."""
+        return self._parent
 
     def backward(self) -> Iterator[Turn]:
         """Turns from the one appended last to the first, without building a tuple."""

@@ -6,7 +6,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Protocol
 
@@ -16,9 +16,12 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import RunError, UsageError
+from orchestrion.errors import UsageError
 from orchestrion.guards import (
     calling,
+    check_judged,
+    check_turns,
+    iterations_of,
     load_states,
     merged_metrics,
     place_of,
@@ -80,7 +83,7 @@ class Run:
         self.key = Key(config.seed)
         self.overlay: dict[str, JSON] = {}
         self.calls = CallPath(
-            Budget(config.budget, store.spend(), store.seconds),
+            Budget(config.budget, store.spend() + store.stated, store.seconds),
             store.journal,
             store.cache,
             replay,
@@ -109,9 +112,10 @@ class Run:
             if self.store.status != "running":
                 self.store.set_status("running")
             self.observers.run_started(self.store.directory, self.config.resolved())
-            for stage in range(self._stage, len(self.config.stages)):
-                await self._train_stage(stage)
-            return await self.report()
+            async with self.calls.budget.deadline():
+                for stage in range(self._stage, len(self.config.stages)):
+                    await self._train_stage(stage)
+                return await self.report()
 
     async def _restore(self) -> None:
         """Open the components, with the state of the newest valid checkpoint."""
@@ -156,8 +160,7 @@ class Run:
         self._done = 0
 
     def _iterations(self, path: str) -> int:
-        with calling(place_of(self.config, path), "iterations"):
-            return int(self._opened.runtimes[path].iterations)
+        return iterations_of(self._opened.runtimes[path], place_of(self.config, path))
 
     async def _iterate(self, stage: int, i: int, path: str, last: bool) -> None:
         place = place_of(self.config, path)
@@ -168,9 +171,10 @@ class Run:
                 reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)
-        summary = summarize(session.episodes)
-        _check_turns(session.episodes, summary["failed_turns"])
-        metrics = merged_metrics(summary, reported, place)
+        where = f"iteration {i}"
+        check_turns(session.episodes, where, HOPELESS)
+        check_judged(session.episodes, where)
+        metrics = merged_metrics(summarize(session.episodes), reported, place)
         if session.adopted:
             await self._adopt(session.adopted)
         seconds = time.monotonic() - self._mark
@@ -182,6 +186,7 @@ class Run:
             metrics,
             self._checkpoint(stage, i) if due else None,
             seconds=seconds,
+            stated=self.calls.budget.take_stated(),
         )
         self._mark = time.monotonic()
         self._trained_on += len(session.episodes)
@@ -277,6 +282,10 @@ class Run:
             )
         finally:
             self._close(engine)
+        where = f"the evaluation of {name}"
+        check_judged(episodes, where)
+        if name == LEARNED:
+            check_turns(episodes, where, 1)
         results = {
             "outcomes": outcomes(episodes),
             "trained_on": trained_on,
@@ -322,20 +331,10 @@ class Run:
             trained_on += session.trained_on
         return trained_on
 
-    @property
-    def unbooked_seconds(self) -> float:
-        """Seconds since the last commit, to be added to the run's time."""
-        return time.monotonic() - self._mark
-
-
-def _check_turns(episodes: Sequence[Episode], failed: float) -> None:
-    """Stop where nothing that could be learned from happened."""
-    turns = sum(len(episode.trajectory) for episode in episodes)
-    if turns < HOPELESS or failed < turns:
-        return
-    reasons = Counter(f"{turn.agent}: {turn.error}" for one in episodes for turn in one.turns)
-    (reason, count), *_ = reasons.most_common(1)
-    raise RunError(f"all {turns} turns of this iteration failed, {count} of them with {reason}")
+    def unbooked(self) -> dict[str, Any]:
+        """What the run took since the last commit, for `RunStore.set_status`."""
+        stated = self.calls.budget.take_stated()
+        return {"seconds": time.monotonic() - self._mark, "stated": stated}
 
 
 class _Listening:

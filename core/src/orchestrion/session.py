@@ -24,7 +24,7 @@ from orchestrion.records import (
 )
 from orchestrion.statistics import mean
 
-__all__ = ["EngineSession", "summarize"]
+__all__ = ["Build", "EngineSession", "summarize"]
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 
@@ -137,7 +137,11 @@ class EngineSession:
             self.engine.active -= workers - 1
         missing = [name for name, one in zip(names, results, strict=True) if one is None]
         if missing:
-            raise RunError(f"episode {missing[0]} was given up, and nobody cancelled it")
+            agents = self.engine.cut_off.get(missing[0], "")
+            raise RunError(
+                f"episode {missing[0]} was cancelled from within, in or after a turn of "
+                f"{agents or 'nobody'}: an agent must not cancel the task it runs in"
+            )
         return [episode for episode in results if episode is not None]
 
     def begin(self, problem: Problem, key: Key) -> Branch:

@@ -14,7 +14,13 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.opening import Opened, open_components
 from orchestrion.errors import StoreError, UsageError
-from orchestrion.guards import load_states, place_of, problems_of
+from orchestrion.guards import (
+    check_judged,
+    check_turns,
+    load_states,
+    place_of,
+    problems_of,
+)
 from orchestrion.keys import Key
 from orchestrion.records import JSON, Array, Saved, Split
 from orchestrion.report import LEARNED, UNTRAINED, Report, compare, outcomes
@@ -83,6 +89,10 @@ class Trained:
             finally:
                 engine.close()
                 self.failures.update(engine.failed_turns)
+            where = f"the evaluation of {name}"
+            check_judged(episodes, where)
+            if name == own:
+                check_turns(episodes, where, 1)
             results[name] = outcomes(episodes)
         return compare(split, seeds, results, {}, Key(self.config.seed).child("report"))
 
@@ -99,7 +109,8 @@ async def open_run(
         block: plugins that are never imported.
 
     Raises:
-        UsageError: there is neither, the config has problems, or the run has no checkpoint.
+        UsageError: there is neither, the config has problems or was changed since the run began,
+            or the run has no checkpoint.
         CheckpointError: no checkpoint is valid.
         RunError: what was learned does not fit the (overridden) config.
     """
@@ -110,6 +121,7 @@ async def open_run(
     notes = config.plugins.notes()
     if directory is not None:
         with RunReader(directory) as reader:
+            _check_unchanged(path, reader, block)
             restored = reader.usable()
             checkpoint = restored.checkpoint
             notes += restored.notes()
@@ -137,9 +149,22 @@ async def open_run(
         )
         trained = Trained(config, opened, directory, notes)
         try:
-            yield trained
+            async with trained.calls.budget.deadline():
+                yield trained
         finally:
             trained.engine.close()
+
+
+def _check_unchanged(path: Path, reader: RunReader, block: Sequence[str]) -> None:
+    """Refuse a run's config that decides something else than it did when the run began."""
+    if path.read_text("utf-8") == reader.config_text:
+        return
+    begun_with = (reader.manifest or {}).get("digest")
+    if begun_with not in (None, load(path, block=block).digest):
+        raise UsageError(
+            f"{path}: was changed since the run began; put it back as it was, and use -o to try "
+            "what was learned under other settings"
+        )
 
 
 def run_directory(target: str | Path) -> Path | None:

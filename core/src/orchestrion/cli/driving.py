@@ -67,7 +67,7 @@ def _train(run: Run, display: Display) -> Report:
     try:
         report = in_loop(_interruptible(run))
         status = "completed"
-        run.store.set_status(status, seconds=run.unbooked_seconds)
+        run.store.set_status(status, **run.unbooked())
         return report
     except BudgetError as error:
         status = "budget"
@@ -131,7 +131,7 @@ def _note_end(run: Run, status: RunStatus, detail: str) -> None:
         return
     # On a full disk even this may fail; what was committed stands either way.
     with suppress(StoreError):
-        run.store.set_status(status, detail, seconds=run.unbooked_seconds)
+        run.store.set_status(status, detail, **run.unbooked())
 
 
 def _print(store: RunStore, report: Report, show_best: bool) -> None:

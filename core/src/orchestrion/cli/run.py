@@ -95,7 +95,7 @@ async def _episode(
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
-    from orchestrion.guards import calling, place_of, problems_of
+    from orchestrion.guards import calling, checked_problem, place_of, problems_of
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
@@ -103,7 +103,7 @@ def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
         if not hasattr(task, "problem_from"):
             raise UsageError("this task takes no free text; use --problem ID")
         with calling(place, "problem_from"):
-            return task.problem_from(text)
+            return checked_problem(task.problem_from(text), place, "problem_from")
     splits: tuple[Split, ...] = ("train", "validation", "test")
     for split in splits:
         for problem in problems_of(task, split, place):

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion.engine.calls import ActivationCalls
 from orchestrion.engine.checks import booked
+from orchestrion.engine.deadline import exited
 from orchestrion.engine.reuse import digest
 from orchestrion.engine.team import Seat
 from orchestrion.errors import RunError
 from orchestrion.interfaces import View
 from orchestrion.keys import Key
-from orchestrion.records import Activation, Observation, Output
+from orchestrion.records import NO_USAGE, Activation, Observation, Output
 
 if TYPE_CHECKING:
     from orchestrion.engine.episode import Engine
@@ -63,8 +64,15 @@ async def act(
         waits_for = work.send(None)
     except StopIteration as stop:
         # It never had to wait: no timer, and no way through the event loop.
-        return booked(stop.value, handle.used)
-    return booked(await engine.rest(seconds, work, waits_for), handle.used)
+        output = stop.value
+    except GeneratorExit as error:
+        raise exited(error) from error
+    else:
+        output = await engine.rest(seconds, work, waits_for, f"agent {view.agent!r}")
+    stated = booked(output, handle.used)
+    if output.usage is not NO_USAGE:
+        engine.calls.budget.charge(output.usage)
+    return stated
 
 
 async def reused(engine: Engine, seat: Seat, view: View, seconds: float | None) -> Output:

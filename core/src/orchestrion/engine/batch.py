@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from orchestrion.errors import OrchestrionError, RunError
+from orchestrion.engine.checks import broken
+from orchestrion.errors import RunError
 from orchestrion.interfaces import Policy, Situation
 from orchestrion.keys import Key
 from orchestrion.records import Decision
@@ -51,12 +52,8 @@ class DecisionBatcher:
     def _ask(self, situations: list[Situation], keys: list[Key]) -> list[Decision]:
         try:
             decisions = list(self.policy.decide(situations, keys))
-        except OrchestrionError:
-            raise
-        except (Exception, SystemExit, asyncio.CancelledError) as error:
-            raise RunError(
-                f"{type(self.policy).__name__}.decide() raised {type(error).__name__}: {error}"
-            ) from error
+        except BaseException as error:
+            raise broken(self.policy, "decide", error) from error
         if len(decisions) != len(situations):
             raise RunError(
                 f"policy {type(self.policy).__name__}: {len(decisions)} decisions for "

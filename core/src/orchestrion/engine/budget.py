@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from orchestrion.errors import BudgetError
@@ -41,9 +44,12 @@ class Budget:
         self, caps: BudgetCaps | None = None, spent: Usage = NO_USAGE, elapsed: float = 0.0
     ) -> None:
         self._caps = caps
+        minutes = caps.minutes if caps is not None else None
+        self._seconds = minutes * 60 if minutes is not None else None
         self._started = time.monotonic() - elapsed
         self.spent = spent
         self.reserved = NO_USAGE
+        self._stated = NO_USAGE
 
     @property
     def elapsed(self) -> float:
@@ -52,9 +58,46 @@ class Budget:
 
     def check_time(self) -> None:
         """Raise `BudgetError` when the minutes are used up."""
-        minutes = self._caps.minutes if self._caps is not None else None
-        if minutes is not None and self.elapsed > minutes * 60:
-            raise BudgetError(f"budget.minutes: {minutes:g} minutes are used up")
+        if self._seconds is not None and self.elapsed > self._seconds:
+            raise self._late()
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Cancel what runs inside when the minutes are used up.
+
+        Raises:
+            BudgetError: that happened.
+        """
+        left = None if self._seconds is None else self._seconds - self.elapsed
+        limit = asyncio.timeout(left)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._late() from None
+
+    def _late(self) -> BudgetError:
+        return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
+
+    def charge(self, usage: Usage) -> None:
+        """Book what a turn states that it took beside its calls.
+
+        It is known only now, so that a cap can be passed by the turns under way.
+
+        Raises:
+            BudgetError: a cap is passed.
+        """
+        if self._caps is not None:
+            self._stated = self._stated + usage
+            self.spent = self.spent + usage
+            self.reserve(NO_USAGE)
+
+    def take_stated(self) -> Usage:
+        """What turns stated since this was asked last; no journal has it."""
+        taken, self._stated = self._stated, NO_USAGE
+        return taken
 
     def reserve(self, worst: Usage) -> None:
         """Set `worst` aside, or raise `BudgetError` if the caps do not cover it."""
@@ -73,8 +116,8 @@ class Budget:
             ):
                 if cap is not None and spent + held + more > cap:
                     raise BudgetError(
-                        f"budget.{name}: {spent:g} of {cap:g} spent and {held:g} reserved; "
-                        f"the next call could take {more:g}"
+                        f"budget.{name}: {spent:g} of {cap:g} spent and {held:g} reserved"
+                        + (f"; the next call could take {more:g}" if more else "")
                     )
         self.reserved = self.reserved + _known(worst)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,7 +19,7 @@ from attrs import frozen
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.limiter import ServiceLimiter
 from orchestrion.engine.reuse import Reuse, digest
-from orchestrion.errors import BudgetError, CallError, ReplayError
+from orchestrion.errors import BudgetError, CallError, ReplayError, RunError
 from orchestrion.interfaces import Agent, Answer, Policy, Request, View
 from orchestrion.keys import Key
 from orchestrion.records import JSON, NO_USAGE, Trajectory, Usage
@@ -106,6 +106,24 @@ class CallPath:
     def waits(self) -> dict[str, float]:
         """Seconds that calls waited for each service's limits, all together."""
         return {name: one.waited for name, one in sorted(self._limiters.items())}
+
+    def arrival(self, scope: str) -> list[int] | None:
+        """The turns that arrived first at a place in the run, if that is on record.
+
+        Raises:
+            ReplayError: this is a replay, and it is not.
+        """
+        recorded = self._journal.get(scope) if self._journal is not None else None
+        if recorded is None:
+            if self._replay:
+                raise ReplayError(f"no recorded order of arrival at {scope}")
+            return None
+        arrived: list[int] = recorded.answer
+        return arrived
+
+    async def arrived(self, scope: str, turns: Sequence[int]) -> None:
+        """Record which turns arrived first, before anything is decided by it."""
+        await self._record(Recorded(scope, "arrival", list(turns), NO_USAGE))
 
     async def run(
         self, scope: str, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage
@@ -286,7 +304,9 @@ class ActivationCalls:
         turns: int | None = None,
     ) -> Trajectory:
         """See `Calls.team`."""
-        trajectory = await self._engine.nested(view, key, members, policy, turns)
+        trajectory, error = await self._engine.nested(view, key, members, policy, turns)
         for turn in trajectory.turns:
             self.used = self.used + turn.usage
+        if error:
+            raise RunError(error)
         return trajectory

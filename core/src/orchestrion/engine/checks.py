@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from math import inf, isfinite
+from collections.abc import Collection, Iterable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -18,31 +18,35 @@ from orchestrion.records import (
     Activation,
     Decision,
     Episode,
+    Observation,
     Output,
     Reward,
     Scores,
+    Step,
     Usage,
 )
 
 __all__ = [
-    "FAILURES",
     "FATAL",
     "booked",
     "broken",
     "cancelled_from_outside",
     "check_decision",
+    "check_step",
     "check_usage",
     "describe",
     "judged",
 ]
 
-# Not an agent's failure but the run's: the episode cannot go on.
-FATAL = (BudgetError, ReplayError, StoreError)
-# What plugin code may raise of its own: it must neither end the process nor look like our own
-# cancellation.
-FAILURES = (Exception, SystemExit, asyncio.CancelledError)
+# Not an agent's failure but the run's, or our own end: the episode cannot go on. Whatever else
+# plugin code raises must neither end the process nor look like our own cancellation.
+FATAL = (BudgetError, ReplayError, StoreError, KeyboardInterrupt, GeneratorExit)
 
 NUMBERS = (int, float)
+LARGEST = 1e100
+"""Above every amount that means something, and small enough for sums never to overflow."""
+LONGEST = 10_000
+"""Characters of an error that are kept: there may be one in every turn."""
 COUNTS = 2**63
 """Above every count that a database can hold."""
 
@@ -55,16 +59,36 @@ def check_decision(decision: Any, policy: Policy) -> None:
         and type(decision.stop) is bool
         and decision.wait in ("all", "each")
         and type(decision.start) is tuple
+        and type(decision.error) is str
     ):
         for one in decision.start:
-            if type(one) is not Activation:
+            if type(one) is not Activation or (one.timeout is not None and not _lasts(one.timeout)):
                 break
         else:
             return
     raise RunError(
         f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
-        f"Activations, stop true or false, and wait 'all' or 'each'; it gave {decision!r:.200}"
+        "Activations, stop true or false, wait 'all' or 'each', and an error in words; a timeout "
+        f"is None or more than 0 s; it gave {decision!r:.200}"
     )
+
+
+def _lasts(timeout: Any) -> bool:
+    return type(timeout) in NUMBERS and 0 < timeout < inf
+
+
+def check_step(step: Any, task: object, method: str) -> None:
+    """Raise `RunError` unless what a task's `start` or `step` gave is a step."""
+    kind: Any = type(step)
+    if (
+        kind is not Step
+        or type(step.done) is not bool
+        or (step.observation is not None and type(step.observation) is not Observation)
+    ):
+        raise RunError(
+            f"task {type(task).__name__}: {method}() must give a Step with an Observation or None, "
+            f"and done true or false; it gave {step!r:.200}"
+        )
 
 
 def booked(output: Output, used: Usage) -> Output:
@@ -105,8 +129,8 @@ def check_usage(usage: Usage) -> None:
         and 0 <= usage.calls < COUNTS
         and 0 <= usage.input_tokens < COUNTS
         and 0 <= usage.output_tokens < COUNTS
-        and 0 <= usage.usd < inf
-        and 0 <= usage.cost < inf
+        and 0 <= usage.usd < LARGEST
+        and 0 <= usage.cost < LARGEST
     ):
         _refuse_usage(usage)
 
@@ -118,16 +142,18 @@ def _refuse_usage(usage: Usage) -> None:
             raise ValueError(f"Usage.{name} is {value!r}, not a count")
     for name in ("usd", "cost"):
         value = getattr(usage, name)
-        if type(value) not in NUMBERS or not 0 <= value < inf:
-            raise ValueError(f"Usage.{name} is {value!r}; it must be a finite number, at least 0")
+        if type(value) not in NUMBERS or not 0 <= value < LARGEST:
+            raise ValueError(f"Usage.{name} is {value!r}; it must be from 0 to {LARGEST:g}")
 
 
-def judged(episode: Episode, scores: Scores, reward: Reward | None = None) -> Episode:
+def judged(
+    episode: Episode, scores: Scores, reward: Reward | None = None, team: Collection[str] = ()
+) -> Episode:
     """The episode with its judgement; spelled out, since `evolve` costs as much as a turn."""
     if reward is None:
         _check_scores(scores)
     else:
-        _check_reward(reward, len(episode.trajectory))
+        _check_reward(reward, len(episode.trajectory), team)
     return make_episode(
         episode.id,
         episode.problem,
@@ -148,33 +174,49 @@ def _check_scores(scores: Scores) -> None:
         raise ValueError(f"Scores.value is {scores.value!r}; it must be from 0 to 1")
     if type(scores.success) is not bool:
         raise TypeError(f"Scores.success is {scores.success!r}, not true or false")
-    _check_parts("Scores", scores.parts)
+    _check_numbers("Scores.parts", scores.parts.items())
 
 
-def _check_reward(reward: Reward, turns: int) -> None:
+def _check_reward(reward: Reward, turns: int, team: Collection[str]) -> None:
     if type(reward) is not Reward:
         raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
-    if type(reward.total) not in (int, float) or not isfinite(reward.total):
-        raise ValueError(f"Reward.total is {reward.total!r}, not a finite number")
-    if reward.turns is not None and len(reward.turns) != turns:
-        raise ValueError(f"Reward.turns has {len(reward.turns)} numbers for {turns} turns")
-    _check_parts("Reward", reward.parts)
+    if type(reward.total) not in NUMBERS or not abs(reward.total) < LARGEST:
+        raise ValueError(f"Reward.total is {reward.total!r}; {_AMOUNT}")
+    if reward.turns is not None:
+        if len(reward.turns) != turns:
+            raise ValueError(f"Reward.turns has {len(reward.turns)} numbers for {turns} turns")
+        _check_numbers("Reward.turns", zip(map(str, range(turns)), reward.turns, strict=True))
+    if reward.agents is not None:
+        _check_numbers("Reward.agents", reward.agents.items())
+        for name in reward.agents:
+            if name not in team:
+                raise ValueError(
+                    f"Reward.agents has {name!r}, which is not in the team ({', '.join(team)})"
+                )
+    _check_numbers("Reward.parts", reward.parts.items())
 
 
-def _check_parts(what: str, parts: Mapping[str, float]) -> None:
-    for name, value in parts.items():
-        if type(name) is not str or type(value) not in (int, float, bool):
-            raise TypeError(f"{what}.parts must map names to numbers, not {name!r} to {value!r}")
+_AMOUNT = f"it must be a finite number, at most {LARGEST:g}"
+
+
+def _check_numbers(what: str, numbers: Iterable[tuple[Any, Any]]) -> None:
+    for name, value in numbers:
+        if type(name) is not str:
+            raise TypeError(f"{what} must have texts for names, not {name!r}")
+        if not isinstance(value, NUMBERS) or not abs(value) < LARGEST:
+            raise ValueError(f"{what}[{name}] is {value!r}; {_AMOUNT}")
 
 
 def describe(error: BaseException, seconds: float | None) -> str:
-    """An error in one line, as it stands in the record of a turn."""
+    """An error in a sentence, as it stands in the record of a turn."""
     if isinstance(error, TimeoutError) and seconds is not None and not error.args:
         return f"no result within {seconds:g} s"
     try:
         text = str(error)
     except Exception:  # an exception of a plugin's own may be broken itself
         text = ""
+    if len(text) > LONGEST:
+        text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
@@ -184,8 +226,8 @@ def cancelled_from_outside(error: BaseException) -> bool:
     return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
 
 
-def broken(component: object, method: str, error: Exception) -> Exception:
+def broken(component: object, method: str, error: BaseException) -> BaseException:
     """An error of plugin code with the component and method it came from."""
-    if isinstance(error, OrchestrionError):
+    if isinstance(error, (OrchestrionError, KeyboardInterrupt)):
         return error
     return RunError(f"{type(component).__name__}.{method}() raised {describe(error, None)}")

@@ -8,22 +8,26 @@ activation that never waits needs none.
 from __future__ import annotations
 
 import asyncio
+import logging
 import types
 from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadline", "resume"]
+__all__ = ["Deadline", "exited", "resume"]
 
 T = TypeVar("T")
 
+PATIENCE = 5.0
+"""Seconds after which work that goes on beyond its limit is cancelled again."""
+
 
 class _Entry:
-    __slots__ = ("at", "done", "expired", "task")
+    __slots__ = ("at", "cancels", "done", "task", "who")
 
-    def __init__(self, at: float, task: asyncio.Task[Any]) -> None:
-        self.at, self.task = at, task
-        self.done = self.expired = False
+    def __init__(self, at: float, task: asyncio.Task[Any], who: str) -> None:
+        self.at, self.task, self.who = at, task, who
+        self.done, self.cancels = False, 0
 
 
 class Deadline:
@@ -35,29 +39,35 @@ class Deadline:
         self._waiting: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
 
-    async def within(self, work: Coroutine[Any, Any, T], waits_for: Any) -> T:
+    async def within(self, work: Coroutine[Any, Any, T], waits_for: Any, who: str) -> T:
         """The result of `work`, or TimeoutError if it takes longer than the limit.
 
-        `work` has been started with `send(None)`, which gave `waits_for`.
+        `work` has been started with `send(None)`, which gave `waits_for`; `who` does it. It is
+        cancelled at the limit, and what it gives after that does not count.
         """
         task = asyncio.current_task()
         assert task is not None
         loop = task.get_loop()
-        entry = _Entry(loop.time() + self.seconds, task)
+        entry = _Entry(loop.time() + self.seconds, task, who)
         self._waiting.append(entry)
         if self._timer is None:
             self._timer = loop.call_at(entry.at, self._expire)
         cancelling = task.cancelling()
+        error: BaseException | None = None
         try:
             return await resume(work, waits_for)
-        except asyncio.CancelledError:
-            # Cancelled by the limit alone, or by somebody else as well?
-            if entry.expired and task.uncancel() <= cancelling:
-                raise TimeoutError from None
+        except BaseException as caught:
+            error = caught
             raise
         finally:
             entry.done = True
             self._forget()
+            for _ in range(entry.cancels):
+                task.uncancel()
+            # Cancelled by the limit alone, or by somebody else as well?
+            others = isinstance(error, asyncio.CancelledError) and task.cancelling() > cancelling
+            if entry.cancels and not others and not isinstance(error, KeyboardInterrupt):
+                raise TimeoutError from None
 
     def _forget(self) -> None:
         waiting = self._waiting
@@ -72,11 +82,28 @@ class Deadline:
         waiting, loop = self._waiting, asyncio.get_running_loop()
         while waiting and (waiting[0].done or waiting[0].at <= loop.time()):
             entry = waiting.popleft()
-            if not entry.done:
-                entry.expired = True
-                entry.task.cancel()
+            self._cancel(entry)
         if waiting:
             self._timer = loop.call_at(waiting[0].at, self._expire)
+
+    def _cancel(self, entry: _Entry) -> None:
+        """Cancel work, again and again if it takes no notice."""
+        if entry.done:
+            return
+        if entry.cancels == 1:
+            logging.getLogger("orchestrion").warning(
+                "%s has not ended %g s after its time limit of %g s, though it was cancelled; "
+                "the run waits for it",
+                *(entry.who, PATIENCE, self.seconds),
+            )
+        entry.cancels += 1
+        entry.task.cancel()
+        asyncio.get_running_loop().call_later(PATIENCE, self._cancel, entry)
+
+
+def exited(error: GeneratorExit) -> RuntimeError:
+    """Stands for a GeneratorExit of plugin code, which would look as if we were closed."""
+    return RuntimeError(f"it raised GeneratorExit: {error}")
 
 
 @types.coroutine
@@ -96,3 +123,5 @@ def resume(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, 
             waits_for = work.send(value) if error is None else work.throw(error)
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
+        except GeneratorExit as caught:
+            raise exited(caught) from caught

@@ -11,17 +11,16 @@ from attrs import evolve
 from orchestrion.engine.batch import DecisionBatcher
 from orchestrion.engine.calls import ActivationCalls, CallPath
 from orchestrion.engine.checks import (
-    FAILURES,
     FATAL,
     broken,
     cancelled_from_outside,
+    check_step,
     describe,
     judged,
 )
-from orchestrion.engine.deadline import Deadline, resume
+from orchestrion.engine.deadline import Deadline, exited, resume
 from orchestrion.engine.loop import EpisodeLimits, Loop
 from orchestrion.engine.team import Seat, Team, seats_of
-from orchestrion.errors import RunError
 from orchestrion.interfaces import Agent, Branch, Policy, Task, View
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -81,6 +80,8 @@ class Engine:
         """Episodes under way, nested ones included."""
         self.failed_turns: dict[str, int] = {}
         """How often each (agent, error) came up."""
+        self.cut_off: dict[str, str] = {}
+        """Whom an episode had started when it was cancelled, by its name."""
         self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._batchers: dict[int, DecisionBatcher] = {}
         self._deadlines: dict[float, Deadline] = {}
@@ -97,7 +98,7 @@ class Engine:
         return found
 
     async def rest(
-        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any
+        self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
     ) -> Any:
         """What a started piece of work gives in the end, within a time limit."""
         if seconds is None:
@@ -106,7 +107,7 @@ class Engine:
         if deadline is None:
             # One for all activations with this limit.
             deadline = self._deadlines[seconds] = Deadline(seconds)
-        return await deadline.within(work, waits_for)
+        return await deadline.within(work, waits_for, who)
 
     async def run(
         self,
@@ -138,40 +139,61 @@ class Engine:
     async def verify(self, branch: Branch, *, final: bool) -> Scores:
         """The verifier's score of a branch, which may be unfinished."""
         handle = ActivationCalls(self, branch.key.child("score", int(final)))
-        return await self.team.task.verify(
-            branch.problem, branch.trajectory, branch.step.state, final=final, calls=handle
-        )
+        task = self.team.task
+        try:
+            return await task.verify(
+                branch.problem, branch.trajectory, branch.step.state, final=final, calls=handle
+            )
+        except Exception as error:
+            raise broken(task, "verify", error) from error
 
     async def judge(self, episode: Episode, problem: Problem, state: Any, key: Key) -> Episode:
-        """The episode with scores and reward. A verifier that fails makes the episode fail."""
+        """The episode with scores and reward.
+
+        A verifier that fails makes the episode fail. A reward function that fails leaves its
+        judgement alone: the reward is missing, and `error` says why.
+        """
         handle = ActivationCalls(self, key.child("verify"))
         try:
             work = self.team.task.verify(
                 problem, episode.trajectory, state, final=True, calls=handle
             )
-            scores = await self._result(work)
+            scores = await self._result(work, "the verifier")
             episode = judged(episode, scores)
-            if self.team.reward is not None:
-                handle = ActivationCalls(self, key.child("reward"))
-                reward = await self._result(self.team.reward.score(episode, handle))
-                episode = judged(episode, scores, reward)
-        except FATAL:
-            raise
-        except FAILURES as error:
-            if cancelled_from_outside(error):
-                raise
-            message = f"verifying: {describe(error, self.timeout)}"
-            self.count_failure("verifier", message)
+        except BaseException as error:
+            message = self._failure("verifier", f"verifying: {self._described(error)}")
             return evolve(episode, status=Status.FAILED, error=message, scores=None, reward=None)
-        return episode
+        function = self.team.reward
+        if function is None:
+            return episode
+        handle = ActivationCalls(self, key.child("reward"))
+        try:
+            reward = await self._result(function.score(episode, handle), "the reward function")
+            return judged(episode, scores, reward, self.team.seats)
+        except BaseException as error:
+            who = f"reward function {type(function).__name__}"
+            message = self._failure(who, self._described(error))
+            return evolve(episode, error=episode.error or f"{who}: {message}")
 
-    async def _result(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
         """What a verifier or reward function gives, within the time limit of an activation."""
         try:
             waits_for = work.send(None)
         except StopIteration as stop:
             return stop.value
-        return await self.rest(self.timeout, work, waits_for)
+        except GeneratorExit as error:
+            raise exited(error) from error
+        return await self.rest(self.timeout, work, waits_for, who)
+
+    def _described(self, error: BaseException) -> str:
+        """An error of a verifier or reward function in words; raises it if it is the run's."""
+        if isinstance(error, FATAL) or cancelled_from_outside(error):
+            raise error
+        return describe(error, self.timeout)
+
+    def _failure(self, who: str, message: str) -> str:
+        self.count_failure(who, message)
+        return message
 
     async def extend(
         self, name: str, branch: Branch, activations: tuple[Activation, ...], key: Key
@@ -191,25 +213,29 @@ class Engine:
         members: Mapping[str, Agent],
         policy: Policy,
         turns: int | None,
-    ) -> Trajectory:
-        """A nested team's trajectory; it shares the call path and the worker threads."""
+    ) -> tuple[Trajectory, str]:
+        """A nested team's trajectory, and why its policy could not go on, if it could not.
+
+        It shares the call path and the worker threads.
+        """
         seats = seats_of(members, self._executor, {})
         step = Step(None, view.observation)
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         loop = Loop(self, view.agent, view.problem, step, key, seats, False, limits, nested=True)
+        loop.given = view.turns
         self.active += 1
         try:
             await loop.run(self.batcher(policy))
         finally:
             self.active -= 1
-        return loop.trajectory
+        return loop.trajectory, loop.error
 
     def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
         """Seats that use this engine's worker threads."""
         return seats_of(agents, self._executor, identities)
 
     def count_failure(self, who: str, message: str) -> None:
-        """Note that an agent or verifier failed."""
+        """Note that an agent, verifier or reward function failed."""
         label = f"{who}: {message}"
         self.failed_turns[label] = self.failed_turns.get(label, 0) + 1
 
@@ -224,9 +250,8 @@ def first_step(task: Task, problem: Problem, key: Key) -> Step:
     if start is None:
         return Step()
     try:
-        step = start(problem, key.child("start"))
-    except Exception as error:
+        step: Step = start(problem, key.child("start"))
+    except BaseException as error:
         raise broken(task, "start", error) from error
-    if type(step) is not Step:
-        raise RunError(f"task {type(task).__name__}: start() must give a Step")
+    check_step(step, task, "start")
     return step

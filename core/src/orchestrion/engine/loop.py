@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -12,16 +14,16 @@ from orchestrion.engine.activation import act, refusal, reused
 from orchestrion.engine.batch import DecisionBatcher
 from orchestrion.engine.calls import ActivationCalls
 from orchestrion.engine.checks import (
-    FAILURES,
     FATAL,
     broken,
     cancelled_from_outside,
     check_decision,
+    check_step,
     describe,
 )
 from orchestrion.engine.making import make_episode, make_situation, make_turn, make_view
 from orchestrion.engine.team import Seat
-from orchestrion.errors import RunError
+from orchestrion.errors import ReplayError, RunError
 from orchestrion.interfaces import Task
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -41,7 +43,9 @@ if TYPE_CHECKING:
 
 __all__ = ["EpisodeLimits", "Loop"]
 
-EMPTY = Trajectory()
+
+_Ended = tuple[int, int, asyncio.Task[Turn]]
+_FIRST = itemgetter(0)
 
 
 @frozen
@@ -74,11 +78,15 @@ class Loop:
 
     __slots__ = (
         "acts",
+        "arrival",
         "calls",
         "counts",
         "decisions",
+        "ended",
         "engine",
+        "error",
         "final",
+        "given",
         "indices",
         "key",
         "limits",
@@ -94,6 +102,7 @@ class Loop:
         "tokens",
         "training",
         "trajectory",
+        "waiter",
     )
 
     def __init__(
@@ -118,14 +127,19 @@ class Loop:
         task = type(engine.team.task)
         self.steps = not nested and getattr(task, "step", Task.step) is not Task.step
         self.observe = None if nested else engine.observers.turn_finished
-        self.trajectory = EMPTY
+        # One of its own, so that policies can tell episodes apart by it.
+        self.trajectory = Trajectory()
         self.decisions: list[Decision] = []
+        self.given: tuple[Turn, ...] = ()
         self.running: dict[asyncio.Task[Turn], Activation] = {}
+        # Of these, what has ended and is not in the trajectory yet: start, index, task.
+        self.ended: list[_Ended] = []
+        self.waiter: asyncio.Future[None] | None = None
         self.acts: dict[str, int] = {}
         self.indices: set[int] = set()
         self.started = 0
-        self.final = False
-        self.status = Status.COMPLETED
+        self.final = self.arrival = False
+        self.status, self.error = Status.COMPLETED, ""
 
     def episode(self) -> Episode:
         """What happened, not judged yet."""
@@ -137,7 +151,7 @@ class Loop:
             self.status,
             None,
             None,
-            "",
+            self.error,
             self.step.observation,
         )
 
@@ -166,11 +180,19 @@ class Loop:
                     decision = await batcher.soon(situation, key)
                 check_decision(decision, batcher.policy)
                 self.decisions.append(decision)
+                self.arrival = self.arrival or decision.arrival
                 if decision.stop:
+                    if decision.error:
+                        self.status, self.error = Status.FAILED, decision.error
                     return
                 await self._follow(decision, left, batcher)
                 if self.status is Status.LIMIT:
                     return
+        except asyncio.CancelledError:
+            # Should nobody have asked for it, one of these did it.
+            started = self.decisions[-1].start if self.decisions else ()
+            self.engine.cut_off[self.name] = ", ".join(one.agent for one in started)
+            raise
         finally:
             if self.running:
                 await self._cancel_running()
@@ -193,10 +215,10 @@ class Loop:
         if left is not None and len(start) > left:
             start = start[:left]
             self.status = Status.LIMIT
-        if decision.wait == "all" and not self.running:
-            await self.start(start, count)
+        if not self.running and (decision.wait == "all" or len(start) == 1):
+            await self.start(start, count)  # the first to finish is the only one: no task
         else:
-            await self._overlap(start, count, decision.wait)
+            await self._overlap(start, count, decision)
 
     async def start(self, activations: tuple[Activation, ...], decision: int) -> None:
         """Start activations and wait for all of them; their turns join in order."""
@@ -215,17 +237,59 @@ class Loop:
         for task in tasks:
             self._finish(task.result())
 
-    async def _overlap(self, activations: tuple[Activation, ...], decision: int, wait: str) -> None:
+    async def _overlap(
+        self, activations: tuple[Activation, ...], count: int, decision: Decision
+    ) -> None:
         """Start activations beside those that run; wait for the first, or for all."""
         for one in activations:
-            turn = self._turn(one, self._index(one), self._nth(one), decision)
-            self.running[asyncio.create_task(turn)] = one
-        when = asyncio.FIRST_COMPLETED if wait == "each" else asyncio.ALL_COMPLETED
-        done, _ = await asyncio.wait(self.running, return_when=when)
-        # The set has no order; the dictionary has that of activation.
-        for task in [task for task in self.running if task in done]:
+            index = self._index(one)
+            task = asyncio.create_task(self._turn(one, index, self._nth(one), count))
+            self.running[task] = one
+            task.add_done_callback(partial(self._end, self.started, index))
+        if decision.wait == "each" and decision.arrival and len(self.running) > 1:
+            taken = await self._in_recorded_order(count)
+        else:
+            while len(self.ended) < (len(self.running) if decision.wait == "all" else 1):
+                await self._one_more()
+            taken = self.ended
+        self.ended = [] if taken is self.ended else [one for one in self.ended if one not in taken]
+        # Those that are ready together join in the order of activation.
+        for _, _, task in sorted(taken, key=_FIRST):
             del self.running[task]
             self._finish(task.result())
+
+    def _end(self, number: int, index: int, task: asyncio.Task[Turn]) -> None:
+        """An activation has ended; wake the loop if it waits for that."""
+        self.ended.append((number, index, task))
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def _one_more(self) -> None:
+        """Wait until another activation ends. What that costs does not grow with their number."""
+        self.waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self.waiter
+        finally:
+            self.waiter = None
+
+    async def _in_recorded_order(self, count: int) -> list[_Ended]:
+        """What arrived first: as it is on record, else as it happens, and then recorded."""
+        calls, scope = self.engine.calls, self.key.child("arrival", count).hex()
+        recorded = calls.arrival(scope)
+        if recorded is None:
+            while not self.ended:
+                await self._one_more()
+            first = self.ended.copy()  # others may end while these are recorded
+            await calls.arrived(scope, [index for _, index, _ in first])
+            return first
+        while not set(recorded) <= {index for _, index, _ in self.ended}:
+            if len(self.ended) == len(self.running):
+                raise ReplayError(
+                    f"the turns {recorded} arrived first in the recorded run (episode "
+                    f"{self.name}), and do not run now; the config or a plugin has changed since"
+                )
+            await self._one_more()
+        return [one for one in self.ended if one[1] in recorded]
 
     async def _cancel_running(self) -> None:
         """Leave no orphan; what was cut off is on record."""
@@ -233,14 +297,16 @@ class Loop:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
         for task, activation in self.running.items():
-            if task.cancelled() or task.exception() is not None:
+            # Where arrival matters, what nothing was decided by counts as cut off: a replay, in
+            # which others are at work at this moment, must give the same.
+            if self.arrival or task.cancelled() or task.exception() is not None:
                 index = activation.index if activation.index is not None else self.started
                 self.started = max(self.started, index + 1)
                 turn = Turn(index, activation.agent, activation.option, status="cancelled")
                 self.trajectory = self.trajectory.append(turn)
             else:
                 self.trajectory = self.trajectory.append(task.result())
-        self.running = {}
+        self.running, self.ended = {}, []
 
     def _index(self, activation: Activation) -> int:
         index = self.started
@@ -257,7 +323,6 @@ class Loop:
         return index
 
     def _nth(self, activation: Activation) -> int:
-        # Keys go by how often an agent acted, not by when: arrival must not change a draw.
         nth = self.acts.get(activation.agent, 0)
         self.acts[activation.agent] = nth + 1
         return nth
@@ -281,10 +346,9 @@ class Loop:
         task = self.engine.team.task
         try:
             step = task.step(self.step.state, turn, self.key.child("step", turn.index))
-        except Exception as error:
+        except BaseException as error:
             raise broken(task, "step", error) from error
-        if type(step) is not Step:
-            raise RunError(f"task {type(task).__name__}: step() must give a Step")
+        check_step(step, task, "step")
         self.step = step
 
     async def _turn(self, activation: Activation, index: int, nth: int, decision: int) -> Turn:
@@ -302,18 +366,21 @@ class Loop:
                 engine.count_failure(agent, refused)
                 return Turn(index, agent, option, status="failed", error=refused, decision=decision)
             assert seat is not None
-        view = make_view(agent, option, self.public, self.trajectory, observation, reads)
+        given = self.given
+        view = make_view(agent, option, self.public, self.trajectory, observation, reads, given)
         timeout = activation.timeout if activation.timeout is not None else engine.timeout
-        key = self.key.child("act", agent, nth)
+        # Keys go by how often an agent acted, or by the place that the policy gave: not by when.
+        place = nth if activation.index is None else f"@{index}"
+        key = self.key.child("act", agent, place)
         handle = ActivationCalls(engine, key)
         try:
-            if seat.pure:
+            if seat.pure or activation.reuse:
                 output = await reused(engine, seat, view, timeout)
             else:
                 output = await act(engine, seat, view, key, handle, timeout)
         except FATAL:
             raise
-        except FAILURES as error:
+        except BaseException as error:
             if cancelled_from_outside(error):
                 raise
             message = describe(error, timeout)

@@ -14,6 +14,7 @@ from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine, EpisodeLimits, Observers
 from orchestrion.engine.team import Team, options_of
 from orchestrion.errors import OrchestrionError, RunError
+from orchestrion.guards import calling, place_of
 from orchestrion.interfaces import Member, OpenContext, Stateful
 from orchestrion.keys import Key
 
@@ -36,9 +37,12 @@ class Opened:
 
     def member(self, path: str) -> Member:
         """An agent as policies see it."""
-        agent = self.runtimes[path]
-        role = getattr(agent, "role", "")
-        return Member(_name(path), tuple(options_of(agent)), role if isinstance(role, str) else "")
+        agent, place = self.runtimes[path], place_of(self.config, path)
+        with calling(place, "options or role"):
+            options, role = options_of(agent), getattr(agent, "role", "")
+        if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
+            raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
+        return Member(_name(path), options, role if isinstance(role, str) else "")
 
     def engine(
         self,

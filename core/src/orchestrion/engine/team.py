@@ -72,9 +72,12 @@ def seats_of(
     }
 
 
-def options_of(agent: Agent) -> Sequence[str]:
+def options_of(agent: Agent) -> tuple[str, ...]:
     """An agent's options, in its own order."""
-    return tuple(getattr(agent, "options", ()))
+    options = getattr(agent, "options", ())
+    if isinstance(options, str):
+        raise TypeError(f"options is the text {options!r:.80}, not a sequence of texts")
+    return tuple(options)
 
 
 def _async_act(agent: Agent, executor: Executor) -> Act:

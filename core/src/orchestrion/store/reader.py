@@ -16,7 +16,7 @@ from orchestrion.records import JSON, Usage
 from orchestrion.store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion.store.database import NAME, Database
 from orchestrion.store.episodes import Retention, StoredEpisode, read_episodes, read_rows
-from orchestrion.store.journal import AnswerStore, CallJournal
+from orchestrion.store.journal import AnswerStore, CallJournal, usage_of
 from orchestrion.store.lock import lock_holder
 from orchestrion.store.names import is_run
 from orchestrion.store.serial import loads, parse
@@ -189,6 +189,11 @@ class RunReader:
     def spend(self) -> Usage:
         """What was paid so far: the sum over the journal, unfinished iterations included."""
         return self.journal.spend()
+
+    @property
+    def stated(self) -> Usage:
+        """What turns stated beside their calls, as far as the run's budget counted it."""
+        return usage_of(self._state("stated", (0, 0, 0, 0.0, 0.0)))
 
     def events(self) -> list[Event]:
         """All events, oldest first."""

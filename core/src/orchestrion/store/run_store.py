@@ -21,7 +21,7 @@ from typing import Self, get_args
 
 from orchestrion.errors import StoreError, UsageError
 from orchestrion.interfaces import Metrics
-from orchestrion.records import JSON, Episode
+from orchestrion.records import JSON, NO_USAGE, Episode, Usage
 from orchestrion.store import episodes as rows
 from orchestrion.store.checkpoint import (
     Checkpoint,
@@ -32,7 +32,7 @@ from orchestrion.store.creation import create_folder
 from orchestrion.store.database import NAME, Database
 from orchestrion.store.episodes import Retention
 from orchestrion.store.files import remove_stale
-from orchestrion.store.journal import AnswerStore, CallJournal
+from orchestrion.store.journal import AnswerStore, CallJournal, usage_columns
 from orchestrion.store.lock import RunLock
 from orchestrion.store.names import is_run, next_directory
 from orchestrion.store.reader import Restored, RunReader, RunStatus
@@ -62,6 +62,7 @@ class RunStore(RunReader):
         """The number of the iteration in progress."""
         self._problems: frozenset[str] = frozenset()
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
+        self._stated = self.stated
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.cache = AnswerStore(self._reader, self._writer)
         self._tidy()
@@ -146,20 +147,35 @@ class RunStore(RunReader):
 
     # ------------------------------------------------------------------ state
 
-    def set_status(self, status: RunStatus, detail: str = "", *, seconds: float = 0.0) -> None:
-        """Say how the run stands; `detail` is a sentence, `seconds` are added to its time."""
-        total = self._seconds + seconds
+    def set_status(
+        self,
+        status: RunStatus,
+        detail: str = "",
+        *,
+        seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
+    ) -> None:
+        """Say how the run stands.
+
+        Args:
+            status: how.
+            detail: a sentence on it.
+            seconds: are added to its time.
+            stated: is added to what turns stated.
+        """
+        total, usage = self._seconds + seconds, self._stated + stated
         with self._writer.transaction("status") as connection:
             for key, value in (
                 ("status", status),
                 ("detail", detail),
                 ("finished", None if status == "running" else time.time()),
                 ("seconds", total),
+                ("stated", usage_columns(usage)),
             ):
                 _set_state(connection, key, value)
             if status == "completed" and self._retention != "all":
                 connection.execute("UPDATE calls SET answer = NULL WHERE answer IS NOT NULL")
-        self._seconds = total
+        self._seconds, self._stated = total, usage
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
@@ -188,6 +204,7 @@ class RunStore(RunReader):
         checkpoint: Checkpoint | None = None,
         *,
         seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
     ) -> Path | None:
         """Store a finished iteration, all of it or nothing; it is on disk when this returns.
 
@@ -200,6 +217,7 @@ class RunStore(RunReader):
             metrics: numbers by name, no times among them.
             checkpoint: of the same stage and iteration; None in an iteration that writes none.
             seconds: how long it took.
+            stated: what turns stated since the last one, see `Budget.charge`.
 
         Returns:
             The checkpoint's file.
@@ -207,7 +225,7 @@ class RunStore(RunReader):
         path = digest = None
         if checkpoint is not None:
             path, digest = write_checkpoint(self.checkpoints, checkpoint)
-        seq, total = self._next, self._seconds + seconds
+        seq, total, usage = self._next, self._seconds + seconds, self._stated + stated
         with self._writer.transaction("commit") as connection:
             again = connection.execute(
                 "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?", (stage, iteration)
@@ -227,10 +245,12 @@ class RunStore(RunReader):
                 ),
             )
             _set_state(connection, "seconds", total)
+            _set_state(connection, "stated", usage_columns(usage))
             names = _forget_old_checkpoints(connection, self._keep)
             if self._retention != "all":
                 _drop_answers(connection)
-        self._next, self._seconds, self._problems = seq + 1, total, known
+        self._next, self._problems = seq + 1, known
+        self._seconds, self._stated = total, usage
         prune_checkpoints(self.checkpoints, names)
         return path
 

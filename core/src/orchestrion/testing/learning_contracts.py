@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from orchestrion.testing.kit import Subject
 
 __all__ = [
+    "building",
     "keeps_state",
     "policy_decides",
     "policy_is_pure",
@@ -170,7 +171,7 @@ def _policy(subject: Subject, candidate: Any) -> dict[str, Any]:
     return {"use": f"{subject.found.plugin.distribution}:{candidate.name}", **candidate.example}
 
 
-def _building(config: Config) -> Build:
+def building(config: Config) -> Build:
     """Opens an engine for the config with an overlay."""
 
     @asynccontextmanager
@@ -189,7 +190,7 @@ async def _one_iteration(config: Config) -> tuple[dict[str, float], Any]:
     async with opened(config) as one:
         check_trainer(one, config.stages[0])
         engine = one.engine(CallPath())
-        session = EngineSession(engine, "0/0", Key(1), Key(2), build=_building(config))
+        session = EngineSession(engine, "0/0", Key(1), Key(2), build=building(config))
         try:
             metrics = await one.runtimes[config.stages[0]].iterate(0, session)
         finally:

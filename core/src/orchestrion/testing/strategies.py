@@ -77,6 +77,7 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         "reads": _reads,
         "timeout": st.none() | number,
         "index": st.none() | count,
+        "reuse": st.booleans(),
     },
     Decision: {
         "start": st.deferred(lambda: st.lists(record(Activation), max_size=2).map(tuple)),
@@ -84,6 +85,8 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         "wait": st.sampled_from(["all", "each"]),
         "logp": st.none() | number,
         "record": st.none() | st.builds(object),
+        "error": text,
+        "arrival": st.booleans(),
     },
     Turn: {
         "index": count,
@@ -158,13 +161,15 @@ def settings(cls: type, shaper: Shaper) -> st.SearchStrategy[dict[str, Any]]:
     return _settings(shaper.settings(cls, True), shaper)
 
 
-def _settings(found: tuple[Setting, ...], shaper: Shaper) -> st.SearchStrategy[dict[str, Any]]:
-    required = {one.key: _value(one.shape, shaper) for one in found if one.required}
-    optional = {one.key: _value(one.shape, shaper) for one in found if not one.required}
+def _settings(
+    found: tuple[Setting, ...], shaper: Shaper, within: tuple[type, ...] = ()
+) -> st.SearchStrategy[dict[str, Any]]:
+    required = {one.key: _value(one.shape, shaper, within) for one in found if one.required}
+    optional = {one.key: _value(one.shape, shaper, within) for one in found if not one.required}
     return st.fixed_dictionaries(required, optional=optional)
 
 
-def _value(shape: Shape, shaper: Shaper) -> st.SearchStrategy[Any]:
+def _value(shape: Shape, shaper: Shaper, within: tuple[type, ...] = ()) -> st.SearchStrategy[Any]:
     match shape:
         case Anything():
             return _plain
@@ -175,21 +180,24 @@ def _value(shape: Shape, shaper: Shaper) -> st.SearchStrategy[Any]:
         case Items(item=item):
             bounds = _bounds(shape)
             return st.lists(
-                _value(item, shaper),
+                _value(item, shaper, within),
                 min_size=bounds.get("min_length", 0),
                 max_size=min(bounds.get("max_length", 3), bounds.get("min_length", 0) + 3),
             )
         case Fixed(items=items):
-            return st.tuples(*(_value(item, shaper) for item in items)).map(list)
+            return st.tuples(*(_value(item, shaper, within) for item in items)).map(list)
         case Table(key=key, item=item):
-            keys = _value(key, shaper) if isinstance(key, Choice) else _name
-            return st.dictionaries(keys, _value(item, shaper), max_size=3)
+            keys = _value(key, shaper, within) if isinstance(key, Choice) else _name
+            return st.dictionaries(keys, _value(item, shaper, within), max_size=3)
         case Record(cls=cls):
-            return _settings(shaper.settings(cls), shaper)
+            inner = shaper.settings(cls)
+            if cls in within:  # a class that may hold itself does so once
+                inner = tuple(one for one in inner if one.required)
+            return _settings(inner, shaper, (*within, cls))
         case Ref(kind=kind):
             return st.just({"use": f"kit-{kind}"})
         case Variants(members=members):
-            return st.one_of(*(_value(member, shaper) for member in members))
+            return st.one_of(*(_value(member, shaper, within) for member in members))
     raise TypeError(f"no strategy for {shape}")
 
 

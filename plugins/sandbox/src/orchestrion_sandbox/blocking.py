@@ -89,6 +89,10 @@ class BlockingBox:
         try:
             fds = [theirs.fileno(), file, null, null, null, other.fileno()]
             socket.send_fds(self._control, [message], fds)
+        except OSError:
+            status.close()
+            channel.close()
+            raise
         finally:
             os.close(null)
             os.close(file)
