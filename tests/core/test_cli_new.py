@@ -77,7 +77,9 @@ def test_what_is_generated_loads_and_its_components_can_be_configured(
     assert new(kind, f"tiny-{kind}").exit_code == 0
     monkeypatch.syspath_prepend(f"orchestrion-tiny-{kind}/src")
     plugins = Plugins(path=[], env={})
-    plugins.register(importlib.import_module(f"orchestrion_tiny_{kind}.plugin"), f"tiny-{kind}")
+    plugins.register(
+        importlib.import_module(f"orchestrion_tiny_{kind}.plugin"), f"orchestrion-tiny-{kind}"
+    )
     schema = Schema(plugins)
     schema.document()
     assert schema.problems == []

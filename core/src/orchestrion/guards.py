@@ -152,7 +152,8 @@ def check_judged(episodes: Sequence[Episode], where: str) -> None:
         if errors and len(errors) == len(episodes):
             (reason, count), *_ = Counter(errors).most_common(1)
             raise RunError(
-                f"every {what} of {where} failed, {count} of {len(errors)} with {reason:.{_LONGEST}}"
+                f"every {what} of {where} failed, {count} of {len(errors)} with "
+                f"{reason:.{_LONGEST}}"
             )
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrion.components import KINDS, Component, Kind
 from orchestrion.discovery import Plugin, Selection, installed, normal
 from orchestrion.errors import PluginError
+from orchestrion.slow import importing
 from orchestrion.suggest import article, did_you_mean, listed, nearest
 
 if TYPE_CHECKING:
@@ -224,7 +225,7 @@ class Plugins:
         started = time.perf_counter()
         try:
             # A print in a plugin module must not end up in a JSON document.
-            with redirect_stdout(sys.stderr):
+            with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
                 return self._admit(plugin, started)
         except KeyboardInterrupt:
             raise
@@ -357,7 +358,7 @@ class Plugins:
             PluginError: it cannot be imported, or is not a frozen attrs class.
         """
         try:
-            with redirect_stdout(sys.stderr):
+            with redirect_stdout(sys.stderr), importing(str(found)):
                 cls = resolve(found.component.path)
         except KeyboardInterrupt:
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -155,7 +156,11 @@ class Main(click.Group):
 
         if not standalone_mode:
             return run()
-        sys.exit(self._exit_code(run))
+        from orchestrion.cli.streams import usable_streams
+
+        with usable_streams():
+            code = self._exit_code(run)
+        sys.exit(code)
 
     def _exit_code(self, run: Any) -> int:
         try:
@@ -170,19 +175,25 @@ class Main(click.Group):
             return 1
         except (click.exceptions.Abort, KeyboardInterrupt) as exc:
             click.echo("interrupted", err=True)
-            return 1 if isinstance(exc.__cause__, EOFError) else 130
+            return 1 if isinstance(exc.__cause__, EOFError) else getattr(exc, "exit_code", 130)
         except click.ClickException as exc:
             exc.show()
             return exc.exit_code
         except OrchestrionError as exc:
+            from orchestrion.cli.streams import visible
+
             self._traceback(exc)
-            click.echo(f"error: {exc}", err=True)
+            click.echo(f"error: {visible(str(exc))}", err=True)
             return exc.exit_code
         except MemoryError as exc:
             self._traceback(exc)
             click.echo("error: there is not enough memory", err=True)
             return 1
         except Exception as exc:
+            if isinstance(exc, OSError) and exc.errno == errno.ENOSPC and exc.filename is None:
+                _discard_output()
+                click.echo("error: there is no room for what was to be printed", err=True)
+                return 1
             self._traceback(exc)
             text = " ".join(f"{type(exc).__name__}: {exc}".split())
             hint = "" if self.debug else " (re-run with --debug for the traceback)"
@@ -218,11 +229,12 @@ def _load(plugin: Plugin) -> click.Command:
 
 def _discard_output() -> None:
     """Whoever read standard output is gone: nothing more may be written, nor flushed at exit."""
+    from orchestrion.cli.streams import discard
+
     try:
         sys.stdout.flush()
     except (OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+        discard(sys.__stdout__)
 
 
 @click.command(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import sys
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from orchestrion.cli import Options
+from orchestrion.cli.streams import visible
 from orchestrion.errors import RunError, UsageError
 
 if TYPE_CHECKING:
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SCHEMA",
+    "answer",
+    "aside",
     "block_option",
     "config_argument",
     "emit",
@@ -48,7 +53,17 @@ def config_argument(function: F) -> F:
     """The argument `config`: a file, or a folder with an orchestrion.yaml; may be left out."""
     from pathlib import Path  # which takes a tenth of the time that listing plugins may
 
-    return click.argument("config", required=False, type=click.Path(path_type=Path))(function)
+    return click.argument("config", required=False, type=_Named(path_type=Path))(function)
+
+
+class _Named(click.Path):
+    """A path that is not empty: a variable that is not set must not name the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does it."""
+        if not value:
+            self.fail("the name of the config is empty", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 def override_option(function: F) -> F:
@@ -103,7 +118,19 @@ def _finite(value: Any) -> Any:
 
 def note(text: str) -> None:
     """Say something on standard error."""
-    click.echo(text, err=True)
+    click.echo(visible(text), err=True)
+
+
+def answer(text: str) -> None:
+    """Print a text that components made: to a terminal without what it would obey."""
+    click.echo(visible(text) if sys.stdout.isatty() else text)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What components print goes to standard error; standard output is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
 
 
 def find_config(path: Path | None) -> Path:
@@ -164,7 +191,8 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
     from orchestrion.plugins import reason_of
 
     try:
-        return asyncio.run(work)
+        with aside():
+            return asyncio.run(work)
     except (Exception, KeyboardInterrupt, asyncio.CancelledError):
         raise
     except BaseException as error:
@@ -172,12 +200,15 @@ def in_loop(work: Coroutine[Any, Any, T]) -> T:
 
 
 def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
-    """How many turns and verifications failed, and the most frequent reasons."""
+    """How many turns, verifications and rewards failed, and the most frequent reasons."""
     verifications = sum(n for what, n in failures.items() if what.startswith("verifier:"))
-    turns = sum(failures.values()) - verifications
-    if not turns and not verifications:
+    # A name in a config has no space.
+    rewards = sum(n for what, n in failures.items() if what.startswith("reward function "))
+    turns = sum(failures.values()) - verifications - rewards
+    if not failures:
         return []
-    lines = [f"failed: {turns} turns, {verifications} verifications"]
+    also = f", {rewards} rewards" if rewards else ""
+    lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
     order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"  {n} x {' '.join(what.split())[:200]}" for what, n in order[:shown]]
     if len(order) > shown:

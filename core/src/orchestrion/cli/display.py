@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from orchestrion.cli.streams import visible
+
 if TYPE_CHECKING:
     from orchestrion.interfaces import Metrics
     from orchestrion.report import Report
@@ -56,6 +58,7 @@ class Display:
 
     def say(self, text: str) -> None:
         """A line."""
+        text = visible(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
         else:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion.cli.common import emit, failure_lines, in_loop, note
+from orchestrion.cli.common import answer, aside, emit, failure_lines, in_loop, note
 from orchestrion.cli.display import Display, report_lines
 from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
@@ -36,36 +36,45 @@ def carry_out(
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
         run = Run(config, store, display, observers)
+        asked = asyncio.Event()
         try:
-            report = _train(run, display)
+            report = _train(run, display, asked)
         except (KeyboardInterrupt, asyncio.CancelledError):
-            raise KeyboardInterrupt from None
+            raise (Terminated if asked.is_set() else KeyboardInterrupt) from None
         for service, seconds in run.calls.waits().items():
             if seconds >= 1:
                 display.say(f"calls waited {seconds:.0f} s for the limits of {service}")
-    if as_json:
-        emit(
-            {
-                "run": str(store.directory),
-                "status": "completed",
-                "report": report.as_json(),
-                "failures": run.failures,
-            }
-        )
-    else:
-        _print(store, report, show_best)
-    for line in failure_lines(run.failures):
-        note(line)
-    _export(store)
+    try:
+        if as_json:
+            emit(
+                {
+                    "run": str(store.directory),
+                    "status": "completed",
+                    "report": report.as_json(),
+                    "failures": run.failures,
+                }
+            )
+        else:
+            _print(store, report, show_best)
+    finally:  # also where nobody reads that
+        for line in failure_lines(run.failures):
+            note(line)
+        _export(store)
     return 0
 
 
-def _train(run: Run, display: Display) -> Report:
+class Terminated(KeyboardInterrupt):
+    """A SIGTERM came."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
+def _train(run: Run, display: Display, asked: asyncio.Event) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
     status: RunStatus = "failed"
     go_on = f"go on with: orchestrion resume {run.store.directory}"
     try:
-        report = in_loop(_interruptible(run))
+        report = in_loop(_interruptible(run, asked))
         status = "completed"
         run.store.set_status(status, **run.unbooked())
         return report
@@ -98,17 +107,23 @@ def _train(run: Run, display: Display) -> Report:
 def _tell_observers(run: Run, status: str, display: Display) -> None:
     # Whatever they raise now, it changes nothing about the run, and hides no error of it.
     try:
-        run.observers.run_finished(run.store.directory, status)
+        with aside():
+            run.observers.run_finished(run.store.directory, status)
     except RunError as error:
         display.say(f"warning: {error}")
 
 
-async def _interruptible(run: Run) -> Report:
-    """The run, which a SIGTERM ends as orderly as a SIGINT."""
+async def _interruptible(run: Run, asked: asyncio.Event) -> Report:
+    """The run, which a SIGTERM ends as orderly as a SIGINT; `asked` says that one came."""
     task = asyncio.current_task()
     assert task is not None
+
+    def end() -> None:
+        asked.set()
+        task.cancel()
+
     with suppress(NotImplementedError):  # no signal handlers on Windows loops
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
     return await run.train()
 
 
@@ -142,7 +157,7 @@ def _print(store: RunStore, report: Report, show_best: bool) -> None:
     if show_best:
         click.echo()
         for line in best_lines(store):
-            click.echo(line)
+            answer(line)
     click.echo(f"\nrun: {store.directory}")
 
 

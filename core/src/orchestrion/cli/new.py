@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from orchestrion.cli.common import plugins_of
+from orchestrion.cli.common import note, plugins_of
 from orchestrion.errors import PluginError, UsageError
 
 __all__ = ["command"]
@@ -49,3 +49,6 @@ def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
     click.echo(f"  pip install -e {everything}")
     click.echo(f"  orchestrion check {name}")
     click.echo(f"  orchestrion {verb} {quoted}/example.yaml")
+    for rival in plugins.components(kind):
+        if rival.component.name == name:
+            note(f"warning: there is {rival}, too; configs must write {package.qualified!r}")

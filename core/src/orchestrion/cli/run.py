@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion.cli.common import (
+    answer,
     block_option,
     emit,
     in_loop,
@@ -124,25 +125,25 @@ def _print_turn(_: str, turn: Turn) -> None:
     option = f":{turn.option}" if turn.option is not None else ""
     head = f"[{turn.index + 1}] {turn.agent}{option}"
     if turn.status != "completed":
-        click.echo(f"{head} {turn.status}: {turn.error}", err=True)
+        note(f"{head} {turn.status}: {turn.error}")
         return
-    click.echo(f"{head} (cost {turn.usage.cost:g})", err=True)
+    note(f"{head} (cost {turn.usage.cost:g})")
     if turn.output.content:
-        click.echo("    " + turn.output.content.rstrip().replace("\n", "\n    "), err=True)
+        note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 
 def _conclude(episode: Episode) -> None:
-    answer = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
+    text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
     if episode.observation is not None and episode.observation.text:
-        answer = episode.observation.text
-    click.echo(answer)
+        text = episode.observation.text
+    answer(text)
     parts = [episode.status.value, f"cost {episode.usage.cost:g}"]
     if episode.scores is not None:
         parts.append(f"score {episode.scores.value:g}")
         parts.append("solved" if episode.success else "not solved")
     if episode.error:
         parts.append(episode.error)
-    click.echo(", ".join(parts), err=True)
+    note(", ".join(parts))
 
 
 def _data(episode: Episode) -> Any:

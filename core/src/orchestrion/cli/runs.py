@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import emit, json_option, note, table
+from orchestrion.cli.common import answer, emit, json_option, note, table
 from orchestrion.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -219,8 +219,8 @@ def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
         return
     episode = found.episode
     reward = "missing" if episode.reward is None else f"{episode.reward.total:.4g}"
-    click.echo(f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip())
-    click.echo(f"  problem {episode.problem.id}: {_start(episode.problem.text)}")
+    answer(f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip())
+    answer(f"  problem {episode.problem.id}: {_start(episode.problem.text)}")
     rows = [
         [
             *(f"  {turn.index}", turn.agent, turn.option or "", turn.status),
@@ -228,7 +228,7 @@ def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
         ]
         for turn in episode.turns
     ]
-    click.echo(table(rows))
+    answer(table(rows))
 
 
 def _start(text: str) -> str:

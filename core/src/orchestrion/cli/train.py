@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrion.cli.common import (
+    aside,
     block_option,
     config_argument,
     emit,
@@ -74,7 +75,14 @@ def command(
 
 def _folder(name: str) -> Path:
     """The folder for run folders, which need not exist yet."""
-    folder = Path(name)
+    try:
+        folder = Path(name).expanduser()
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
     above = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), Path())
     if not above.is_dir():
         raise UsageError(f"run.directory: {above} is not a folder")
@@ -83,20 +91,22 @@ def _folder(name: str) -> Path:
 
 def _describe(config: Config, as_json: bool) -> None:
     """What a run would do, from the config alone: nothing is opened and nothing is called."""
-    from orchestrion.guards import place_of, problems_of
+    from orchestrion.guards import iterations_of, place_of, problems_of
 
-    stages = [config.components[path] for path in config.stages]
     names: tuple[Split, ...] = ("train", "validation", "test")
     task, place = config.components[config.task].component, place_of(config, config.task)
-    splits = {split: len(problems_of(task, split, place)) for split in names}
+    with aside():
+        splits = {split: len(problems_of(task, split, place)) for split in names}
+        stages = [
+            {"trainer": one.use, "iterations": iterations_of(one.component, place_of(config, path))}
+            for path, one in ((path, config.components[path]) for path in config.stages)
+        ]
     facts = {
         "task": config.components[config.task].use,
         "problems": splits,
         "team": [path.partition(".")[2] for path in config.roster],
         "policy": config.components[config.policy].use,
-        "stages": [
-            {"trainer": one.use, "iterations": int(one.component.iterations)} for one in stages
-        ],
+        "stages": stages,
         "baselines": list(config.evaluation.baselines),
         "evaluated_on": config.evaluation.split,
         "plugins": [plugin.origin for plugin in config.plugins_used],

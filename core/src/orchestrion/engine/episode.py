@@ -76,6 +76,8 @@ class Engine:
         self.limits = limits or EpisodeLimits()
         self.timeout = timeout
         self.observers: Observers = observers or _Silent()
+        self.identities: dict[int, str] = {}
+        """What each opened agent is, settings and all, by its id: for members of nested teams."""
         self.active = 0
         """Episodes under way, nested ones included."""
         self.failed_turns: dict[str, int] = {}
@@ -218,7 +220,9 @@ class Engine:
 
         It shares the call path and the worker threads.
         """
-        seats = seats_of(members, self._executor, {})
+        # Opened components by what they are; what an agent made itself, by its name.
+        known = {name: self.identities.get(id(one), name) for name, one in members.items()}
+        seats = seats_of(members, self._executor, known)
         step = Step(None, view.observation)
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         loop = Loop(self, view.agent, view.problem, step, key, seats, False, limits, nested=True)

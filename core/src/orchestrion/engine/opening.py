@@ -71,9 +71,14 @@ class Opened:
         )
         seats = engine.seats(
             {_name(path): self.runtimes[path] for path in paths},
-            {_name(path): _identity(config.components[path]) for path in paths},
+            {_name(path): _identity(config, path) for path in paths},
         )
         engine.team = attrs.evolve(team, seats=seats)
+        engine.identities = {
+            id(self.runtimes[path]): _identity(config, path)
+            for path, entry in config.components.items()
+            if entry.kind == "agent" and path in self.runtimes
+        }
         return engine
 
 
@@ -199,5 +204,9 @@ def _name(path: str) -> str:
     return name if section in ("agents", "models") and name and "." not in name else path
 
 
-def _identity(entry: Entry) -> str:
-    return f"{entry.found.qualified} {entry.found.component.version} {entry.component!r}"
+def _identity(config: Config, path: str) -> str:
+    """A component with its settings and, if it has any wired in, theirs."""
+    entry = config.components[path]
+    parts = [entry.found.qualified, entry.found.component.version, repr(entry.component)]
+    parts += [_identity(config, ref) for refs in entry.refs.values() for ref in refs]
+    return " ".join(parts)

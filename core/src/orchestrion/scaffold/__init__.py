@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
+from shutil import rmtree
 from string import Template
 from typing import Final
 
@@ -82,6 +83,11 @@ class Package:
         return f"orchestrion-{self.name}"
 
     @property
+    def qualified(self) -> str:
+        """The component's name in configs, which no other distribution can supply."""
+        return f"{self.distribution}:{self.name}"
+
+    @property
     def module(self) -> str:
         """The module of the component."""
         return self.name.replace("-", "_")
@@ -141,9 +147,9 @@ def _filler(package: Package) -> Callable[[str], str]:
         "settings": "\n".join(
             f"| `{key}` | `{default}` | {text} |" for key, default, text in _SETTINGS[kind]
         ),
-        "task": name if kind == "task" else f"{name}-task",
-        "agent": name if kind == "agent" else f"{name}-agent",
-        "policy": f"policy: {{use: {name}}}" if kind == "policy" else _SEQUENCE,
+        "task": package.qualified if kind == "task" else f"{package.qualified}-task",
+        "agent": package.qualified if kind == "agent" else f"{package.qualified}-agent",
+        "policy": f"policy: {{use: {package.qualified}}}" if kind == "policy" else _SEQUENCE,
         "extra": _extra(package),
         "hooks": _hooks(package),
     }
@@ -156,10 +162,10 @@ policy: {use: sequence, steps: [finder]} # of orchestrion-basics"""
 
 def _extra(package: Package) -> str:
     if package.kind == "reward":
-        return f"reward: {{use: {package.name}}}"
+        return f"reward: {{use: {package.qualified}}}"
     if package.kind == "trainer":
         path = "agents.finder.ignore_case"
-        return f"trainer: {{use: {package.name}, path: {path}, values: [false, true]}}"
+        return f"trainer: {{use: {package.qualified}, path: {path}, values: [false, true]}}"
     return "limits: {turns: 4}"
 
 
@@ -202,12 +208,16 @@ def write(package: Package, parent: Path) -> Path:
     try:
         parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
+    except FileExistsError:
+        raise UsageError(f"{folder} exists; nothing was written") from None
+    except OSError as exc:
+        raise UsageError(f"{folder} cannot be written: {exc.strerror}") from exc
+    try:
         for path, text in render(package).items():
             file = folder / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_text(text, "utf-8")
-    except FileExistsError:
-        raise UsageError(f"{folder} exists; nothing was written") from None
     except OSError as exc:
+        rmtree(folder, ignore_errors=True)
         raise UsageError(f"{folder} cannot be written: {exc.strerror}") from exc
     return folder

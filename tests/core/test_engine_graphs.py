@@ -1,0 +1,291 @@
+"""What the engine does for policies that run graphs: indices, arrival, errors, nested reads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+from attrs import frozen
+
+from orchestrion import (
+    Activation,
+    Agent,
+    Calls,
+    Decision,
+    Episode,
+    Key,
+    Output,
+    Policy,
+    Problem,
+    ReplayError,
+    Situation,
+    Trajectory,
+    Turn,
+    View,
+)
+from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion.records import Status
+from orchestrion.testing import Fixed, ScriptedAgent, engine_for
+
+PROBLEM = Problem("p", "a problem")
+Decide = Callable[[Situation], Decision]
+
+
+@frozen
+class By(Policy):
+    """Decides by a function of one situation."""
+
+    rule: Decide
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+        return [self.rule(situation) for situation in situations]
+
+
+class After(Agent):
+    """Finishes after some turns of the event loop; says a number from its key."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        for _ in range(self.steps):
+            await asyncio.sleep(0)
+        return Output(f"{view.agent} {key.uniform():.6f}")
+
+
+def played(agents: dict[str, Agent], rule: Decide, calls: CallPath | None = None) -> Episode:
+    async def main() -> Episode:
+        engine = engine_for(agents, By(rule), calls=calls)
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    return asyncio.run(main())
+
+
+# ------------------------------------------------------------------------------ indices
+
+
+def test_a_draw_goes_by_the_index_that_the_policy_gave_and_not_by_arrival() -> None:
+    def rule(situation: Situation) -> Decision:
+        done = {turn.index for turn in situation.trajectory}
+        busy = {one.index for one in situation.running}
+        if done == {0, 1, 2, 3}:
+            return Decision(stop=True)
+        plan = {0: "x", 1: "y", 2: "d", 3: "d"}
+        start = [
+            Activation(agent, index=index)
+            for index, agent in plan.items()
+            if index not in done | busy and (index < 2 or index - 2 in done)
+        ]
+        return Decision(tuple(start), wait="each")
+
+    draws = []
+    for x, y in ((1, 9), (9, 1)):
+        episode = played({"x": After(x), "y": After(y), "d": After(1)}, rule)
+        draws.append([turn.output.content for turn in episode.turns if turn.agent == "d"])
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) == 2
+
+
+def test_a_trajectory_knows_the_one_before_its_last_turn() -> None:
+    empty = Trajectory()
+    one = empty.append(Turn(0, "a"))
+    assert empty.before is None
+    assert one.before is empty
+
+
+def test_what_an_activation_reads_is_found_wherever_it_stands() -> None:
+    turns = [Turn(i, f"a{i}", status="failed" if i == 2 else "completed") for i in (0, 3, 1, 2, 4)]
+    trajectory = Trajectory()
+    for turn in turns:
+        trajectory = trajectory.append(turn)
+    view = View("b", None, PROBLEM, trajectory, reads=(3, 0, 2, 99))
+    assert [turn.index for turn in view.turns] == [0, 3]
+    assert View("b", None, PROBLEM, trajectory, reads=()).turns == ()
+
+
+# ------------------------------------------------------------------------------ reuse
+
+
+def test_an_activation_may_reuse_the_result_of_an_equal_one() -> None:
+    agent = ScriptedAgent([Output("first"), Output("second")])
+    steps = (
+        (Activation("a", reuse=True),),
+        (Activation("a", reads=(), reuse=True),),
+        (Activation("a", reads=(0,), reuse=True),),
+        (Activation("a", reads=()),),
+    )
+
+    async def main() -> Episode:
+        engine = engine_for({"a": agent}, Fixed(steps))
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    episode = asyncio.run(main())
+    assert [turn.output.content for turn in episode.turns] == ["first", "first", "second", "second"]
+
+
+# ------------------------------------------------------------------------------ errors
+
+
+def test_a_policy_that_cannot_go_on_makes_the_episode_fail_with_its_reason() -> None:
+    episode = played(
+        {"a": ScriptedAgent()},
+        lambda situation: (
+            Decision(stop=True, error="nothing is left to try")
+            if len(situation.trajectory)
+            else Decision((Activation("a"),))
+        ),
+    )
+    assert episode.status is Status.FAILED
+    assert episode.error == "nothing is left to try"
+    assert episode.scores is not None, "it is verified all the same"
+    assert not episode.success
+
+
+@frozen
+class Nesting(Agent):
+    """Runs a nested team of one."""
+
+    member: Agent
+    rule: Decide
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        inner = await calls.team(view, key, {"m": self.member}, By(self.rule))
+        return Output("nested", inner=inner)
+
+
+def once(situation: Situation) -> Decision:
+    return Decision(stop=True) if len(situation.trajectory) else Decision((Activation("m"),))
+
+
+def test_members_of_a_nested_team_may_read_what_their_team_may_read() -> None:
+    member = ScriptedAgent()
+    agents = {"a": ScriptedAgent([Output("said")]), "n": Nesting(member, once)}
+    steps = ("a", "a", (Activation("n", reads=(1,)),))
+
+    async def main() -> Episode:
+        engine = engine_for(agents, Fixed(steps))
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    asyncio.run(main())
+    [view] = member.views
+    assert [turn.index for turn in view.turns] == [1]
+    assert view.turns == view.given
+    assert len(view.trajectory) == 0
+
+
+def test_pure_members_of_one_name_in_two_teams_are_told_apart() -> None:
+    mild, strict = (ScriptedAgent([Output(word)], pure=True) for word in ("mild", "strict"))
+    agents = {"a": Nesting(mild, once), "b": Nesting(strict, once)}
+
+    async def main() -> Episode:
+        engine = engine_for(agents, Fixed(("a", "b", "a")))
+        engine.identities = {id(mild): "judge bar=1", id(strict): "judge bar=9"}
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    said = [turn.output.inner.turns[0].output.content for turn in asyncio.run(main()).turns]
+    assert said == ["mild", "strict", "mild"]
+    assert (len(mild.views), len(strict.views)) == (1, 1)
+
+
+def test_a_nested_policy_that_cannot_go_on_fails_the_outer_turn() -> None:
+    def gives_up(situation: Situation) -> Decision:
+        return Decision(stop=True, error="no way")
+
+    episode = played(
+        {"n": Nesting(ScriptedAgent(), gives_up)},
+        lambda situation: (
+            Decision(stop=True) if len(situation.trajectory) else Decision((Activation("n"),))
+        ),
+    )
+    assert episode.turns[0].status == "failed"
+    assert episode.turns[0].error == "RunError: no way"
+
+
+# ------------------------------------------------------------------------------ arrival
+
+
+class Rows:
+    def __init__(self) -> None:
+        self.rows: dict[str, Recorded] = {}
+
+    def get(self, key: str) -> Recorded | None:
+        return self.rows.get(key)
+
+    def put_many(self, rows: list[Recorded]) -> None:
+        self.rows |= {row.key: row for row in rows}
+
+
+def race(situation: Situation) -> Decision:
+    """Three run; after the first, "d"; then stop, whoever else has finished."""
+    arrived = [turn.agent for turn in situation.trajectory]
+    if not arrived and not situation.running:
+        start = tuple(Activation(name, index=i) for i, name in enumerate("abc"))
+        return Decision(start, wait="each", arrival=True)
+    if "d" in arrived:
+        return Decision(stop=True, arrival=True)
+    if len(arrived) == 1:
+        first = situation.trajectory.turns[0].index
+        return Decision((Activation("d", reads=(first,), index=3),), wait="each", arrival=True)
+    return Decision(wait="each", arrival=True)
+
+
+def racers(*steps: int) -> dict[str, Agent]:
+    return {name: After(n) for name, n in zip("abcd", steps, strict=True)}
+
+
+@pytest.mark.parametrize("replay", [True, False], ids=["replayed", "resumed"])
+def test_where_arrival_matters_its_order_is_on_record_and_repeated(replay: bool) -> None:
+    journal = Rows()
+    late = {"c": ScriptedAgent(gate=asyncio.Event())}
+    first = played(racers(9, 1, 0, 15) | late, race, CallPath(journal=journal))
+    again = played(racers(1, 40, 5, 1), race, CallPath(journal=journal, replay=replay))
+    assert first.turns[-1].reads == (1,), "b was first"
+    assert first.turns == again.turns
+    assert [turn.status for turn in again.turns] == [
+        "completed",
+        "completed",
+        "cancelled",
+        "completed",
+    ]
+
+
+def test_a_replay_without_the_record_is_refused() -> None:
+    with pytest.raises(ReplayError, match="no recorded order of arrival"):
+        played(racers(1, 2, 3, 4), race, CallPath(journal=Rows(), replay=True))
+
+
+def test_a_record_that_does_not_fit_is_refused() -> None:
+    journal = Rows()
+    played(racers(9, 1, 30, 15), race, CallPath(journal=journal))
+    for name, row in journal.rows.items():
+        journal.rows[name] = Recorded(name, row.request, [7], row.usage)
+    with pytest.raises(ReplayError, match=r"the turns \[7\] arrived first in the recorded run"):
+        played(racers(1, 2, 3, 4), race, CallPath(journal=journal))
+
+
+def test_nothing_is_recorded_where_only_one_runs_or_arrival_does_not_matter() -> None:
+    journal = Rows()
+
+    def calm(situation: Situation) -> Decision:
+        if len(situation.trajectory) == 3:
+            return Decision(stop=True)
+        if situation.running or len(situation.trajectory):
+            return Decision(wait="each")
+        start = tuple(Activation(name, index=i) for i, name in enumerate("abc"))
+        return Decision(start, wait="each")
+
+    played(racers(3, 1, 2, 1), calm, CallPath(journal=journal))
+    assert journal.rows == {}
