@@ -1,0 +1,1 @@
+"""Ensembles: several agents answer, an aggregator makes one result of their answers."""

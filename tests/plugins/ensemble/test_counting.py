@@ -1,0 +1,318 @@
+"""Counting votes: exact enumerations, weights, ties, and what must not matter."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import pairwise, product
+from math import fsum, inf, isclose, log, nan
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_ensemble.counting import (
+    decide,
+    leaders_of,
+    log_odds,
+    smoothed,
+    tally,
+    uncatchable,
+    valid_weights,
+    vote_accuracy,
+    weigh,
+)
+from orchestrion_ensemble.interfaces import TieRule
+from orchestrion_ensemble.votes import Plurality, Weighted
+
+from orchestrion import Key
+from tests.plugins.ensemble.support import ballots, combine, votes
+
+NINE_SIX = [0.9, 0.6, 0.6, 0.6, 0.6]
+SIX = [0.8, 0.75, 0.7, 0.65, 0.6, 0.3]
+
+# ------------------------------------------------------------------ exact enumerations
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "plurality", "by_accuracy", "by_log_odds"),
+    [
+        (NINE_SIX, 0.78624, 0.78624, 0.9),
+        ([0.9, 0.9, 0.4], 0.882, 0.882, 0.918),
+        (SIX, 0.75017, 0.8401, 0.870305),
+        ([0.7] * 5, 0.83692, 0.83692, 0.83692),
+    ],
+)
+def test_exact_accuracies_of_votes(
+    accuracies: list[float], plurality: float, by_accuracy: float, by_log_odds: float
+) -> None:
+    assert vote_accuracy(accuracies) == pytest.approx(plurality, abs=1e-9)
+    assert vote_accuracy(accuracies, accuracies) == pytest.approx(by_accuracy, abs=1e-9)
+    odds = [log_odds(p) for p in accuracies]
+    assert vote_accuracy(accuracies, odds) == pytest.approx(by_log_odds, abs=1e-9)
+
+
+def test_plurality_agrees_with_the_binomial_sum_in_fractions() -> None:
+    p = Fraction(7, 10)
+    three_or_more = sum(
+        p ** sum(case) * (1 - p) ** (5 - sum(case))
+        for case in product((0, 1), repeat=5)
+        if sum(case) >= 3
+    )
+    assert vote_accuracy([0.7] * 5) == pytest.approx(float(three_or_more), abs=1e-12)
+
+
+@given(st.lists(st.floats(0.05, 0.95), min_size=1, max_size=6))
+def test_log_odds_are_never_worse_than_the_best_member_or_any_other_weights(
+    accuracies: list[float],
+) -> None:
+    best = vote_accuracy(accuracies, [log_odds(p) for p in accuracies])
+    assert best >= max(accuracies) - 1e-9
+    assert best >= vote_accuracy(accuracies) - 1e-9
+    assert best >= vote_accuracy(accuracies, accuracies) - 1e-9
+
+
+@pytest.mark.parametrize("accuracies", [NINE_SIX, [0.9, 0.9, 0.4], SIX])
+def test_the_aggregators_reach_the_enumerated_accuracy(accuracies: list[float]) -> None:
+    """Every outcome through the components themselves; a coin decides ties."""
+    names = [f"v{i}" for i in range(len(accuracies))]
+    known = dict(zip(names, accuracies, strict=True))
+    for aggregator, weights in (
+        (Plurality(tie="abstain"), None),
+        (
+            Weighted(accuracies=known, answers=("right", "wrong"), tie="abstain"),
+            [log_odds(p) for p in accuracies],
+        ),
+    ):
+        parts = []
+        for case in product((True, False), repeat=len(accuracies)):
+            chance = 1.0
+            for hit, p in zip(case, accuracies, strict=True):
+                chance *= p if hit else 1 - p
+            result = combine(aggregator, ballots(*["right" if hit else "wrong" for hit in case]))
+            parts.append(chance * {"right": 1.0, "wrong": 0.0, None: 0.5}[result.answer])
+        assert fsum(parts) == pytest.approx(vote_accuracy(accuracies, weights), abs=1e-9)
+
+
+# ------------------------------------------------------------------ weights
+
+
+def test_log_odds_are_zero_at_chance_and_negative_below() -> None:
+    assert log_odds(0.5) == 0
+    assert log_odds(0.25, 4) == pytest.approx(0, abs=1e-12)
+    assert log_odds(0.4) == pytest.approx(log(0.4 / 0.6))
+    assert log_odds(0.1, 4) < 0 < log_odds(0.3, 4)
+
+
+def test_log_odds_stay_finite_at_certainty() -> None:
+    assert log_odds(1.0) == pytest.approx(-log_odds(0.0))
+    assert log_odds(1.0) < 20
+
+
+@pytest.mark.parametrize("bad", [(-0.1, 2), (1.1, 2), (nan, 2), (0.5, 1)])
+def test_log_odds_of_nonsense_are_refused(bad: tuple[float, int]) -> None:
+    with pytest.raises(ValueError, match="no log-odds"):
+        log_odds(*bad)
+
+
+@pytest.mark.parametrize("bad", [[0.0, 0.0], [-1.0, 2.0], [nan, 1.0], [inf, 1.0], []])
+def test_weights_of_an_average_are_checked(bad: list[float]) -> None:
+    with pytest.raises(ValueError, match="weights"):
+        valid_weights(bad)
+
+
+def test_huge_weights_are_scaled_without_overflow() -> None:
+    assert valid_weights([1e308, 1e308]) == [0.5, 0.5]
+
+
+def test_a_smoothed_accuracy_starts_from_its_prior() -> None:
+    assert smoothed(0, 0) == 0.5
+    assert smoothed(9, 10, 2, 2) == 11 / 14
+    with pytest.raises(ValueError, match="hits"):
+        smoothed(3, 2)
+
+
+def test_a_vote_without_voters_is_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one voter"):
+        tally([])
+
+
+def test_weights_of_votes_may_be_negative_but_not_nan() -> None:
+    assert tally(["a", "b"], [1.0, -2.0]) == {"a": 1.0, "b": -2.0}
+    with pytest.raises(ValueError, match="finite"):
+        tally(["a"], [nan])
+    with pytest.raises(ValueError, match="1 votes and 2 weights"):
+        tally(["a"], [1.0, 1.0])
+
+
+# ------------------------------------------------------------------ what must not matter
+
+
+@given(votes, st.data())
+def test_the_order_of_members_changes_no_score_and_no_leader(
+    said: list[str | None], data: st.DataObject
+) -> None:
+    weights = data.draw(
+        st.lists(st.floats(-5, 5), min_size=len(said), max_size=len(said)), label="weights"
+    )
+    order = data.draw(st.permutations(range(len(said))), label="order")
+    one = tally(said, weights)
+    other = tally([said[i] for i in order], [weights[i] for i in order])
+    assert one == other
+    assert set(leaders_of(one)) == set(leaders_of(other))
+
+
+@pytest.mark.parametrize("rule", ["by_weight", "by_confidence", "abstain", "seeded_random"])
+@given(said=votes, data=st.data())
+def test_the_order_of_members_changes_no_winner_under_these_tie_rules(
+    rule: TieRule, said: list[str | None], data: st.DataObject
+) -> None:
+    sure = data.draw(st.lists(st.sampled_from([0.2, 0.5, 0.9]), min_size=7, max_size=7))
+    cast = ballots(*said, confidence=sure[: len(said)])
+    shuffled = data.draw(st.permutations(cast))
+    aggregator = Plurality(rule, {"v0": 2.0, "v1": 0.5, "v2": 1.5})
+    one, other = combine(aggregator, cast), combine(aggregator, shuffled)
+    assert (one.status, one.answer) == (other.status, other.answer)
+    assert set(one.leaders) == set(other.leaders)
+
+
+@given(votes, st.lists(st.floats(-3, 3), min_size=7, max_size=7), st.floats(1e-6, 1e6))
+def test_scaling_all_weights_changes_nothing(
+    said: list[str | None], weights: list[float], factor: float
+) -> None:
+    own = weights[: len(said)]
+    # Differences at the tolerance are neither equal nor different.
+    sums = sorted(tally(said, own).values())
+    if any(0 < b - a < 1e-7 for a, b in pairwise(sums)):
+        return
+    if any(0 < abs(score) < 1e-7 for score in sums):
+        return
+    one = weigh(ballots(*said), own, (), "abstain", Key(1))
+    other = weigh(ballots(*said), [factor * w for w in own], (), "abstain", Key(1))
+    assert (one.status, one.answer) == (other.status, other.answer)
+    assert set(one.leaders) == set(other.leaders)
+
+
+def test_a_tie_survives_sums_that_differ_in_the_last_bit() -> None:
+    assert 0.1 + 0.2 != 0.3
+    result = weigh(ballots("a", "a", "b"), [0.1, 0.2, 0.3], (), "abstain", Key(1))
+    assert result.status == "tie"
+    assert set(result.leaders) == {"a", "b"}
+
+
+# ------------------------------------------------------------------ ties
+
+
+def test_a_tie_names_all_leaders_and_the_rule_that_chose() -> None:
+    cast = ballots("b", "a", "a", "b", "c")
+    result = decide({"b": 2, "a": 2, "c": 1}, cast, "first_by_member_order", Key(1))
+    assert result.status == "tie"
+    assert result.leaders == ("b", "a")
+    assert (result.answer, result.rule) == ("b", "first_by_member_order")
+
+
+def test_a_tie_may_be_left_open() -> None:
+    result = combine(Plurality("abstain"), ballots("a", "b"))
+    assert (result.status, result.answer) == ("tie", None)
+
+
+def test_a_tie_goes_by_weight_or_confidence_where_they_tell() -> None:
+    cast = ballots("a", "b", confidence=[0.3, 0.8])
+    assert combine(Plurality("by_weight", {"v0": 3.0, "v1": 1.0}), cast).answer == "a"
+    assert combine(Plurality("by_confidence"), cast).answer == "b"
+    assert combine(Plurality("by_weight"), cast).answer is None, "equal weights tell nothing"
+
+
+def test_a_random_tie_follows_the_key_and_is_fair() -> None:
+    cast = ballots("a", "b")
+    drawn = [combine(Plurality("seeded_random"), cast, seed).answer for seed in range(400)]
+    assert drawn == [combine(Plurality("seeded_random"), cast, seed).answer for seed in range(400)]
+    assert 150 < drawn.count("a") < 250
+
+
+# ------------------------------------------------------------------ catching up
+
+
+@given(votes, st.lists(st.sampled_from(["a", "b", "new", None]), max_size=4), st.data())
+def test_who_is_uncatchable_wins_whatever_the_rest_says(
+    said: list[str | None], later: list[str | None], data: st.DataObject
+) -> None:
+    size = len(said) + len(later)
+    weights = data.draw(st.lists(st.floats(-2, 3), min_size=size, max_size=size))
+    leader = uncatchable(tally(said, weights[: len(said)]), weights[len(said) :])
+    if leader is not None:
+        assert leaders_of(tally([*said, *later], weights)) == [leader]
+
+
+def test_a_lead_as_large_as_what_is_outstanding_can_be_caught() -> None:
+    assert uncatchable({"a": 3, "b": 1}, [1, 1]) is None
+    assert uncatchable({"a": 4, "b": 1}, [1, 1]) == "a"
+    assert uncatchable({"a": 2}, [1, 1]) is None, "an answer nobody named yet could draw level"
+
+
+# ------------------------------------------------------------------ beside scikit-learn
+
+
+def _hard_vote(said: list[int], weights: list[float] | None = None) -> int:
+    """What scikit-learn's hard voting gives for one sample."""
+    from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
+    from sklearn.ensemble import VotingClassifier  # type: ignore[import-untyped]
+
+    class Constant(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        def __init__(self, label: int = 0) -> None:
+            self.label = label
+
+        def fit(self, x: object, y: object) -> Constant:
+            self.classes_ = np.array([0, 1, 2])
+            return self
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return np.full(len(x), self.label)
+
+    named = [(f"v{i}", Constant(label)) for i, label in enumerate(said)]
+    vote = VotingClassifier(named, voting="hard", weights=weights)
+    vote.fit(np.zeros((3, 1)), np.array([0, 1, 2]))
+    return int(vote.predict(np.zeros((1, 1)))[0])
+
+
+@pytest.mark.parametrize("said", [[0, 1, 1], [2, 2, 0, 1], [1], [2, 2, 2, 1, 1]])
+def test_plurality_agrees_with_scikit_learn_where_one_answer_leads(said: list[int]) -> None:
+    ours = combine(Plurality(), ballots(*map(str, said)))
+    assert ours.status == "winner"
+    assert ours.answer == str(_hard_vote(said))
+
+
+@pytest.mark.parametrize("weights", [[2.0, 1.0, 0.5], [0.1, 0.2, 0.6], [1.0, 3.0, 1.0]])
+def test_weighted_votes_agree_with_scikit_learn_where_one_answer_leads(
+    weights: list[float],
+) -> None:
+    said = [0, 1, 2]
+    given_weights = {f"v{i}": w for i, w in enumerate(weights)}
+    ours = combine(Weighted(weights=given_weights), ballots(*map(str, said)))
+    assert ours.answer == str(_hard_vote(said, weights))
+
+
+def test_unlike_scikit_learn_a_tie_does_not_go_to_the_smallest_label() -> None:
+    assert _hard_vote([2, 1]) == 1
+    ours = combine(Plurality(), ballots("2", "1"))
+    assert (ours.status, ours.answer) == ("tie", "2")
+
+
+def test_unlike_scikit_learn_all_zero_weights_elect_nobody() -> None:
+    assert _hard_vote([1, 2], [0.0, 0.0]) == 0, "a class that nobody voted for"
+    with pytest.raises(ValueError, match="all weights are zero"):
+        Weighted(weights={"v0": 0.0, "v1": 0.0})
+
+
+def test_unlike_scikit_learn_negative_weights_of_an_average_are_refused() -> None:
+    from orchestrion_ensemble.average import Average
+
+    assert _hard_vote([1, 2], [-1.0, 1.0]) in (0, 2)
+    with pytest.raises(ValueError, match="not negative"):
+        Average(weights={"v0": -1.0, "v1": 1.0})
+
+
+@given(st.floats(0.01, 0.99), st.integers(2, 9))
+def test_log_odds_undo_the_softmax_of_evenly_spread_mistakes(p: float, classes: int) -> None:
+    weight = log_odds(p, classes)
+    back = np.exp(weight) / (np.exp(weight) + classes - 1)
+    assert isclose(back, p, rel_tol=1e-9)

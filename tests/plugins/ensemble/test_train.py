@@ -1,0 +1,232 @@
+"""From a config to learned weights: trained, stored, opened again, and better than a plurality."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_ensemble.counting import log_odds, vote_accuracy
+from orchestrion_ensemble.jury import Jury, solution
+
+from orchestrion import Trajectory, UsageError
+from orchestrion.config import Config, from_data
+from orchestrion.engine.calls import CallPath
+from orchestrion.errors import ConfigError, OrchestrionError
+from orchestrion.keys import Key
+from orchestrion.records import Episode
+from orchestrion.session import EngineSession
+from orchestrion.testing.stage import opened
+
+SKILLS = {"anna": 0.8, "ben": 0.75, "cleo": 0.7, "dan": 0.65, "eve": 0.6, "finn": 0.3}
+
+
+def config(
+    aggregator: Mapping[str, Any] | None = None,
+    juror: Mapping[str, Any] | None = None,
+    vote: Mapping[str, Any] | None = None,
+    **sections: Any,
+) -> Config:
+    """Six jurors, the last of them below chance."""
+    data = {
+        "seed": 3,
+        "task": {"use": "jury", "classes": 2, "train": 1, "validation": 300, "test": 300},
+        "aggregators": {"w": aggregator or {"use": "weighted", "answers": ["0", "1"]}},
+        "agents": {
+            "vote": {"use": "ensemble", "members": list(SKILLS), "aggregator": "w", **(vote or {})},
+            **{
+                name: {"use": "juror", "accuracy": skill, **(juror or {})}
+                for name, skill in SKILLS.items()
+            },
+        },
+        "policy": {"use": "sequence", "steps": ["vote"]},
+        "trainer": {"use": "ensemble-weights", "aggregator": "w", "ensemble": "vote"},
+        **sections,
+    }
+    return from_data(json.loads(json.dumps(data)))
+
+
+async def learn(one: Config) -> tuple[dict[str, Any], dict[str, float]]:
+    """The overlay that the trainer adopts, and its metrics."""
+    from orchestrion.testing.learning_contracts import building
+
+    async with opened(one) as team:
+        engine = team.engine(CallPath())
+        session = EngineSession(engine, "0/0", Key(1), Key(2), build=building(one))
+        try:
+            metrics = await team.runtimes["trainer"].iterate(0, session)
+        finally:
+            engine.close()
+        return dict(session.adopted), dict(metrics)
+
+
+async def judge(one: Config) -> list[Episode]:
+    """Every test problem once."""
+    async with opened(one) as team:
+        engine = team.engine(CallPath())
+        session = EngineSession(engine, "t", Key(1), Key(2), test=True)
+        try:
+            return await session.evaluate("test")
+        finally:
+            engine.close()
+
+
+def solved(one: Config) -> float:
+    """The share of test problems that is solved."""
+    episodes = asyncio.run(judge(one))
+    return sum(episode.success for episode in episodes) / len(episodes)
+
+
+def test_learned_log_odds_beat_plurality_and_the_best_member() -> None:
+    one = config()
+    overlay, metrics = asyncio.run(learn(one))
+    accuracies = overlay["aggregators.w.accuracies"]
+    assert accuracies == pytest.approx(SKILLS, abs=0.08)
+    assert metrics["examples"] == 300
+    assert metrics["best_member"] == max(accuracies.values())
+    exact = vote_accuracy(list(SKILLS.values()), [log_odds(p) for p in SKILLS.values()])
+    taught = solved(one.with_overlay(overlay))
+    assert taught == pytest.approx(exact, abs=0.06)
+    assert taught > solved(one) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "says"),
+    [
+        ({"use": "plurality", "tie": "by_weight"}, "answer"),
+        ({"use": "dynamic"}, "answer"),
+        ({"use": "dawid-skene"}, "answer"),
+        ({"use": "stacked"}, "answer"),
+        ({"use": "average"}, "probabilities"),
+        ({"use": "average", "pool": "log", "fit": "bma"}, "probabilities"),
+        ({"use": "average", "fit": "pseudo-bma-plus"}, "probabilities"),
+        ({"use": "stacked"}, "probabilities"),
+        ({"use": "confidence"}, "confidence"),
+    ],
+)
+def test_every_aggregator_learns_and_its_overlay_is_a_config(
+    aggregator: dict[str, Any], says: str
+) -> None:
+    """Learned twice from one seed, it is the same; and the config that it makes loads again."""
+    one = config(
+        aggregator,
+        {"says": says},
+        task={"use": "jury", "classes": 3, "train": 1, "validation": 40, "test": 20},
+    )
+    overlay, _ = asyncio.run(learn(one))
+    again, _ = asyncio.run(learn(one))
+    assert overlay
+    assert overlay == again
+    taught = one.with_overlay(json.loads(json.dumps(overlay)))
+    assert from_data(taught.resolved()).digest == taught.digest
+    for episode in asyncio.run(judge(taught)):
+        assert episode.turns[0].output.data["status"] in ("winner", "tie", "no_consensus")
+        assert not [n for n in episode.turns[0].output.data["notes"] if "known" in n]
+
+
+def test_weights_are_learned_from_the_full_vote_although_use_stops_early() -> None:
+    early = config(vote={"early_stop": True, "at_once": 1})
+    overlay, _ = asyncio.run(learn(early))
+    full, _ = asyncio.run(learn(config()))
+    assert overlay == full
+    taught = early.with_overlay(overlay)
+    assert taught.components["agents.vote"].component.early_stop
+    cheap, dear = asyncio.run(judge(taught)), asyncio.run(judge(config().with_overlay(full)))
+    assert [e.turns[0].output.content for e in cheap] == [e.turns[0].output.content for e in dear]
+    assert sum(e.usage.cost for e in cheap) < 0.9 * sum(e.usage.cost for e in dear)
+
+
+def test_members_that_fail_or_abstain_are_learned_around() -> None:
+    one = config(juror={"fails": 0.2, "abstains": 0.2})
+    overlay, metrics = asyncio.run(learn(one))
+    assert overlay["aggregators.w.accuracies"] == pytest.approx(SKILLS, abs=0.1)
+    assert metrics["answered"] == pytest.approx(0.6, abs=0.05)
+
+
+def test_an_ensemble_inside_another_team_is_found() -> None:
+    base = config().resolved()
+    base["agents"]["outer"] = {
+        "use": "team",
+        "members": ["vote"],
+        "policy": {"use": "round-robin"},
+        "turns": 1,
+    }
+    base["policy"]["steps"] = ["outer"]
+    overlay, _ = asyncio.run(learn(from_data(base)))
+    assert overlay["aggregators.w.accuracies"] == pytest.approx(SKILLS, abs=0.08)
+
+
+def test_an_inline_aggregator_has_no_place_for_what_is_learned() -> None:
+    one = config(
+        trainer={"use": "ensemble-weights", "aggregator": {"use": "weighted"}, "ensemble": "vote"}
+    )
+    with pytest.raises(UsageError, match="name one of the section `aggregators`"):
+        asyncio.run(learn(one))
+
+
+def test_an_ensemble_that_never_acts_teaches_nothing() -> None:
+    one = config(policy={"use": "sequence", "steps": []})
+    with pytest.raises(OrchestrionError, match="never acted"):
+        asyncio.run(learn(one))
+
+
+def test_a_split_without_problems_is_refused() -> None:
+    one = config(task={"use": "jury", "train": 1, "validation": 0})
+    with pytest.raises(UsageError, match="'validation' has no problems"):
+        asyncio.run(learn(one))
+
+
+def test_an_empty_ensemble_is_refused_when_the_config_is_read() -> None:
+    with pytest.raises(ConfigError, match=r"agents\.vote\.members"):
+        config(vote={"members": []})
+
+
+# ------------------------------------------------------------------ through the command line
+
+
+def test_weights_are_trained_stored_and_used_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from click.testing import CliRunner
+
+    from orchestrion.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    Path("team.yaml").write_text(config().to_yaml())
+    done = CliRunner().invoke(main, ["train", "team.yaml"])
+    assert done.exit_code == 0, done.output
+    [run] = Path("runs").iterdir()
+    learned = json.loads((run / "exports" / "learned_behaviors.json").read_text())
+    assert learned["settings"]["aggregators.w.accuracies"] == pytest.approx(SKILLS, abs=0.08)
+    used = CliRunner().invoke(main, ["run", str(run), "--problem", "test-0", "--json"])
+    turn = json.loads(used.output)["episode"]["trajectory"][0]
+    assert turn["output"]["data"]["notes"] == []
+    assert [one["agent"] for one in turn["output"]["inner"]] == list(SKILLS)
+    assert turn["output"]["usage"]["cost"] == 6.0
+
+
+# ------------------------------------------------------------------ the task
+
+
+def test_the_verifier_of_the_jury_works_the_answer_out_itself() -> None:
+    for problem in Jury(classes=7).problems("test")[:50]:
+        expression = problem.text.partition(" modulo ")[0]
+        numbers = [int(word) for word in expression.strip("()").split() if word.isdigit()]
+        signs = [1, *([1 if "+" in expression else -1] * 3)]
+        assert solution(problem) == sum(a * b for a, b in zip(signs, numbers, strict=True)) % 7
+
+
+def test_the_splits_of_the_jury_do_not_overlap() -> None:
+    task = Jury(train=50, validation=50, test=50)
+    texts = [one.text for split in ("train", "validation", "test") for one in task.problems(split)]
+    assert len(set(texts)) == 150
+
+
+def test_saying_nothing_solves_nothing() -> None:
+    task = Jury()
+    problem = task.problems("test")[0]
+    scores = asyncio.run(task.verify(problem, Trajectory(), None, final=True, calls=None))  # type: ignore[arg-type]
+    assert not scores.success

@@ -1,0 +1,334 @@
+"""Pools, and weights learned from likelihoods, against independent oracles."""
+
+from __future__ import annotations
+
+import warnings
+from math import exp, log, nan
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_ensemble.average import Average
+from orchestrion_ensemble.interfaces import Ballot, Example
+from orchestrion_ensemble.pooling import linear_pool, log_pool
+from orchestrion_ensemble.weights import (
+    bma_weights,
+    em_step,
+    log_score,
+    pseudo_bma_plus_weights,
+    pseudo_bma_weights,
+    stacking_weights,
+)
+from scipy.optimize import minimize  # type: ignore[import-untyped]
+from scipy.special import softmax  # type: ignore[import-untyped]
+
+from orchestrion import Key, UsageError
+from tests.plugins.ensemble.support import PROBLEM, combine, silent
+
+A, B = {"x": 0.8, "y": 0.2}, {"x": 0.3, "y": 0.3, "z": 0.4}
+
+tables = st.integers(1, 5).flatmap(
+    lambda k: st.lists(
+        st.lists(st.floats(0.01, 1), min_size=k, max_size=k), min_size=1, max_size=12
+    )
+)
+
+
+def likelihoods(n: int, k: int, seed: int) -> np.ndarray:
+    """n points by k members."""
+    return np.random.default_rng(seed).beta(2, 2, size=(n, k))
+
+
+# ------------------------------------------------------------------ pools
+
+
+def test_members_are_aligned_to_one_class_list_first() -> None:
+    assert linear_pool([A, B]) == pytest.approx({"x": 0.55, "y": 0.25, "z": 0.2})
+
+
+def test_a_weighted_average_scales_its_weights() -> None:
+    expected = {"x": 0.675, "y": 0.225, "z": 0.1}
+    assert linear_pool([A, B], [3, 1]) == pytest.approx(expected)
+    assert linear_pool([A, B], [0.3, 0.1]) == pytest.approx(expected)
+
+
+def test_the_log_pool_is_the_geometric_mean() -> None:
+    pooled = log_pool([A, {"x": 0.5, "y": 0.5}], [1, 3])
+    raw = {"x": 0.8**0.25 * 0.5**0.75, "y": 0.2**0.25 * 0.5**0.75}
+    assert pooled == pytest.approx({name: value / sum(raw.values()) for name, value in raw.items()})
+
+
+def test_a_hard_zero_vetoes_only_without_a_floor() -> None:
+    sure, other = {"x": 1.0, "y": 0.0}, {"x": 0.01, "y": 0.99}
+    assert log_pool([sure, other], floor=0)["y"] == 0
+    assert 0 < log_pool([sure, other], floor=1e-6)["y"] < 0.1
+    with pytest.raises(ValueError, match="use a floor"):
+        log_pool([{"x": 1.0}, {"y": 1.0}], floor=0)
+
+
+@pytest.mark.parametrize("bad", [[0, 0], [-1, 2], [nan, 1], [1]])
+def test_weights_that_make_no_sense_are_refused(bad: list[float]) -> None:
+    for pool in (linear_pool, log_pool):
+        with pytest.raises(ValueError, match="weights"):
+            pool([A, B], bad)
+    with pytest.raises(ValueError, match="at least one"):
+        linear_pool([])
+
+
+@given(st.permutations([0, 1, 2]), st.floats(1e-6, 1e6))
+def test_neither_order_nor_scale_of_members_changes_a_pool(order: list[int], factor: float) -> None:
+    members, weights = [A, B, {"z": 1.0}], [1.0, 2.0, 0.5]
+    shuffled, scaled = [members[i] for i in order], [factor * weights[i] for i in order]
+    for pool in (linear_pool, log_pool):
+        assert pool(shuffled, scaled) == pytest.approx(pool(members, weights), rel=1e-12)
+
+
+def test_a_soft_vote_agrees_with_scikit_learn() -> None:
+    from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
+    from sklearn.ensemble import VotingClassifier  # type: ignore[import-untyped]
+
+    class Constant(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+        def __init__(self, row: tuple[float, ...] = (1.0,)) -> None:
+            self.row = row
+
+        def fit(self, x: object, y: object) -> Constant:
+            self.classes_ = np.array([0, 1, 2])
+            return self
+
+        def predict_proba(self, x: np.ndarray) -> np.ndarray:
+            return np.tile(self.row, (len(x), 1))
+
+    rows = [(0.7, 0.2, 0.1), (0.1, 0.5, 0.4), (0.2, 0.2, 0.6)]
+    weights = [1.0, 2.0, 0.5]
+    vote = VotingClassifier(
+        [(str(i), Constant(row)) for i, row in enumerate(rows)], voting="soft", weights=weights
+    ).fit(np.zeros((3, 1)), np.array([0, 1, 2]))
+    theirs = vote.predict_proba(np.zeros((1, 1)))[0]
+    ours = linear_pool([dict(zip("012", row, strict=True)) for row in rows], weights)
+    assert [ours[name] for name in "012"] == pytest.approx(list(theirs), abs=1e-12)
+
+
+# ------------------------------------------------------------------ BMA
+
+
+def test_bma_is_the_softmax_of_total_log_likelihood() -> None:
+    for n, k, seed in ((1, 2, 0), (30, 4, 1), (400, 3, 2)):
+        values = likelihoods(n, k, seed)
+        prior = np.arange(1, k + 1)
+        assert bma_weights(values) == pytest.approx(softmax(np.log(values).sum(0)), abs=1e-9)
+        oracle = softmax(np.log(values).sum(0) + np.log(prior))
+        assert bma_weights(values, list(prior)) == pytest.approx(oracle, abs=1e-9)
+
+
+def test_bma_does_not_underflow_and_collapses_on_one_member() -> None:
+    values = np.tile([[1e-5, 2e-5]], (5000, 1))
+    assert bma_weights(values).tolist() == [0.0, 1.0]
+
+
+def test_bma_by_bayes_rule_on_two_coins() -> None:
+    """Three heads, one tail: coin one is fair, coin two falls heads .8 of the time."""
+    values = [[0.5, 0.8]] * 3 + [[0.5, 0.2]]
+    fair, bent = 0.5**4, 0.8**3 * 0.2
+    assert bma_weights(values) == pytest.approx([fair / (fair + bent), bent / (fair + bent)])
+
+
+def test_pseudo_bma_plus_is_softer_and_follows_its_seed() -> None:
+    values = likelihoods(60, 3, 5)
+    hard, soft = pseudo_bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
+    assert soft.max() < hard.max()
+    assert soft.sum() == pytest.approx(1)
+    assert (soft == pseudo_bma_plus_weights(values, seed=1)).all()
+    assert (soft != pseudo_bma_plus_weights(values, seed=2)).any()
+
+
+def test_pseudo_bma_plus_agrees_with_a_plain_bootstrap() -> None:
+    values = likelihoods(40, 3, 6)
+    logs, rng = np.log(values), np.random.default_rng(99)
+    total = np.zeros(3)
+    for _ in range(20_000):
+        gaps = np.diff(np.sort(np.concatenate([[0.0], rng.random(39), [1.0]])))
+        total += softmax(40 * gaps @ logs)
+    ours = pseudo_bma_plus_weights(values, seed=3, draws=20_000)
+    assert ours == pytest.approx(total / 20_000, abs=0.02)
+
+
+@pytest.mark.parametrize("bad", [[[0.5, nan]], [[0.5, -0.1]], [], [0.5], [[0.0, 0.0]]])
+def test_likelihoods_that_make_no_sense_are_refused(bad: Any) -> None:
+    for learn in (bma_weights, stacking_weights):
+        with pytest.raises(ValueError):
+            learn(bad)
+    with pytest.raises(ValueError, match="prior"):
+        bma_weights([[0.5, 0.5]], [0, 0])
+
+
+def test_a_member_that_held_the_truth_for_impossible_has_no_weight() -> None:
+    values = [[0.5, 0.9, 0.4], [0.5, 0.0, 0.7]]
+    assert bma_weights(values)[1] == 0
+    assert pseudo_bma_plus_weights(values, seed=1)[1] == 0
+    assert 0 < stacking_weights(values)[1] < 1, "together they are never impossible"
+
+
+# ------------------------------------------------------------------ stacking
+
+
+def oracle(values: np.ndarray) -> float:
+    """The best log score that a general optimiser finds."""
+
+    def loss(free: np.ndarray) -> float:
+        return -float(np.log(values @ softmax(free)).mean())
+
+    start = np.zeros(values.shape[1])
+    tries = [minimize(loss, start, method=method) for method in ("BFGS", "Nelder-Mead")]
+    return -float(min(one.fun for one in tries))
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 2), (40, 3), (200, 4), (400, 6)])
+def test_stacking_reaches_what_a_general_optimiser_finds(n: int, k: int) -> None:
+    values = likelihoods(n, k, n + k)
+    weights = stacking_weights(values)
+    assert log_score(values, weights) >= oracle(values) - 1e-9
+    assert log_score(values, weights) == pytest.approx(oracle(values), abs=1e-5)
+
+
+def test_stacking_weights_agree_with_constrained_optimisation() -> None:
+    for seed in range(5):
+        values = likelihoods(150, 3, seed)
+        found = minimize(
+            lambda w, values=values: -np.log(values @ w).mean(),
+            np.full(3, 1 / 3),
+            jac=lambda w, values=values: -(values / (values @ w)[:, None]).mean(0),
+            bounds=[(0, 1)] * 3,
+            constraints=[{"type": "eq", "fun": lambda w: w.sum() - 1}],
+            method="SLSQP",
+            options={"ftol": 1e-15, "maxiter": 500},
+        )
+        assert stacking_weights(values) == pytest.approx(found.x, abs=1e-5)
+
+
+def test_two_members_against_the_root_of_the_derivative() -> None:
+    """The best w of sum log(w a + (1 - w) b) by bisection."""
+    values = likelihoods(80, 2, 8)
+    low, high = 0.0, 1.0
+    for _ in range(80):
+        w = (low + high) / 2
+        slope = sum((a - b) / (w * a + (1 - w) * b) for a, b in values)
+        low, high = (w, high) if slope > 0 else (low, w)
+    assert stacking_weights(values) == pytest.approx([low, 1 - low], abs=1e-9)
+
+
+@settings(max_examples=80, deadline=None)
+@given(tables)
+def test_em_stays_on_the_simplex_and_never_lowers_the_score(table: list[list[float]]) -> None:
+    values = np.array(table)
+    w = np.full(values.shape[1], 1 / values.shape[1])
+    for _ in range(20):
+        new = em_step(values, w)
+        assert new.min() >= 0
+        assert new.sum() == pytest.approx(1)
+        assert log_score(values, new) >= log_score(values, w) - 1e-12
+        w = new
+
+
+@settings(max_examples=80, deadline=None)
+@given(tables)
+def test_no_direction_improves_on_the_stacking_weights(table: list[list[float]]) -> None:
+    """At the optimum of a concave problem every derivative is at most their mean, which is 1."""
+    values = np.array(table)
+    w = stacking_weights(values)
+    assert w.min() >= 0
+    assert w.sum() == pytest.approx(1)
+    assert (values / (values @ w)[:, None]).mean(axis=0).max() <= 1 + 1e-9
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables, st.data())
+def test_neither_order_of_points_nor_their_scale_changes_weights(
+    table: list[list[float]], data: st.DataObject
+) -> None:
+    values = np.array(table)
+    shuffled = np.array(data.draw(st.permutations(table))) * 0.37
+    for learn in (bma_weights, stacking_weights):
+        one, other = learn(values), learn(shuffled)
+        assert log_score(values, one) == pytest.approx(log_score(values, other), abs=1e-8)
+    columns = data.draw(st.permutations(range(values.shape[1])))
+    assert bma_weights(values[:, columns]) == pytest.approx(bma_weights(values)[columns])
+
+
+def test_stacking_uses_both_of_two_complementary_members_where_bma_selects() -> None:
+    rng = np.random.default_rng(4)
+    first = rng.random(400) < 0.52
+    values = np.column_stack(
+        [np.where(first, 0.8, 0.35), np.where(first, 0.35, 0.8), np.full(400, 0.5)]
+    )
+    stacked, selected = stacking_weights(values), bma_weights(values)
+    assert 0.35 < stacked[0] < 0.65
+    assert stacked[2] < 1e-6
+    assert selected.max() > 0.9
+    assert log_score(values, stacked) > log_score(values, selected) + 0.01
+
+
+# ------------------------------------------------------------------ the aggregator
+
+
+def soft(*rows: dict[str, float] | None) -> list[Ballot]:
+    """Ballots with probabilities."""
+    return [
+        silent(f"v{i}") if row is None else Ballot(f"v{i}", probabilities=row)
+        for i, row in enumerate(rows)
+    ]
+
+
+def test_averaging_can_elect_what_no_majority_prefers() -> None:
+    given_rows = soft({"x": 0.55, "y": 0.45}, {"x": 0.55, "y": 0.45}, {"y": 1.0})
+    result = combine(Average(), given_rows)
+    assert (result.status, result.answer) == ("winner", "y")
+    assert result.probabilities == pytest.approx({"x": 1.1 / 3, "y": 1.9 / 3})
+
+
+def test_a_failed_member_leaves_the_average_and_lowers_coverage() -> None:
+    result = combine(Average(), soft({"x": 0.9, "y": 0.1}, None))
+    assert (result.answer, result.used) == ("x", 1)
+
+
+def test_if_all_with_weight_fail_the_others_are_averaged_equally() -> None:
+    result = combine(Average(weights={"v0": 1.0, "v1": 0.0}), soft(None, {"x": 0.9, "y": 0.1}))
+    assert result.answer == "x"
+    assert result.notes == ("nobody with a weight answered: all are equal",)
+
+
+def test_without_probabilities_there_is_nothing_to_average() -> None:
+    result = combine(Average(), [Ballot("v0", answer="x")])
+    assert (result.status, result.notes) == ("no_consensus", ("nobody gave probabilities",))
+
+
+def test_an_average_may_tie() -> None:
+    result = combine(Average(tie="abstain"), soft({"x": 0.5, "y": 0.5}))
+    assert (result.status, set(result.leaders)) == ("tie", {"x", "y"})
+
+
+@pytest.mark.parametrize("fit", ["stacking", "bma", "pseudo-bma", "pseudo-bma-plus"])
+def test_weights_are_learned_from_what_members_held_the_truth_for(fit: str) -> None:
+    good, poor = {"x": 0.9, "y": 0.1}, {"x": 0.4, "y": 0.6}
+    example = Example(PROBLEM, tuple(soft(good, poor)), (None, None), "x")
+    skipped = Example(PROBLEM, tuple(soft(good, None)), (None, None), "x")
+    aggregator = Average(fit=fit)  # type: ignore[arg-type]
+    weights = aggregator.learn([example] * 20 + [skipped], Key(1))["weights"]
+    assert sum(weights.values()) == pytest.approx(1)
+    assert weights["v0"] > 0.99
+    if fit == "bma":
+        expected = 1 / (1 + exp(20 * (log(0.4) - log(0.9))))
+        assert weights["v0"] == pytest.approx(expected, abs=1e-12)
+
+
+def test_nothing_to_learn_from_is_said() -> None:
+    example = Example(PROBLEM, tuple(soft(None, None)), (None, None), None)
+    with pytest.raises(UsageError, match="no weights can be learned"):
+        Average().learn([example], Key(1))
+
+
+def test_learning_warns_of_nothing() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        stacking_weights([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])
