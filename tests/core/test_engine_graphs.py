@@ -188,14 +188,15 @@ def test_pure_members_of_one_name_in_two_teams_are_told_apart() -> None:
     agents = {"a": Nesting(mild, once), "b": Nesting(strict, once)}
 
     async def main() -> Episode:
-        engine = engine_for(agents, Fixed(("a", "b", "a")))
+        engine = engine_for(agents, Fixed([(Activation(name, reads=()),) for name in "aba"]))
         engine.identities = {id(mild): "judge bar=1", id(strict): "judge bar=9"}
         try:
             return await engine.run("e", PROBLEM, Key(1))
         finally:
             engine.close()
 
-    said = [turn.output.inner.turns[0].output.content for turn in asyncio.run(main()).turns]
+    inner = [turn.output.inner for turn in asyncio.run(main()).turns]
+    said = [team.turns[0].output.content for team in inner if team is not None]
     assert said == ["mild", "strict", "mild"]
     assert (len(mild.views), len(strict.views)) == (1, 1)
 
