@@ -1,0 +1,55 @@
+"""Graphs of agents: what they are made of, whether they are right, how they look.
+
+    from orchestrion_dag import Edge, Graph, Node, policy_of, to_mermaid, validate
+
+    graph = Graph(nodes={"review": Node("critic", output={"ok": "boolean"})},
+                  edges=["draft -> review", Edge("review", "publish", when="data.ok")])
+    wiring = validate(graph)          # a Node for each name, an Edge for each arrow; or ValueError
+    policy = policy_of(graph, roster) # a policy's runtime, e.g. for `Job(policy=...)`
+    print(to_mermaid(graph))
+
+Public names are imported on first use, so that listing plugins costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrion_dag.dag import Dag as Dag
+    from orchestrion_dag.dag import DagPolicy as DagPolicy
+    from orchestrion_dag.dag import node_states as node_states
+    from orchestrion_dag.dag import policy_of as policy_of
+    from orchestrion_dag.drawing import to_dot as to_dot
+    from orchestrion_dag.drawing import to_mermaid as to_mermaid
+    from orchestrion_dag.graph import Edge as Edge
+    from orchestrion_dag.graph import Graph as Graph
+    from orchestrion_dag.graph import Node as Node
+    from orchestrion_dag.graph import Wiring as Wiring
+    from orchestrion_dag.graph import as_config as as_config
+    from orchestrion_dag.graph import wire as wire
+    from orchestrion_dag.scope import NodeState as NodeState
+    from orchestrion_dag.svg import to_svg as to_svg
+    from orchestrion_dag.validation import validate as validate
+
+_HOMES = {
+    "dag": "Dag DagPolicy node_states policy_of",
+    "drawing": "to_dot to_mermaid",
+    "graph": "Edge Graph Node Wiring as_config wire",
+    "scope": "NodeState",
+    "svg": "to_svg",
+    "validation": "validate",
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'orchestrion_dag' has no attribute {name!r}")
+    value = getattr(import_module(f"orchestrion_dag.{home}"), name)
+    globals()[name] = value
+    return value

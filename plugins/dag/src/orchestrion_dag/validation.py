@@ -1,0 +1,162 @@
+"""What can be wrong with a graph, all of it found before anything runs.
+
+Every problem names its place: `edges[2]`, `nodes.review.inputs.draft`, `nodes.polish.body.chain`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from orchestrion import Member
+from orchestrion.choices import choice_name, choices
+from orchestrion.suggest import did_you_mean
+from orchestrion_dag.contents import RESERVED, Checker
+from orchestrion_dag.graph import START, Graph, Node, Wiring, wire
+from orchestrion_dag.order import can_run, find_cycle, leads_to, outgoing, topological
+
+__all__ = ["check_roster", "problems_of", "validate"]
+
+_NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")
+
+
+def validate(graph: Graph | Wiring, roster: Sequence[Member] | None = None) -> Wiring:
+    """The graph written out, if nothing is wrong with it.
+
+    Args:
+        graph: as written or written out.
+        roster: the team; without it, names of agents are taken as they are.
+
+    Raises:
+        ValueError: everything that is wrong, each with its place, joined by "; ".
+    """
+    wiring = wire(graph) if isinstance(graph, Graph) else graph
+    problems = problems_of(wiring)
+    if not problems and roster is not None:
+        problems = list(check_roster(wiring, roster))
+    if problems:
+        raise ValueError("; ".join(problems))
+    return wiring
+
+
+def problems_of(wiring: Wiring) -> list[str]:
+    """Everything that is wrong with a graph, whatever team runs it."""
+    problems = [*wiring.problems, *_names(wiring)]
+    if problems:
+        return problems
+    for name, node in wiring.nodes.items():
+        problems += [f"nodes.{name}.{text}" for text in _settings(node)]
+    order = topological(wiring)
+    if cycle := find_cycle(wiring, order):
+        problems.append(
+            f"edges: {' -> '.join(cycle)} is a cycle; to repeat something, make it the body of a "
+            "node with `until` and `max`"
+        )
+        return problems
+    problems += [*Checker(wiring).edges(), *_bodies(wiring)]
+    return problems or [*_joins(wiring, order)]
+
+
+def check_roster(wiring: Wiring, roster: Sequence[Member], at: str = "") -> Iterator[str]:
+    """Agents that are not in the team, or named without one of their options."""
+    members = {member.name: member for member in roster}
+    known = {choice_name(choice) for choice in choices(roster)}
+    for name, node in wiring.nodes.items():
+        if node.body is not None:
+            yield from check_roster(wire(node.body), roster, f"{at}nodes.{name}.body.")
+            continue
+        for field in ("agent", "fallback"):
+            wanted = getattr(node, field)
+            if not wanted or wanted in known:
+                continue
+            where = f"{at}nodes.{name}.{field}"
+            if wanted in members:
+                options = ", ".join(members[wanted].options)
+                yield f"{where}: {wanted!r} needs one of its options: {options}"
+            else:
+                close = did_you_mean(wanted, [*known])
+                yield f"{where}: no agent {wanted!r} in the team{close} ({', '.join(members)})"
+
+
+# ------------------------------------------------------------------------------------ shape
+
+
+def _names(wiring: Wiring) -> Iterator[str]:
+    if not wiring.nodes:
+        yield "the graph has no nodes; give `chain`, `nodes` or `edges`"
+    for name in wiring.nodes:
+        if name in RESERVED:
+            yield (
+                f"nodes.{name}: {name!r} has a meaning of its own; give the node another name "
+                "and this `agent`"
+            )
+        elif not _NAME.fullmatch(name):
+            yield f"nodes.{name}: {name!r} is no name; use letters, digits, '-' and '_'"
+    seen: set[tuple[str, ...]] = set()
+    for place, edge in zip(wiring.labels, wiring.edges, strict=True):
+        if edge.target == START:
+            yield f"{place}: nothing can lead to {START!r}"
+        for name in (edge.source, edge.target):
+            if name != START and name not in wiring.nodes:
+                yield f"{place}: no node is called {name!r}{did_you_mean(name, wiring.nodes)}"
+        arrow = (edge.source, edge.output, edge.target, edge.input, edge.on, edge.when)
+        if arrow in seen:
+            yield f"{place}: {edge.source} -> {edge.target} is there already"
+        seen.add(arrow)
+    for name in wiring.outputs:
+        if name not in wiring.nodes:
+            yield f"outputs: no node is called {name!r}{did_you_mean(name, wiring.nodes)}"
+
+
+def _settings(node: Node) -> Iterator[str]:
+    if node.body is None:
+        for name in ("until", "max"):
+            if getattr(node, name):
+                yield f"{name}: only a node with a `body` can repeat"
+    else:
+        for name in ("agent", "retries", "timeout", "fallback", "reuse"):
+            if getattr(node, name):
+                yield f"{name}: belongs to a node that runs an agent, not to one with a body"
+        if node.until and node.max is None:
+            yield "max: needed with `until`, so that the loop ends"
+    if (node.join == "k_of_n") != bool(node.k):
+        yield "k: needed with `join: k_of_n`, and only there"
+
+
+def _bodies(wiring: Wiring) -> Iterator[str]:
+    for name, node in wiring.nodes.items():
+        if node.body is None:
+            continue
+        inner = wire(node.body)
+        problems = problems_of(inner)
+        yield from (f"nodes.{name}.body.{problem}" for problem in problems)
+        if node.until and not problems:
+            yield from Checker(inner).until(f"nodes.{name}.until", node.until)
+
+
+def _joins(wiring: Wiring, order: Sequence[str]) -> Iterator[str]:
+    """Joins that can never fire, outputs that nothing reaches, work that leads nowhere."""
+    runs, most = can_run(wiring, order)
+    dead = [name for name in order if name not in runs]
+    into: dict[str, list[str]] = {}
+    for edge in wiring.edges:
+        into.setdefault(edge.target, []).append(edge.source)
+    for name in dead:
+        sources = into[name]
+        # What only follows from another one of them is told once, there.
+        if any(source in dead for source in sources) and name not in wiring.outputs:
+            continue
+        node = wiring.nodes[name]
+        join = f"k_of_n with k = {node.k}" if node.join == "k_of_n" else node.join
+        what = f"its join ({join}) can never fire: of the edges from {', '.join(sources)} at most "
+        kind = "an output that is never reached; " if name in wiring.outputs else ""
+        yield f"nodes.{name}: {kind}{what}{most[name]} can be taken in one run"
+    useful = leads_to(wiring, wiring.outputs)
+    after = outgoing(wiring.edges)
+    for name in wiring.nodes:
+        if name not in useful:
+            where = f" (it leads to {', '.join(e.target for e in after.get(name, ()))})"
+            yield (
+                f"nodes.{name}: it leads to no output{where if after.get(name) else ''}; the "
+                f"outputs are {', '.join(wiring.outputs)}"
+            )

@@ -1,0 +1,161 @@
+"""What running a graph costs, beside floors measured in the same run.
+
+    python dev.py python tests/benchmarks/dag.py            # all
+    python dev.py python tests/benchmarks/dag.py nodes      # one of: nodes fan path make
+
+`nodes`  CPU for each node of graphs of 1,000 no-op agents, everything included: engine, policy,
+         turn; floor: an awaited task. The target is 40 us.
+`fan`    64 agents of 50 ms at once, between a first and a last no-op; floor: 50 ms, target 1.2 x.
+`path`   four chains of four stages, one slow stage each; floor: the critical path.
+`make`   from nodes and edges to a policy that runs, for searches that make thousands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from itertools import pairwise
+from random import Random
+
+from orchestrion_dag import Edge, Graph, Node, policy_of
+
+from orchestrion import Agent, Calls, Key, Member, Output, Problem, View
+from orchestrion.testing import engine_for
+
+PROBLEM = Problem("p", "a problem")
+SAID = Output("said")
+REPEATS = 5
+
+
+class Noop(Agent):
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return SAID
+
+
+class Waiting(Agent):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        await asyncio.sleep(self.seconds)
+        return SAID
+
+
+def chain(count: int) -> Graph:
+    names = [f"n{i}" for i in range(count)]
+    return Graph(
+        nodes={name: Node("a") for name in names},
+        edges=[Edge(a, b) for a, b in pairwise(names)],
+    )
+
+
+def layers(count: int, width: int) -> Graph:
+    """Layers of equal width; each node reads three of the layer before."""
+    random = Random(width)
+    edges = [
+        Edge(f"n{source}", f"n{i}")
+        for i in range(width, count)
+        for source in sorted(random.sample(range((i // width - 1) * width, i // width * width), 3))
+    ]
+    return Graph(nodes={f"n{i}": Node("a") for i in range(count)}, edges=edges)
+
+
+def star(count: int) -> Graph:
+    """One, then all others at once, then one that joins them."""
+    middle = [f"n{i}" for i in range(1, count - 1)]
+    return Graph(
+        nodes={f"n{i}": Node("a") for i in range(count)},
+        edges=[Edge("n0", name) for name in middle]
+        + [Edge(name, f"n{count - 1}") for name in middle],
+    )
+
+
+def nodes() -> None:
+    count = 1000
+
+    async def tasks() -> float:
+        async def noop() -> int:
+            return 1
+
+        start = time.process_time()
+        for _ in range(count):
+            await asyncio.create_task(noop())
+        return time.process_time() - start
+
+    floor = min(asyncio.run(tasks()) for _ in range(REPEATS)) / count * 1e6
+    print(f"nodes   an awaited task {floor:7.2f} us")
+    graphs = {
+        "chain": chain(count),
+        "layers of 10": layers(count, 10),
+        "layers of 50": layers(count, 50),
+        "layers of 250": layers(count, 250),
+        "star": star(count),
+    }
+    for name, graph in graphs.items():
+        for agent, kind in ((Noop(), "no-op"), (Waiting(0), "yielding")):
+            each = min(asyncio.run(episode(graph, agent)) for _ in range(REPEATS)) / count * 1e6
+            print(
+                f"        {name:14} {kind:9}{each:7.2f} us a node = {each / 40:.2f} x 40 us "
+                f"= {each / floor:.2f} x an awaited task"
+            )
+
+
+async def episode(graph: Graph, agent: Agent) -> float:
+    engine = engine_for({"a": agent}, policy_of(graph, [Member("a")]))
+    start = time.process_time()
+    done = await engine.run("e", PROBLEM, Key(1))
+    spent = time.process_time() - start
+    assert len(done.turns) == len(graph.nodes)
+    engine.close()
+    return spent
+
+
+def wall(graph: Graph, agents: dict[str, Agent], ideal: float, name: str) -> None:
+    async def once() -> float:
+        engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
+        start = time.perf_counter()
+        await engine.run("e", PROBLEM, Key(1))
+        seconds = time.perf_counter() - start
+        engine.close()
+        return seconds
+
+    seconds = min(asyncio.run(once()) for _ in range(REPEATS))
+    print(
+        f"{name:7} {seconds * 1e3:7.1f} ms   = {seconds / ideal:.3f} x the ideal {ideal * 1e3:g} ms"
+    )
+
+
+def fan() -> None:
+    many = [f"w{i}" for i in range(64)]
+    agents: dict[str, Agent] = {"first": Noop(), "last": Noop()}
+    agents |= {name: Waiting(0.05) for name in many}
+    wall(Graph(edges=[f"first -> {', '.join(many)} -> last"]), agents, 0.05, "fan")
+
+
+def path() -> None:
+    agents: dict[str, Agent] = {
+        f"c{c}s{s}": Waiting(0.2 if c == s else 0.02) for c in range(4) for s in range(4)
+    }
+    lines = [" -> ".join(f"c{c}s{s}" for s in range(4)) for c in range(4)]
+    wall(Graph(edges=lines), agents, 0.26, "path")
+
+
+def make() -> None:
+    roster = [Member("a"), Member("b"), Member("c")]
+    small = Graph(
+        nodes={name: Node(agent) for name, agent in zip("vwxyz", "abcab", strict=True)},
+        edges=[Edge(a, b) for a, b in ("vw", "vx", "wy", "xy", "yz")],
+    )
+    for graph, times in ((small, 500), (layers(1000, 50), 1)):
+        start = time.process_time()
+        for _ in range(times):
+            policy_of(graph, roster)
+        spent = (time.process_time() - start) / times
+        print(f"make    {len(graph.nodes):5} nodes {spent * 1e6:9.0f} us")
+
+
+if __name__ == "__main__":
+    wanted = sys.argv[1:] or ["nodes", "fan", "path", "make"]
+    for name in wanted:
+        {"nodes": nodes, "fan": fan, "path": path, "make": make}[name]()

@@ -1,0 +1,194 @@
+"""Drawings as Mermaid, DOT and SVG, and the command that prints them."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_dag import Graph, Node, to_dot, to_mermaid, to_svg
+
+from orchestrion.cli import main
+from tests.plugins.dag.support import random_case
+
+GRAPH = Graph(
+    nodes={
+        "review": Node(agent="critic", output={"ok": "boolean"}, retries=2, fallback="spare"),
+        "polish": Node(body=Graph(chain="look -> mend"), until="look.data.ok", max=3),
+        "end": Node(join="any"),
+    },
+    edges=[
+        "start -> review",
+        "review -> polish when data.ok and 1 < 2",
+        "review -> end otherwise",
+        "polish -> end",
+    ],
+)
+
+
+def test_mermaid_shows_names_agents_conditions_and_bodies() -> None:
+    assert to_mermaid(GRAPH) == (
+        "flowchart LR\n"
+        "  n1((start))\n"
+        '  n2["review<br/>critic<br/>3 tries<br/>else spare"]\n'
+        '  subgraph n3["polish<br/>until look.data.ok, at most 3"]\n'
+        '    n4["look"]\n'
+        '    n5(["mend"])\n'
+        "  end\n"
+        '  n6(["end<br/>any"])\n'
+        "  n4 --> n5\n"
+        "  n1 --> n2\n"
+        '  n2 -.->|"data.ok and 1 #lt; 2"| n3\n'
+        '  n2 -.->|"otherwise"| n6\n'
+        "  n3 --> n6\n"
+    )
+
+
+def test_dot_has_a_cluster_for_each_body_and_cuts_edges_at_its_border() -> None:
+    text = to_dot(GRAPH)
+    assert 'subgraph cluster_n3 { label="polish\\nuntil look.data.ok, at most 3"' in text
+    assert 'n2 -> n3 [label="data.ok and 1 < 2", style=dashed, lhead=cluster_n3];' in text
+    assert text.count("{") == text.count("}")
+    if dot := shutil.which("dot"):
+        subprocess.run([dot, "-Tsvg"], input=text, text=True, check=True, capture_output=True)
+
+
+NUMBER = r"-?[\d.]+"
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+def boxes(svg: str) -> list[tuple[float, ...]]:
+    root = ElementTree.fromstring(svg)
+    return [
+        tuple(float(one.attrib[name]) for name in ("x", "y", "width", "height"))
+        for one in root.iter(f"{SPACE}rect")
+    ]
+
+
+def test_svg_is_well_formed_and_says_what_the_graph_says() -> None:
+    svg = to_svg(GRAPH)
+    words = [one.text for one in ElementTree.fromstring(svg).iter(f"{SPACE}text")]
+    assert {"start", "review", "critic", "look", "mend", "otherwise"} <= set(words)
+    assert "data.ok and 1 < 2" in words
+    assert len(boxes(svg)) == 6
+
+
+@given(st.integers(0, 5000))
+def test_in_svg_no_boxes_overlap_and_everything_is_inside(seed: int) -> None:
+    svg = to_svg(random_case(seed).graph)
+    root = ElementTree.fromstring(svg)
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    found = boxes(svg)
+    for i, (x, y, w, h) in enumerate(found):
+        assert x >= 0
+        assert y >= 0
+        assert x + w <= width + 1
+        assert y + h <= height + 1
+        for other_x, other_y, other_w, other_h in found[:i]:
+            apart = x + w <= other_x or other_x + other_w <= x
+            assert apart or y + h <= other_y or other_y + other_h <= y
+    for path in root.iter(f"{SPACE}path"):
+        assert re.match(rf"M{NUMBER} {NUMBER}", path.attrib["d"])
+
+
+# ------------------------------------------------------------------------------ the command
+
+CONFIG = """\
+task: {use: relay}
+agents:
+  planner: {use: bench-agent}
+  coder_l: {use: bench-agent}
+  tester: {use: bench-agent}
+  critic: {use: bench-agent}
+  team: {use: team, members: [tester, critic], policy: {use: dag, chain: tester -> critic}}
+policy: {use: dag, edges: [planner -> coder_l -> team, planner -> team]}
+"""
+
+
+def graph(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+    with pytest.raises(SystemExit) as ended:
+        main(["graph", *arguments])
+    printed = capsys.readouterr()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code, printed.out, printed.err
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "team.yaml"
+    path.write_text(CONFIG, encoding="utf-8")
+    return path
+
+
+def test_the_command_draws_nested_teams_inside_their_node(config: Path, capsys: Any) -> None:
+    code, out, _ = graph(capsys, str(config))
+    assert code == 0
+    assert out.startswith("flowchart LR\n")
+    assert 'subgraph n3["team"]\n    n4["tester"]\n    n5(["critic"])\n  end\n' in out
+
+
+@pytest.mark.parametrize(("form", "begins"), [("dot", "digraph {"), ("svg", "<svg ")])
+def test_the_command_has_other_formats_and_writes_files(
+    form: str, begins: str, config: Path, capsys: Any
+) -> None:
+    target = config.with_suffix(f".{form}")
+    code, out, _ = graph(capsys, str(config), "--format", form, "--output", str(target))
+    assert (code, out) == (0, "")
+    assert target.read_text(encoding="utf-8").startswith(begins)
+
+
+def test_the_command_draws_one_of_several_graphs_and_follows_overrides(
+    config: Path, capsys: Any
+) -> None:
+    _, out, _ = graph(capsys, str(config), "--policy", "agents.team.policy")
+    assert 'n1["tester"]' in out
+    _, out, _ = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> coder_l]")
+    assert 'n5(["coder_l"])' in out
+
+
+def test_a_fixed_sequence_is_drawn_as_a_chain(config: Path, capsys: Any) -> None:
+    text = CONFIG.replace("edges: [planner -> coder_l -> team, planner -> team]", "X")
+    config.write_text(text.replace("{use: dag, X}", "{use: sequence, steps: [planner, team]}"))
+    _, out, _ = graph(capsys, str(config))
+    assert 'n1["planner"]' in out
+
+
+def test_a_run_is_drawn_as_it_was_learned(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ", ".join(f"{one}: {{use: bench-agent}}" for one in ("planner", "searcher", "coder_l"))
+    (tmp_path / "learn.yaml").write_text(
+        f"task: {{use: relay, train: 8, test: 4}}\nagents: {{{names}}}\n"
+        "policy: {use: sequence}\nreward: {use: outcome-minus-cost, cost_weight: 0.1}\n"
+        "trainer: {use: best-sequence, problems: 8, beam: 2, length: 3}\n"
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(["train", "learn.yaml"])
+    assert ended.value.code == 0
+    capsys.readouterr()
+    code, out, _ = graph(capsys, "runs/learn-1")
+    assert code == 0
+    assert '"coder_l"' in out, "half of the problems need nothing but code"
+
+
+def test_a_policy_without_a_graph_is_refused_in_words(config: Path, capsys: Any) -> None:
+    text = CONFIG.replace("{use: dag, edges: [planner -> coder_l -> team, planner -> team]}", "X")
+    config.write_text(text.replace("policy: X", "policy: {use: random}"))
+    code, _, err = graph(capsys, str(config), "--policy", "policy")
+    assert code == 2
+    assert "policy 'random' has no fixed graph to draw" in err
+    assert "agents.team.policy" in err
+
+
+def test_a_bad_graph_is_refused_with_its_cycle(config: Path, capsys: Any) -> None:
+    code, _, err = graph(capsys, str(config), "-o", "policy.edges=[planner -> team -> planner]")
+    assert code == 2
+    assert "planner -> team -> planner is a cycle" in err

@@ -1,0 +1,398 @@
+"""Joins, branches, failures: what fires, what is skipped, what is read. The three known traps."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from orchestrion_dag import Edge, Graph, Node, node_states, policy_of
+from orchestrion_dag.dag import Dag
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Decision,
+    Episode,
+    Key,
+    Member,
+    Observation,
+    Output,
+    Problem,
+    Situation,
+    Step,
+    Trajectory,
+    Turn,
+    UsageError,
+    View,
+)
+from orchestrion.records import Status
+from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+from tests.plugins.dag.support import PROBLEM, Saying, Timed, Try, run, simulated
+
+BROKEN = Saying(fails=True)
+
+
+def said(episode: Episode) -> list[str]:
+    return [turn.output.content for turn in episode.turns if turn.status == "completed"]
+
+
+def status(graph: Graph, episode: Episode) -> dict[str, str]:
+    states = node_states(graph, episode.trajectory, episode.problem)
+    return {name: state.status for name, state in states.items()}
+
+
+def timed(seconds: float, fails: bool = False) -> Timed:
+    return Timed([Try(seconds, fails, 0.5)] * 4)
+
+
+def play(graph: Graph, agents: dict[str, Agent]) -> tuple[Episode, float]:
+    async def main() -> Episode:
+        policy = policy_of(graph, [Member(name) for name in agents])
+        engine = engine_for(agents, policy)
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    return simulated(main())
+
+
+# ------------------------------------------------------------------------------ the three traps
+
+
+def test_trap_late_sibling_a_join_that_fired_does_not_fire_again() -> None:
+    graph = Graph(
+        nodes={"join": Node(join="any")},
+        edges=["start -> fast, slow", "fast, slow -> join", "join -> last"],
+    )
+    agents: dict[str, Agent] = {
+        "fast": timed(1),
+        "slow": timed(3),
+        "join": timed(1),
+        "last": timed(4),  # so that the slow sibling arrives while it runs
+    }
+    episode, seconds = play(graph, agents)
+    assert [turn.agent for turn in episode.turns] == ["fast", "slow", "join", "last"]
+    assert episode.turns[2].reads == (0,), "the winner alone is read"
+    assert [turn.status for turn in episode.turns] == ["completed"] * 4
+    assert seconds == 6
+
+
+def test_trap_skipped_branch_a_join_behind_it_still_fires() -> None:
+    graph = Graph(
+        edges=[
+            "ask -> easy when data.kind == 'easy'",
+            "ask -> hard otherwise",
+            "hard -> check",
+            "easy, check -> answer",
+        ]
+    )
+    episode = run(graph, {"ask": Saying({"kind": "easy"})})
+    assert said(episode) == ["ask()", "easy(ask())", "answer(easy(ask()))"]
+    assert status(graph, episode) == {
+        "ask": "succeeded",
+        "easy": "succeeded",
+        "hard": "skipped",
+        "check": "skipped",
+        "answer": "succeeded",
+    }
+
+
+def test_trap_cycle_resume_a_loop_cut_in_the_middle_goes_on_where_it_was() -> None:
+    graph = Graph(
+        chain="draft -> polish -> publish",
+        nodes={"polish": Node(body=Graph(chain="review -> revise"), max=3)},
+    )
+    whole = run(graph)
+    arrived = list(reversed(list(whole.trajectory.backward())))
+    assert len(arrived) == 8
+    roster = [Member(name) for name in ("draft", "review", "revise", "publish")]
+    for cut in range(1, len(arrived)):
+        # A fresh policy, as after a restart, is asked about the first turns alone.
+        policy = policy_of(graph, roster)
+        [decision] = policy.decide([Situation(PROBLEM, Trajectory(arrived[:cut]))], [Key(0)])
+        [one] = decision.start
+        then = arrived[cut]
+        assert (one.agent, one.index, one.reads) == (then.agent, then.index, then.reads)
+
+
+# ------------------------------------------------------------------------------ joins
+
+
+def test_all_waits_for_every_edge_and_reads_what_was_taken_in_the_order_of_the_graph() -> None:
+    episode = run(Graph(edges=["a, b, c -> d"]))
+    assert said(episode)[-1] == "d(a(),b(),c())"
+
+
+def test_any_runs_with_the_first_and_k_of_n_with_the_k_th() -> None:
+    for join, k, began, read in (("any", 0, 1, (0,)), ("k_of_n", 2, 2, (0, 1))):
+        graph = Graph(
+            nodes={"d": Node(join=join, k=k)},  # type: ignore[arg-type]
+            edges=["a, b, c -> d"],
+        )
+        last = timed(9)
+        episode, _ = play(graph, {"a": timed(1), "b": timed(2), "c": timed(3), "d": last})
+        assert last.began == [began]
+        assert episode.turns[-1].reads == read
+
+
+def test_all_done_runs_whatever_came_of_what_is_before_it() -> None:
+    graph = Graph(
+        nodes={"d": Node(join="all_done"), "a": Node(on_error="skip")},
+        edges=["a, b -> d", "b -> c when false or data", "c -> d"],
+    )
+    episode = run(graph, {"a": BROKEN})
+    assert said(episode) == ["b()", "d(b())"]
+
+
+def test_a_fast_branch_does_not_wait_for_a_slow_sibling() -> None:
+    graph = Graph(edges=["a1 -> a2", "b1 -> b2", "a2, b2 -> end"])
+    agents: dict[str, Agent] = {
+        "a1": timed(1),
+        "a2": timed(5),
+        "b1": timed(5),
+        "b2": timed(1),
+        "end": timed(1),
+    }
+    assert play(graph, agents)[1] == 7
+
+
+def test_what_still_runs_when_every_output_is_decided_is_cancelled() -> None:
+    graph = Graph(nodes={"d": Node(join="any")}, edges=["a, b -> d"])
+    episode, seconds = play(graph, {"a": timed(1), "b": timed(60), "d": timed(1)})
+    assert seconds == 2
+    assert {turn.agent: turn.status for turn in episode.turns}["b"] == "cancelled"
+    assert status(graph, episode)["b"] == "cancelled"
+
+
+# ------------------------------------------------------------------------------ branches
+
+
+def test_every_condition_that_holds_is_followed_and_the_default_only_if_none_does() -> None:
+    graph = Graph(
+        edges=["a -> b when data.x > 1", "a -> c when data.x > 2", "a -> d otherwise", "a -> e"]
+    )
+    for x, after in ((3, "bce"), (2, "be"), (0, "de"), (None, "de")):
+        episode = run(graph, {"a": Saying({"x": x})})
+        assert "".join(turn.agent for turn in episode.turns[1:]) == after, x
+
+
+def test_the_beginning_can_branch_on_the_problem() -> None:
+    graph = Graph(
+        edges=["start -> a when problem.category == 'easy'", "start -> b otherwise", "a, b -> c"]
+    )
+    for category, after in (("easy", "ac"), ("hard", "bc")):
+        episode = run(graph, problem=Problem("p", category=category))
+        assert "".join(turn.agent for turn in episode.turns) == after
+
+
+def test_conditions_may_look_at_every_node_before_them() -> None:
+    graph = Graph(edges=["a -> b", "b -> c when a.data.ok and b.status == 'succeeded'"])
+    assert len(run(graph, {"a": Saying({"ok": True})}).turns) == 3
+
+
+def test_a_graph_whose_outputs_are_all_skipped_has_failed_and_says_so() -> None:
+    episode = run(Graph(edges=["a -> b when data.ok"]), {"a": Saying({"ok": False})})
+    assert episode.status is Status.FAILED
+    assert episode.error == "no output was reached: b skipped (no edge to it was taken)"
+
+
+# ------------------------------------------------------------------------------ failures
+
+
+def test_a_failure_nothing_takes_care_of_ends_the_graph_and_cancels_the_others() -> None:
+    graph = Graph(edges=["a, b -> c"])
+    episode, seconds = play(graph, {"a": timed(1, fails=True), "b": timed(9), "c": timed(1)})
+    assert seconds == 1
+    assert episode.status is Status.FAILED
+    assert episode.error == "node 'a' failed: RuntimeError: it broke"
+    assert [turn.status for turn in episode.turns] == ["failed", "cancelled"]
+    assert not episode.success
+
+
+def test_a_failed_node_may_skip_what_needs_it_or_count_as_skipped() -> None:
+    for on_error, after in (("skip", "skipped"), ("continue", "succeeded")):
+        graph = Graph(
+            nodes={"a": Node(on_error=on_error)},  # type: ignore[arg-type]
+            edges=["a, b -> c", "b -> d"],
+        )
+        assert status(graph, run(graph, {"a": BROKEN}))["c"] == after
+
+
+def test_skipping_goes_on_through_everything_that_needs_the_failed_node() -> None:
+    graph = Graph(nodes={"a": Node(on_error="skip")}, edges=["a -> b -> c", "c, d -> e", "d -> f"])
+    found = status(graph, run(graph, {"a": BROKEN}))
+    assert [found[name] for name in "bcef"] == ["skipped"] * 3 + ["succeeded"]
+
+
+def test_an_edge_on_failure_takes_care_of_it_with_what_the_failed_node_was_to_read() -> None:
+    graph = Graph(edges=["a -> b", "b -> c", "b -> rescue on failure", "c, rescue -> d"])
+    episode = run(graph, {"b": BROKEN})
+    assert said(episode) == ["a()", "rescue(a())", "d(rescue(a()))"]
+    assert said(run(graph))[-1] == "d(c(b(a())))"
+
+
+def test_a_failed_try_is_repeated_on_a_turn_of_its_own_then_the_fallback_runs() -> None:
+    graph = Graph(nodes={"b": Node(retries=1, fallback="spare")}, edges=["a -> b -> c"])
+    episode = run(graph, {"b": BROKEN})
+    assert [(turn.agent, turn.status) for turn in episode.turns] == [
+        ("a", "completed"),
+        ("b", "failed"),
+        ("b", "failed"),
+        ("spare", "completed"),
+        ("c", "completed"),
+    ]
+    assert said(episode)[-1] == "c(spare(a()))"
+
+
+def test_retries_draw_anew() -> None:
+    class Lucky(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            if key.uniform() < 0.9:
+                raise RuntimeError("unlucky")
+            return Output("lucky")
+
+    episode = run(Graph(nodes={"a": Node(retries=40)}, chain="a"), {"a": Lucky()})
+    assert episode.status is Status.COMPLETED
+    assert len(episode.turns) > 1
+
+
+def test_a_try_that_takes_too_long_is_a_failed_one() -> None:
+    graph = Graph(nodes={"a": Node(timeout=2, fallback="spare")}, chain="a")
+    episode, seconds = play(graph, {"a": timed(60), "spare": timed(1)})
+    assert seconds == pytest.approx(3)
+    assert episode.turns[0].error == "no result within 2 s"
+
+
+def test_an_output_that_is_not_what_the_node_declares_is_a_failure() -> None:
+    graph = Graph(nodes={"a": Node(output={"score": "number"})}, chain="a -> b")
+    episode = run(graph, {"a": Saying({"score": "high"})})
+    assert episode.error == "node 'a' failed: data.score: expected number, got text"
+    assert run(graph, {"a": Saying({"score": 1})}).status is Status.COMPLETED
+
+
+# ------------------------------------------------------------------------------ the rest
+
+
+def test_a_node_is_one_agent_in_one_place_and_agents_may_have_many() -> None:
+    graph = Graph(nodes={"first": "a", "second": "a"}, edges=["first -> second"])
+    assert said(run(graph)) == ["a()", "a(a())"]
+    assert said(run(Graph(chain="a -> b -> a"))) == ["a()", "b(a())", "a(b(a()))"]
+
+
+def test_draws_belong_to_the_node_not_to_arrival() -> None:
+    class Drawing(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            return Output(str(key.uniform()))
+
+    graph = Graph(nodes={"x": "d", "y": "d"}, edges=["a -> x", "b -> y", "x, y -> c"])
+    one, _ = play(graph, {"a": timed(1), "b": timed(2), "c": timed(1), "d": Drawing()})
+    two, _ = play(graph, {"a": timed(2), "b": timed(1), "c": timed(1), "d": Drawing()})
+    draws = [[t.output.content for t in one.turns if t.agent == "d"] for one in (one, two)]
+    assert draws[0] == draws[1]
+    assert len(set(draws[0])) == 2
+
+
+def test_a_node_that_reuses_takes_the_result_of_an_equal_one() -> None:
+    agent = ScriptedAgent([Output("once")])
+    graph = Graph(
+        nodes={"x": Node("s", reuse=True), "y": Node("s", reuse=True), "z": Node("s")},
+        edges=["a -> x, y, z", "x, y, z -> b"],
+    )
+    episode = run(graph, {"s": agent})
+    assert len(agent.views) == 2
+    assert said(episode)[-1] == "b(once,once,once)"
+
+
+def test_a_node_the_task_blocks_is_passed_over_also_for_who_comes_later() -> None:
+    class Blocking(ListTask):
+        def start(self, problem: Problem, key: Key) -> Step:
+            return Step(None, Observation(blocked=frozenset({"b"})))
+
+    async def main() -> Episode:
+        graph = Graph(chain="a -> b -> c", edges=["a -> c"])
+        agents = {name: Saying() for name in "abc"}
+        policy = policy_of(graph, [Member(name) for name in agents])
+        engine = engine_for(agents, policy, Blocking())
+        try:
+            episode = await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+        fresh = policy_of(graph, [Member(name) for name in agents])
+        [decision] = fresh.decide([Situation(PROBLEM, episode.trajectory)], [Key(1)])
+        assert decision.stop
+        assert not decision.error
+        return episode
+
+    assert said(asyncio.run(main())) == ["a()", "c(a())"]
+
+
+def test_episodes_of_one_policy_do_not_touch_each_other() -> None:
+    graph = Graph(edges=["a -> b when problem.id == '1'", "a -> c otherwise"])
+    agents = {name: Saying() for name in "abc"}
+
+    async def main() -> list[Episode]:
+        engine = engine_for(agents, policy_of(graph, [Member(name) for name in agents]))
+        try:
+            return await asyncio.gather(
+                *(engine.run(str(i), Problem(str(i % 2)), Key(i)) for i in range(20))
+            )
+        finally:
+            engine.close()
+
+    for i, episode in enumerate(asyncio.run(main())):
+        assert episode.turns[1].agent == ("b" if i % 2 else "c")
+
+
+def test_deciding_twice_on_one_situation_gives_the_same() -> None:
+    policy = policy_of(Graph(edges=["a -> b, c"]), [Member(name) for name in "abc"])
+    situations = [
+        Situation(PROBLEM, Trajectory([Turn(0, "a")])),
+        Situation(PROBLEM, Trajectory()),
+        Situation(PROBLEM, Trajectory([Turn(0, "a"), Turn(1, "b")])),
+    ]
+
+    def starts(decisions: list[Decision]) -> list[list[str]]:
+        return [[one.agent for one in decision.start] for decision in decisions]
+
+    keys = [Key(0)] * 3
+    assert starts(list(policy.decide(situations, keys))) == [["b", "c"], ["a"], ["c"]]
+    assert starts(list(policy.decide(situations, keys))) == [["b", "c"], ["a"], ["c"]]
+
+
+def test_a_turn_limit_ends_a_graph_as_it_ends_everything_else() -> None:
+    from orchestrion.engine.episode import EpisodeLimits
+
+    async def main() -> Episode:
+        agents = {name: Saying() for name in "abc"}
+        policy = policy_of(Graph(chain="a -> b -> c"), [Member(name) for name in agents])
+        engine = engine_for(agents, policy, limits=EpisodeLimits(2))
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    assert asyncio.run(main()).status is Status.LIMIT
+
+
+def test_agents_that_are_not_in_the_team_are_named_with_their_place() -> None:
+    from orchestrion import OpenContext
+
+    async def main() -> None:
+        context = OpenContext("policy", Key(0), (Member("critic"), Member("coder", ("x", "y"))))
+        graph = Dag(nodes={"loop": Node(body=Graph(chain="critc -> coder"))})
+        async with graph.open(context):
+            pass
+
+    with pytest.raises(UsageError) as caught:
+        asyncio.run(main())
+    text = str(caught.value)
+    assert (
+        "policy: nodes.loop.body.nodes.critc.agent: no agent 'critc' in the team; did you" in text
+    )
+    assert "nodes.loop.body.nodes.coder.agent: 'coder' needs one of its options: x, y" in text
+
+
+def test_an_edge_can_be_a_record_as_well_as_words() -> None:
+    graph = Graph(nodes={"a": Node(), "b": Node("a")}, edges=[Edge("a", "b", when="content")])
+    assert len(run(graph).turns) == 2
