@@ -23,6 +23,7 @@ from orchestrion import (
     Metrics,
     OpenContext,
     Problem,
+    RunError,
     Saved,
     Session,
     UsageError,
@@ -114,6 +115,12 @@ class Learner:
                 )
                 losses.append(loss)
                 self._skipped += not np.isfinite(loss)
+        if not np.isfinite(norms).any():
+            raise RunError(
+                f"reinforce: all {len(norms)} updates of iteration {i} were skipped, since no "
+                f"gradient was finite; rewards went from {steps.totals.min():.3g} to "
+                f"{steps.totals.max():.3g}: look at the reward function and the task's features"
+            )
         drift = policy.evaluate(batch).logp - before.logp
         ratio = np.exp(drift)
         return {

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from attrs import Factory, frozen
 
-from orchestrion import Meta, OpenContext, Policy
+from orchestrion import Meta, OpenContext, Policy, Saved, StoreError, UsageError
 
 __all__ = ["Neural"]
 
@@ -39,6 +39,9 @@ class Neural:
         stop: whether ending the episode is a choice. Leave it out where an agent does that.
         greedy: in use, take the likeliest choice instead of a sampled one; in training it
             always samples.
+        begin: a run, by its folder or name, whose policy this one is at the beginning: to go on
+            from there on other problems, or to lead a nested team as learned. Its team needs the
+            same agents by name, and the policy the same settings.
     """
 
     hidden: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1)] = Factory(
@@ -54,10 +57,36 @@ class Neural:
     roles: Annotated[int, Meta(ge=0)] = 0
     stop: bool = False
     greedy: bool = False
+    begin: str = ""
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Build the network for this team."""
+        """Build the network for this team.
+
+        Raises:
+            UsageError: `begin` is no run, or one that has learned no policy.
+            CheckpointError: what it has learned is damaged, or does not fit this team.
+        """
         from orchestrion_reinforce.network_policy import NetworkPolicy
 
-        yield NetworkPolicy(self, ctx)
+        policy = NetworkPolicy(self, ctx)
+        if self.begin:
+            policy.load(_learned(self.begin, ctx))
+        yield policy
+
+
+def _learned(run: str, ctx: OpenContext) -> Saved:
+    """The policy in the newest valid checkpoint of a run."""
+    from orchestrion.store import RunReader, find_run
+
+    try:
+        directory = find_run(run)
+    except (StoreError, UsageError) as error:
+        raise UsageError(f"{ctx.path}: begin: {error}") from None
+    with RunReader(directory) as reader:
+        checkpoint = reader.usable().checkpoint
+    saved = checkpoint.components.get("policy") if checkpoint is not None else None
+    if checkpoint is None or saved is None:
+        raise UsageError(f"{ctx.path}: begin: the run {run} has learned no policy yet")
+    ctx.note("began", f"as learned by {directory}, iteration {checkpoint.iteration + 1}")
+    return saved
