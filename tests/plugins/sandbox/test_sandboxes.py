@@ -190,8 +190,16 @@ def test_a_container_gets_no_network_no_rights_and_no_folder_of_the_host() -> No
     assert not {"-v", "--volume", "--mount", "--privileged"} & set(command)
 
 
+FILES = {
+    "python": sys.executable,
+    "prefix": sys.base_prefix,
+    "stdlib": os.path.dirname(os.__file__),
+    "multiarch": "",
+}
+
+
 def test_bubblewrap_shares_nothing_and_mounts_for_reading() -> None:
-    command = bubblewrap_command(Limits(), "bwrap", sys.executable)
+    command = bubblewrap_command(Limits(), "bwrap", FILES)
     assert {"--unshare-all", "--die-with-parent", "--new-session", "--clearenv"} <= set(command)
     assert "--bind" not in command
     assert "--dev" not in command

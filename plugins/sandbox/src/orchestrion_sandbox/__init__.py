@@ -22,7 +22,10 @@ if TYPE_CHECKING:
         Status,
     )
     from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
+    from orchestrion_sandbox.pytest_profile import pytest_profile
     from orchestrion_sandbox.sandboxes import choose, require
+    from orchestrion_sandbox.split import PYTEST_LIMITS, collect, judge_pytest
+    from orchestrion_sandbox.tampering import judge_repository
     from orchestrion_sandbox.verdict import Case, CaseOutcome, Verdict
 
 # Where each name is; modules are loaded when a name is first used, so that listing plugins and
@@ -31,13 +34,17 @@ _HOMES = {
     "errors": ("ConversationEnded", "SandboxError"),
     "interface": ("Box", "Limits", "Profile", "Program", "Result", "Sandbox", "Status"),
     "judge": ("JUDGE_LIMITS", "judge_calls", "judge_statements"),
+    "pytest_profile": ("pytest_profile",),
     "sandboxes": ("choose", "require"),
+    "split": ("PYTEST_LIMITS", "collect", "judge_pytest"),
+    "tampering": ("judge_repository",),
     "verdict": ("Case", "CaseOutcome", "Verdict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
     "JUDGE_LIMITS",
+    "PYTEST_LIMITS",
     "Box",
     "Case",
     "CaseOutcome",
@@ -51,8 +58,12 @@ __all__ = [
     "Status",
     "Verdict",
     "choose",
+    "collect",
     "judge_calls",
+    "judge_pytest",
+    "judge_repository",
     "judge_statements",
+    "pytest_profile",
     "require",
 ]
 

@@ -7,10 +7,9 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from orchestrion_sandbox.box import Run
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import Codec, Malformed
-from orchestrion_sandbox.interface import Result
+from orchestrion_sandbox.interface import Conversation, Result
 from orchestrion_sandbox.verdict import CaseOutcome
 
 __all__ = ["Asked", "Forged", "Relay", "Reply", "brought_down", "printable", "raised"]
@@ -36,7 +35,7 @@ class Forged(Exception):
 class Asked:
     """A program in a conversation, asked under numbers it cannot guess."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Conversation) -> None:
         self.run = run
         self.lies = False
 
@@ -86,7 +85,7 @@ def read(line: bytes, number: str) -> Reply:
         Forged: for anything else.
     """
     try:
-        reply = json.loads(line, object_pairs_hook=_once, parse_constant=_no_constant)
+        reply = _JSON.decode(line.decode())
         right = isinstance(reply, dict) and reply.get("id") == number
     except Exception:  # whatever hostile bytes make a parser raise
         right = False
@@ -104,6 +103,9 @@ def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
 
 
 class _Shape(Codec):

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import sys
+import sysconfig
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,8 +23,9 @@ from typing import Any, Literal
 from attrs import asdict, frozen
 
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
+from orchestrion_sandbox.inside import root
 from orchestrion_sandbox.inside.cold import BOOT
-from orchestrion_sandbox.inside.program import FLAGS
+from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS
 from orchestrion_sandbox.inside.zygote import NOBODY
 from orchestrion_sandbox.interface import (
     NO_LIMIT_GIVEN,
@@ -50,27 +52,30 @@ Command = Callable[[Limits], list[str]]
 # ---------------------------------------------------------------- commands
 
 
-def bubblewrap_command(limits: Limits, program: str, python: str) -> list[str]:
-    """What starts an interpreter that sees nothing but system libraries and its own.
+def bubblewrap_command(limits: Limits, program: str, files: Mapping[str, str]) -> list[str]:
+    """What starts an interpreter that sees nothing but shared libraries and its own files.
 
     Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
+
+    Args:
+        limits: of the run; its folder's size is set from outside, the rest from inside.
+        program: bubblewrap.
+        files: the interpreter's, see `root.python_files`; `multiarch` names the folder of shared
+            libraries, if they have one.
     """
-    size = str(limits.scratch_mb << 20)
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
-    command += ["--setenv", "PYTHONHASHSEED", "0", "--setenv", "LD_LIBRARY_PATH", "/python/lib"]
+    for name, value in ENVIRONMENT.items():
+        command += ["--setenv", name, value]
     command += ["--cap-drop", "ALL", "--hostname", "sandbox"]
-    for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64"):
-        path = Path(folder)
-        if path.is_symlink():
-            command += ["--symlink", str(path.readlink()), folder]
-        elif path.is_dir():
-            command += ["--ro-bind", folder, folder]
-    library = Path(python).resolve().parent.parent / "lib"
-    command += ["--ro-bind", str(library), "/python/lib"]
-    command += ["--ro-bind", str(Path(python).resolve()), "/python/bin/python"]
-    for name in ("null", "full", "random", "urandom"):
+    for folder in root.SYSTEM:
+        if Path(folder).is_symlink():
+            command += ["--symlink", str(Path(folder).readlink()), folder]
+    for source, target in (*root.system_folders(files["multiarch"]), *root.python_files(files)):
+        command += ["--ro-bind", source, target]
+    for name in root.DEVICES:
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
-    command += ["--size", size, "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"]
+    command += ["--size", str(limits.scratch_mb << 20), "--tmpfs", root.SCRATCH]
+    command += ["--remount-ro", "/", "--chdir", root.SCRATCH]
     return [*command, "--", "/python/bin/python", *FLAGS, *_PYTHON]
 
 
@@ -140,6 +145,12 @@ class ColdBox:
             yield run
         finally:
             await run.end()
+
+    def beside(self, profile: Profile) -> ColdBox:
+        """A box of the same kind with another profile, and the same places."""
+        box = ColdBox(self.backend, self.level, self.way, profile)
+        box.slots = self.slots
+        return box
 
     def _job(
         self, program: Program, limits: Limits, more: Mapping[str, Any] | None = None
@@ -421,20 +432,19 @@ class Cold:
         )
 
 
-def _readable_interpreter(user: int | None) -> str:
-    """An interpreter that this user can start; ours if that is one."""
-    ours = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    for python in (ours, "/usr/bin/python3"):
-        if user is None or (_open_to_all(Path(python)) and _open_to_all(_library_of(python))):
-            return str(Path(python).resolve())
+def _readable_interpreter(user: int | None) -> dict[str, str]:
+    """The files of an interpreter that this user can read; of ours if that is one."""
+    python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+    ours = {"python": python, "prefix": sys.base_prefix, "stdlib": sysconfig.get_path("stdlib")}
+    python = os.path.realpath("/usr/bin/python3")
+    system = {"python": python, "prefix": "/usr", "stdlib": f"/usr/lib/{Path(python).name}"}
+    for files in (ours, system):
+        if user is None or all(_open_to_all(Path(path)) for path in files.values()):
+            return files | {"multiarch": sysconfig.get_config_var("MULTIARCH") or ""}
     raise SandboxError(
         "the sandbox 'bwrap' cannot start: started by root it gives up root's rights first, and "
-        f"other users cannot read the interpreter {ours}"
+        f"other users cannot read the interpreter {ours['python']}"
     )
-
-
-def _library_of(python: str) -> Path:
-    return Path(python).resolve().parent.parent / "lib"
 
 
 def _open_to_all(path: Path) -> bool:

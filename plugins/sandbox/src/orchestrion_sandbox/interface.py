@@ -167,7 +167,11 @@ class Box(Protocol):
 
     backend: str
     level: int
-    slots: AbstractAsyncContextManager[None]
+
+    @property
+    def slots(self) -> AbstractAsyncContextManager[None]:
+        """One place is one run under way."""
+        ...
 
     async def run(
         self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
@@ -186,6 +190,10 @@ class Box(Protocol):
         harness: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Conversation]:
         """A run that is asked and answers; `harness` tells what answers for the program."""
+        ...
+
+    def beside(self, profile: Profile) -> Box:
+        """A box of the same kind with another profile, closed with this one, with its `slots`."""
         ...
 
 

@@ -27,11 +27,10 @@ from orchestrion_sandbox.asking import (
     printable,
     raised,
 )
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.compare import same
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import decode, encode
-from orchestrion_sandbox.interface import Limits, Program
+from orchestrion_sandbox.interface import Box, Limits, Program
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
 __all__ = ["JUDGE_LIMITS", "RESTARTS", "judge_calls", "judge_statements"]
@@ -43,7 +42,7 @@ RESTARTS = 2  # of a program that one case brought down, so that the others are 
 
 
 async def judge_calls(
-    box: ZygoteBox,
+    box: Box,
     source: str,
     entry_point: str,
     cases: Sequence[Case],
@@ -82,7 +81,7 @@ async def judge_calls(
 
 
 async def judge_statements(
-    box: ZygoteBox,
+    box: Box,
     source: str,
     entry_point: str | Sequence[str],
     statements: Sequence[str],
@@ -183,7 +182,7 @@ class _Judge:
 
     def __init__(
         self,
-        box: ZygoteBox,
+        box: Box,
         method: Method,
         program: Program,
         limits: Limits,

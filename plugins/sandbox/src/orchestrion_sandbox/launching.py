@@ -47,7 +47,9 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
         "modules": dict(profile.modules),
         "packages": [os.path.realpath(folder) for folder in profile.packages],
         "inside": str(_INSIDE),
-        "library": os.path.dirname(sysconfig.get_path("stdlib")),
+        "prefix": sys.base_prefix,
+        "stdlib": sysconfig.get_path("stdlib"),
+        "multiarch": sysconfig.get_config_var("MULTIARCH") or "",
         "python": python,
     }
     settings["readable"] = _readable(settings)
@@ -117,9 +119,9 @@ def _readable(settings: Mapping[str, Any]) -> list[str]:
     # Folder by folder, because what is readable cannot have a part that is not: packages beside
     # the library may be anybody's.
     paths = ["/dev/null", "/dev/urandom", settings["inside"], *settings["packages"]]
-    for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", settings["library"]):
+    stdlib = settings["stdlib"]
+    for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.dirname(stdlib)):
         paths += _entries(folder, but=("python", "site-packages", "dist-packages"))
-    stdlib = sysconfig.get_path("stdlib")
     paths += _entries(stdlib, but=("site-packages", "dist-packages"))
     return [path for path in dict.fromkeys(map(os.path.realpath, paths)) if os.path.exists(path)]
 

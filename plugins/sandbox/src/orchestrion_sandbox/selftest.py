@@ -19,6 +19,7 @@ from pathlib import Path
 from attrs import frozen
 
 from orchestrion_sandbox.errors import SandboxError
+from orchestrion_sandbox.inside.program import ENVIRONMENT
 from orchestrion_sandbox.interface import Box, Limits, Program, Result
 from orchestrion_sandbox.sandboxes import choose
 
@@ -51,6 +52,13 @@ except {errors}:
 """
 
 
+_ENVIRONMENT = f"""
+import os
+ours = {sorted(ENVIRONMENT)} + ["LC_CTYPE"]
+print("HELD" if set(os.environ) <= set(ours) else os.environ)
+"""
+
+
 def _refused(name: str, action: str, level: int = 2, errors: str = "OSError") -> Attack:
     return Attack(
         name, level, "import os, socket, ctypes\n" + _TRY.format(action=action, errors=errors)
@@ -63,7 +71,7 @@ ATTACKS = (
     _refused("reaching a port of the host", "socket.create_connection(('127.0.0.1', {port}), 1)"),
     _refused("an abstract socket", "socket.socket(socket.AF_UNIX).bind('\\0orchestrion')"),
     _refused("signalling the process that started it", "os.kill({pid}, 0)"),
-    Attack("the environment", 2, "import os\nprint('HELD' if not os.environ else os.environ)"),
+    Attack("the environment", 2, _ENVIRONMENT),
     Attack("endless work", 2, "while True: pass", "cpu"),
     Attack("endless output", 2, "while True: print('x' * 1000)", "flood"),
     Attack(

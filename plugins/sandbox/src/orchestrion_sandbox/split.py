@@ -16,9 +16,8 @@ from orchestrion_sandbox.asking import (
     for_the_other_side,
     printable,
 )
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.errors import ConversationEnded
-from orchestrion_sandbox.interface import Limits, Program
+from orchestrion_sandbox.interface import Box, Limits, Program
 from orchestrion_sandbox.judge import RESTARTS
 from orchestrion_sandbox.pytest_profile import pytest_profile
 from orchestrion_sandbox.verdict import CaseOutcome, Verdict
@@ -36,7 +35,7 @@ class CollectionFailed(Exception):
 
 
 async def judge_pytest(
-    box: ZygoteBox,
+    box: Box,
     tests: Mapping[str, str],
     files: Mapping[str, str],
     *,
@@ -92,7 +91,7 @@ async def judge_pytest(
 
 
 async def collect(
-    box: ZygoteBox,
+    box: Box,
     tests: Mapping[str, str],
     modules: Sequence[str],
     *,
@@ -148,7 +147,7 @@ def modules_of(files: Mapping[str, str]) -> set[str]:
 class _Split:
     """Answers what the tests ask of the program, and starts it anew where they brought it down."""
 
-    def __init__(self, box: ZygoteBox, files: Mapping[str, str], limits: Limits) -> None:
+    def __init__(self, box: Box, files: Mapping[str, str], limits: Limits) -> None:
         self.box, self.limits = box, limits
         self.program = Program("", {path: text.encode() for path, text in files.items()})
         self.forgeries: list[str] = []

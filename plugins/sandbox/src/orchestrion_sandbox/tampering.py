@@ -17,8 +17,7 @@ from typing import Any
 from attrs import evolve
 
 from orchestrion_sandbox.asking import printable
-from orchestrion_sandbox.box import ZygoteBox
-from orchestrion_sandbox.interface import Limits, Program, Result
+from orchestrion_sandbox.interface import Box, Limits, Program, Result
 from orchestrion_sandbox.pytest_profile import pytest_profile
 from orchestrion_sandbox.split import (
     PYTEST_LIMITS,
@@ -41,7 +40,7 @@ _STARTED = frozenset(("sitecustomize.py", "usercustomize.py"))
 
 
 async def judge_repository(
-    box: ZygoteBox,
+    box: Box,
     tests: Mapping[str, str],
     files: Mapping[str, str],
     *,
@@ -81,8 +80,7 @@ async def judge_repository(
         for id in sorted(ids, key=plan.place)
         if plan.kind(id) == "real"
     }
-    twins = [id for id in ids if plan.kind(id) == "twin"]
-    if not twins:
+    if len(real) == len(ids):
         return evolve(blank, reason="no test has a twin: nothing would be evident")
     laid, forgeries = _laid_over(files, plan.files)
     word = secrets.token_hex(16)
@@ -96,7 +94,7 @@ async def judge_repository(
         outcomes = tuple(evolve(gone, name=name) for name in real.values())
     else:
         outcomes = tuple(
-            _outcome(id, name, plan, twins, report["reports"], forgeries)
+            _outcome(id, name, plan.twins_of(id, ids), report["reports"], forgeries)
             for id, name in real.items()
         )
     return evolve(
@@ -148,13 +146,17 @@ class _Plan:
         at = list(self._mixed).index(path)
         return at * 10**6 + (real.index(name) if name in real else len(real))
 
-    def twins_of(self, id: str, twins: Sequence[str]) -> list[str]:
-        """A twin has other values in its rows, so that all rows of one count for each."""
+    def twins_of(self, id: str, ids: Sequence[str]) -> list[str]:
+        """The same row of each twin; a twin has as many rows as its test, in the same order."""
         path, _, name = _parts(id)
         mixed = self._mixed[path][1]
-        original = mixed.real[name]
-        mine = {(path, twin) for twin, of in mixed.twins.items() if of == original}
-        return [twin for twin in twins if (_parts(twin)[0], _parts(twin)[2]) in mine]
+        row = _rows(ids, path, name).index(id)
+        twins = [twin for twin, of in mixed.twins.items() if of == mixed.real[name]]
+        return [_rows(ids, path, twin)[row] for twin in twins]
+
+
+def _rows(ids: Sequence[str], path: str, name: str) -> list[str]:
+    return [id for id in ids if (_parts(id)[0], _parts(id)[2]) == (path, name)]
 
 
 def _parts(id: str) -> tuple[str, str, str]:
@@ -167,13 +169,12 @@ def _parts(id: str) -> tuple[str, str, str]:
 def _outcome(
     id: str,
     name: str,
-    plan: _Plan,
     twins: Sequence[str],
     reports: Sequence[Sequence[str]],
     forgeries: list[str],
 ) -> CaseOutcome:
     outcome = outcome_of(id, reports)
-    for twin in plan.twins_of(id, twins):
+    for twin in twins:
         phases = {when: how for found, when, how, _ in reports if found == twin}
         wanted = {"setup": "passed", "call": "failed", "teardown": "passed"}
         if outcome.passed and phases.get("call") == "passed":

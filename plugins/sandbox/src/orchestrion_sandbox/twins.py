@@ -201,7 +201,7 @@ def _change_distance(left: ast.expr, right: ast.expr) -> bool:
     if not (isinstance(between, ast.BinOp) and isinstance(between.op, ast.Sub)):
         return False
     try:
-        reach = float(ast.literal_eval(right))
+        reach = _number(right) or 0.0
         for side in ("right", "left"):
             value = _number(getattr(between, side))
             if value is not None:
@@ -233,7 +233,7 @@ def _number(node: ast.expr) -> float | None:
         case ast.UnaryOp(ast.USub(), operand):
             inner = _number(operand)
             return None if inner is None else -inner
-        case ast.Constant(value) if type(value) in (int, float):
+        case ast.Constant(int() | float() as value) if not isinstance(value, bool):
             return float(value)
     return None
 

@@ -50,6 +50,8 @@ _FAILED = 70
 def main(job: dict[str, Any]) -> NoReturn:
     """Set limits, say so, run the program."""
     try:
+        for name in set(os.environ) - set(program.ENVIRONMENT):
+            del os.environ[name]
         payload = sealed(json.dumps(job["payload"]).encode())
         channel = _channel() if job["conversation"] else None
         linux.drop_capabilities()

@@ -1,4 +1,4 @@
-"""How exceptions cross: by name and text, and as built-in classes if they are or derive from one."""
+"""How exceptions cross: by name and text, and as the built-in classes they are or derive from."""
 
 from __future__ import annotations
 
@@ -44,8 +44,9 @@ def builtin(name: object) -> type[BaseException] | None:
 def exception(reply: Mapping[str, Any]) -> BaseException:
     """The built-in exception nearest to what was raised, or a stand-in."""
     names = reply.get("kinds")
-    known = isinstance(names, list) and names and not reply.get("unloaded")
-    nearest = builtin(names[0]) if known else None
+    nearest = builtin(names[0]) if isinstance(names, list) and names else None
+    if reply.get("unloaded"):
+        nearest = None
     text = str(reply.get("text", ""))
     if nearest is not None and nearest.__name__ == reply.get("error"):
         with contextlib.suppress(Exception):  # some need other arguments

@@ -27,7 +27,7 @@ class Watching(Codec):
     def odd(self, value: Any) -> None:
         """Is it equal to something that nothing is equal to?"""
         with contextlib.suppress(BaseException):
-            if bool(value == object()):
+            if (value == object()) is True:  # not an expression that a query is made of
                 self.lies = True
 
     def more(self, error: BaseException) -> dict[str, Any]:

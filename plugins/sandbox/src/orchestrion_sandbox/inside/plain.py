@@ -26,7 +26,13 @@ _PLAIN = frozenset(
     (type(None), bool, int, float, str, bytes, complex, list, tuple, dict, set, frozenset)
 )
 _NOT_FINITE = frozenset(("nan", "inf", "-inf"))
-_VIEWS = (range, collections.deque, type({}.keys()), type({}.values()), type({}.items()))
+_VIEWS: tuple[type, ...] = (
+    range,
+    collections.deque,
+    type({}.keys()),
+    type({}.values()),
+    type({}.items()),
+)
 
 
 class Refused(Exception):
@@ -91,7 +97,9 @@ class Codec:
             Refused: for anything but plain data, endless iterators, and deep or cyclic values.
         """
         kind = type(value)
-        if kind is str or kind is bool or value is None:
+        if kind is str:
+            return value if value.isascii() else _text(value)
+        if kind is bool or value is None:
             return value
         if kind is int and -LARGE < value < LARGE:
             return value
@@ -139,6 +147,8 @@ class Codec:
             return [self.decode(item) for item in data]
         if kind is dict:
             return self._tagged(data)
+        if kind is str and not data.isascii() and _text(data) is not data:
+            raise Malformed("half a character that has no tag")
         if kind is float and not math.isfinite(data):
             raise Malformed("a number that JSON has no form for")
         return data
@@ -170,6 +180,15 @@ def _check_hashable(value: Any) -> None:
         raise Refused(f"a {type(value).__name__} in a set or as a key")
 
 
+def _text(value: str) -> Any:
+    """Halves of characters have no UTF-8, and two of them in JSON would become a whole one."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return {_TAG: "str", _VALUE: value.encode("utf-8", "surrogatepass").hex()}
+    return value
+
+
 def _int(codec: Codec, value: Any, depth: int) -> Any:
     number = int.__int__(value)
     return number if -LARGE < number < LARGE else {_TAG: "int", _VALUE: hex(number)}
@@ -199,7 +218,7 @@ _ENCODERS: tuple[tuple[type | tuple[type, ...], Callable[[Codec, Any, int], Any]
     (bool, lambda codec, value, depth: value),
     (int, _int),
     (float, _float),
-    (str, lambda codec, value, depth: str.__str__(value)),
+    (str, lambda codec, value, depth: _text(str.__str__(value))),
     (tuple, _tag("tuple")),
     (dict, lambda codec, value, depth: codec._pairs(value, depth)),
     (list, lambda codec, value, depth: codec._all(value, depth)),
@@ -231,6 +250,13 @@ def _from_int(codec: Codec, value: Any) -> int:
     return number
 
 
+def _from_text(codec: Codec, value: Any) -> str:
+    text = bytes.fromhex(_a(str, value)).decode("utf-8", "surrogatepass")
+    if _text(text) is text:
+        raise Malformed("a text that needs no tag")
+    return text
+
+
 def _from_complex(codec: Codec, value: Any) -> complex:
     real, imag = (_a(float, codec.decode(part)) for part in _a(list, value))
     return complex(real, imag)
@@ -247,6 +273,7 @@ def _from_items(kind: Callable[[list[Any]], Any]) -> Callable[[Codec, Any], Any]
 
 _DECODERS: dict[str, Callable[[Codec, Any], Any]] = {
     "int": _from_int,
+    "str": _from_text,
     "float": _from_float,
     "bytes": lambda codec, value: bytes.fromhex(_a(str, value)),
     "complex": _from_complex,

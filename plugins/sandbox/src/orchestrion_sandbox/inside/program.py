@@ -25,7 +25,8 @@ START = "import sys; sys.path += {}; from orchestrion_sandbox.inside.zygote impo
 """What it is started with, once the path is filled in."""
 
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": "/python/lib", "PATH": "/python/bin"}
-"""All of it; the order of sets is the same in every run."""
+"""All of it, for a program's own processes too: without the path, an interpreter with a shared
+library might find another one's. The order of sets is the same in every run."""
 
 MAIN = "main.py"
 
@@ -49,7 +50,6 @@ def run(source: int, channel: int | None) -> NoReturn:
         with open(source, "rb", buffering=0) as file:
             payload = json.loads(file.readall())
         write_files(payload["files"])
-        os.environ.clear()
         if "answers" in payload:
             module, _, function = payload["answers"].partition(":")
             getattr(sys.modules[module], function)(payload, channel)
@@ -86,8 +86,10 @@ def _leave(code: int) -> NoReturn:
     try:
         threading._shutdown()  # type: ignore[attr-defined]  # waits for its threads
         atexit._run_exitfuncs()
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+        # What a program put in their place, and what was there before.
+        for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+            if stream is not None and not stream.closed:
+                stream.flush()
     except BaseException:
         code = code or 1
     os._exit(code)

@@ -90,6 +90,7 @@ BARRED: dict[str, tuple[int | None, int | None]] = {
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
+    "setsockopt": (54, 208),  # buffers, which are memory that no limit counts
     # the kernel's less travelled parts
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
@@ -180,10 +181,14 @@ _X32 = 0x40000000
 _CLONE_THREAD = 0x10000
 # every namespace, and CLONE_PTRACE
 _CLONE_BARRED = 0x7E020000 | 0x80 | 0x2000
-_TERMINAL_INPUT, _TERMINAL_LINUX, _AF_UNIX = 0x5412, 0x541C, 1
+# TIOCSTI, TIOCLINUX: keys typed into a terminal. FIOSETOWN, SIOCSPGRP: as the owners below.
+_IOCTLS_BARRED = (0x5412, 0x541C, 0x8901, 0x8902)
+# F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ
+_FCNTLS_BARRED = (8, 10, 15, 1024, 1026, 1031)
+_AF_UNIX = 1
 _DATAGRAM = 2  # this bit of a socket's type means that messages can be sent to any address
 _SHARED, _ANONYMOUS, _HUGE = 0x1, 0x20, 0x40000
-_SET_LEASE, _NOTIFY, _PARENT_DEATH, _CORE, _CHILD_ENDED = 1024, 1026, 1, 4, 17
+_PARENT_DEATH, _CORE, _CHILD_ENDED = 1, 4, 17
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _ERROR = 0x00050000
@@ -213,9 +218,7 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
     for numbers in (BARRED | NO_FORK if own_pid is not None else BARRED).values():
         if numbers[column] is not None:
             code.append((_EQUAL, "refuse", 0, numbers[column] or 0))
-    code += _looking_at(_IOCTL[column], 1, [
-        (_EQUAL, "refuse", 0, _TERMINAL_INPUT), (_EQUAL, "refuse", "allow", _TERMINAL_LINUX),
-    ])  # fmt: skip
+    code += _looking_at(_IOCTL[column], 1, _none_of(_IOCTLS_BARRED))
     code += _looking_at(_SOCKETPAIR[column], 0, [
         (_EQUAL, 0, "refuse", _AF_UNIX), _argument(1), (_ANY_BIT, "refuse", "allow", _DATAGRAM),
     ])  # fmt: skip
@@ -224,10 +227,10 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
         (_ANY_BIT, "refuse", 0, _HUGE), (_ANY_BIT, 0, "allow", _ANONYMOUS),
         (_ANY_BIT, "refuse", "allow", _SHARED),
     ])  # fmt: skip
-    # A lease makes whoever opens the file wait; a notification tells of it.
-    code += _looking_at(_FCNTL[column], 1, [
-        (_EQUAL, "refuse", 0, _SET_LEASE), (_EQUAL, "refuse", "allow", _NOTIFY),
-    ])  # fmt: skip
+    # A lease makes whoever opens the file wait; a notification tells of it. Long pipes come out of
+    # what all processes of a user have together.
+    # An owner is whom the kernel signals.
+    code += _looking_at(_FCNTL[column], 1, _none_of(_FCNTLS_BARRED))
     code += _looking_at(_PRCTL[column], 0, [(_EQUAL, "refuse", "allow", _PARENT_DEATH)])
     code += _looking_at(_SETRLIMIT[column], 0, [(_EQUAL, "refuse", "allow", _CORE)])
     # Who ignores that children end need not wait for them, and nobody counts the time they took.
@@ -255,6 +258,10 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
 def _looking_at(number: int, argument: int, checks: list[_Instruction]) -> list[_Instruction]:
     """Checks of the low half of an argument, skipped for other calls; they never fall through."""
     return [(_EQUAL, 0, len(checks) + 1, number), _argument(argument), *checks]
+
+
+def _none_of(values: tuple[int, ...]) -> list[_Instruction]:
+    return [(_EQUAL, "refuse", "allow" if v == values[-1] else 0, v) for v in values]
 
 
 def _argument(number: int, high: bool = False) -> _Instruction:

@@ -164,7 +164,7 @@ class _Class(type):
     _link: Link
 
     def __call__(cls, *args: Any, **named: Any) -> Any:
-        if issubclass(cls, BaseException):
+        if BaseException in cls.__mro__:
             return super().__call__(*args, **named)
         return cls._link.on(cls, "__call__", *args, **named)
 

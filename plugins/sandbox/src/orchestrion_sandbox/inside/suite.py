@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from .line import Line
@@ -59,6 +59,7 @@ def _run(paths: Sequence[str], plugins: Sequence[str], do: str) -> _Recorder:
     os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
+    pytest.hookimpl(wrapper=True)(_Recorder.pytest_runtestloop)
     recorder = _Recorder(again=do == "again")
     arguments = ["-c", SETTINGS, f"--rootdir={os.getcwd()}", "--noconftest"]
     arguments += [f"-pno:{name}" for name in PLUGINS_OFF]
@@ -104,17 +105,16 @@ class _Recorder:
     def pytest_collection_finish(self, session: Any) -> None:
         self._collected = [item.nodeid for item in session.items]
 
-    def pytest_runtestloop(self, session: Any) -> None:
+    def pytest_runtestloop(self, session: Any) -> Generator[None, Any, Any]:
         """One test once more at the end, for programs that are right only once."""
-        if not self._again or session.config.option.collectonly or session.testsfailed:
-            return
-        import secrets
+        result = yield
+        if self._again and session.items and not session.config.option.collectonly:
+            import secrets
 
-        from _pytest.runner import runtestprotocol
+            from _pytest.runner import runtestprotocol
 
-        # This hook runs before pytest's own, which is where the others run.
-        if session.items:
             runtestprotocol(secrets.choice(session.items), nextitem=None)
+        return result
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         outcome = "xfailed" if hasattr(report, "wasxfail") else report.outcome

@@ -31,7 +31,7 @@ import traceback
 import types
 from typing import Any, NoReturn
 
-from . import linux, program, seccomp
+from . import linux, program, root, seccomp
 
 __all__ = ["launch", "limit", "main", "sealed", "serve"]
 
@@ -39,12 +39,7 @@ NOBODY = 65534
 CHANNEL = 3  # where a conversation's descriptor is for the program
 _STATUS = 10  # where the status channel is until the program starts
 _PAYLOAD = 11  # where the payload is until it has been read
-SCRATCH = "/tmp"
-HERE = "/sandbox/orchestrion_sandbox/inside"  # this package, in the sandbox
-_ROOT = "/tmp"
-# No "zero": mapped and shared, it is memory that no limit counts.
 _ENDING = (signal.SIGTERM, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
-_DEVICES = ("null", "full", "random", "urandom")
 
 
 def main() -> NoReturn:
@@ -84,7 +79,7 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
         os._exit(os.waitstatus_to_exitcode(status) & 127)
     linux.on_parent_death(signal.SIGKILL)
     socket.sethostname("sandbox")
-    _build_root(settings)
+    root.build(settings)
     if as_root:
         linux.drop_user(NOBODY)
     linux.no_new_privileges()
@@ -98,57 +93,6 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     start = program.START.format(paths)
     python = ["/python/bin/python", *program.FLAGS, "-c", start, "serve", str(file)]
     os.execve(python[0], python, program.ENVIRONMENT)
-
-
-def _build_root(settings: dict[str, Any]) -> None:
-    """An empty, read-only tree with the interpreter at a neutral place, and nothing else.
-
-    What exists of the host is its system libraries, four devices and, if the profile says so,
-    folders of packages.
-    """
-    linux.mount("", "/", "", linux.MS_REC | linux.MS_PRIVATE)
-    libraries = [f for f in ("/lib", "/lib64", "/usr/lib", "/usr/lib64") if os.path.isdir(f)]
-    shown = [(folder, folder) for folder in libraries if not os.path.islink(folder)]
-    shown += [(settings["library"], "/python/lib"), (settings["inside"], HERE)]
-    shown += [(folder, f"/packages/{i}") for i, folder in enumerate(settings["packages"])]
-    links = [(os.readlink(folder), folder) for folder in libraries if os.path.islink(folder)]
-    # Descriptors first: the new file system may cover what they lie in.
-    sources = [(os.open(source, os.O_PATH), target) for source, target in shown]
-    python = os.open(settings["python"], os.O_PATH)
-    devices = [(os.open(f"/dev/{name}", os.O_PATH), f"/dev/{name}") for name in _DEVICES]
-    linux.mount("root", _ROOT, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, "size=1m,mode=755")
-    for source, target in links:
-        os.makedirs(os.path.dirname(_ROOT + target), exist_ok=True)
-        os.symlink(source, _ROOT + target)
-    for folder in ("/dev", "/tmp", "/python/bin", "/packages"):
-        os.makedirs(_ROOT + folder, exist_ok=True)
-    for fd, target in sources:
-        os.makedirs(_ROOT + target, exist_ok=True)
-        linux.bind(f"/proc/self/fd/{fd}", _ROOT + target)
-    for fd, target in ((python, "/python/bin/python"), *devices):
-        os.close(os.open(_ROOT + target, os.O_CREAT | os.O_WRONLY))
-        if fd == python:
-            linux.bind(f"/proc/self/fd/{fd}", _ROOT + target)
-    for folder in _third_party(settings):
-        linux.mount("none", _ROOT + folder, "tmpfs", 0, "size=4k,mode=755")
-    linux.make_read_only(_ROOT)
-    for fd, target in devices:
-        linux.bind(f"/proc/self/fd/{fd}", _ROOT + target)
-        linux.make_read_only(_ROOT + target, linux.ATTR_NOSUID | linux.ATTR_NOEXEC)
-    for fd in (*(fd for fd, _ in sources), python, *(fd for fd, _ in devices)):
-        os.close(fd)
-    linux.pivot_root(_ROOT)
-
-
-def _third_party(settings: dict[str, Any]) -> list[str]:
-    """Folders of packages that came with the interpreter's library, but are not part of it."""
-    version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    names = [f"{version}/site-packages", f"{version}/dist-packages", "python3/dist-packages"]
-    found = [n for n in names if os.path.isdir(os.path.join(settings["library"], n))]
-    folders = [f"/python/lib/{name}" for name in found]
-    if os.path.isdir("/usr/lib/python3/dist-packages"):
-        folders.append("/usr/lib/python3/dist-packages")
-    return folders
 
 
 # ---------------------------------------------------------------- serve
@@ -243,9 +187,9 @@ def _begin(
         limits = job["limits"]
         if mode == "namespaces":
             options = f"size={limits['scratch_mb']}m,nr_inodes={limits['files'] + 1},mode=700"
-            linux.mount("scratch", SCRATCH, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+            linux.mount("scratch", root.SCRATCH, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
             linux.end_on(*_ENDING)
-        os.chdir(job.get("folder") or SCRATCH if mode != "landlock" else "/")
+        os.chdir(job.get("folder") or root.SCRATCH if mode != "landlock" else "/")
         if mode == "landlock":
             linux.no_new_privileges()
             linux.landlock(settings["rules"])
