@@ -19,6 +19,7 @@ from orchestrion_sandbox import (
     SandboxError,
     choose,
     judge_calls,
+    judge_pytest,
     require,
 )
 from orchestrion_sandbox.blocking import BlockingBox
@@ -227,6 +228,23 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program.write_text(FAKE_ENGINE.format(python=sys.executable, folder=str(tmp_path)))
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+def test_a_suite_is_judged_wherever_files_and_pytest_can_be_shown() -> None:
+    async def judged(name: str) -> bool:
+        async with choose(name, level=2).open() as box:
+            tests = {"test_f.py": "from solution import f\ndef test_f(): assert f(1) == 2\n"}
+            verdict = await judge_pytest(box, tests, {"solution.py": "def f(x): return x + 1"})
+            return verdict.passed
+
+    assert asyncio.run(judged("namespaces"))
+    if shutil.which("bwrap"):
+        assert asyncio.run(judged("bwrap"))
+    # What cannot judge says so: it is no verdict on the program.
+    with pytest.raises(SandboxError, match="no folder for files"):
+        asyncio.run(judged("landlock"))
+    with pytest.raises(SandboxError, match="shows no folders of packages"):
+        engine_command(Limits(), "docker", "image", "name", packages=("/somewhere",))
 
 
 @pytest.mark.usefixtures("engine")

@@ -92,7 +92,7 @@ class ZygoteBox:
         self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
     ) -> Result:
         """Run a program to its end; a sandbox that failed is replaced and the run tried again."""
-        payload = encode_program(program)
+        payload = self._encoded(program)
         result = await self._once(payload, stdin, limits)
         if result.status == "sandbox_failed":
             result = await self._once(payload, stdin, limits)
@@ -108,13 +108,21 @@ class ZygoteBox:
         harness: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[Run]:
         """A run that is asked and answers over a channel of its own."""
-        payload = encode_program(program, {"answers": HARNESS, **(harness or {})})
+        payload = self._encoded(program, {"answers": HARNESS, **(harness or {})})
         run = await self._begin(payload, b"", limits, conversation=True)
         try:
             yield run
         finally:
             run.close()
             await asyncio.shield(run.ended)
+
+    def _encoded(self, program: Program, more: Mapping[str, Any] | None = None) -> bytes:
+        if self.mode == "landlock" and program.files:
+            raise SandboxError(
+                "the sandbox 'landlock' has no folder for files; use one of level 3, e.g. "
+                "`sandbox: {use: auto, level: 3}`"
+            )
+        return encode_program(program, more)
 
     async def _once(self, payload: bytes, stdin: bytes, limits: Limits) -> Result:
         async with self.slots:

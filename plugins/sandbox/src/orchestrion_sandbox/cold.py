@@ -52,7 +52,9 @@ Command = Callable[[Limits], list[str]]
 # ---------------------------------------------------------------- commands
 
 
-def bubblewrap_command(limits: Limits, program: str, files: Mapping[str, str]) -> list[str]:
+def bubblewrap_command(
+    limits: Limits, program: str, files: Mapping[str, str], packages: Sequence[str] = ()
+) -> list[str]:
     """What starts an interpreter that sees nothing but shared libraries and its own files.
 
     Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
@@ -62,6 +64,7 @@ def bubblewrap_command(limits: Limits, program: str, files: Mapping[str, str]) -
         program: bubblewrap.
         files: the interpreter's, see `root.python_files`; `multiarch` names the folder of shared
             libraries, if they have one.
+        packages: folders to show as /packages/0 and so on.
     """
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     for name, value in ENVIRONMENT.items():
@@ -70,7 +73,9 @@ def bubblewrap_command(limits: Limits, program: str, files: Mapping[str, str]) -
     for folder in root.SYSTEM:
         if Path(folder).is_symlink():
             command += ["--symlink", str(Path(folder).readlink()), folder]
-    for source, target in (*root.system_folders(files["multiarch"]), *root.python_files(files)):
+    shown = [*root.system_folders(files["multiarch"]), *root.python_files(files)]
+    shown += [(folder, f"/packages/{i}") for i, folder in enumerate(packages)]
+    for source, target in shown:
         command += ["--ro-bind", source, target]
     for name in root.DEVICES:
         command += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
@@ -79,8 +84,24 @@ def bubblewrap_command(limits: Limits, program: str, files: Mapping[str, str]) -
     return [*command, "--", "/python/bin/python", *FLAGS, *_PYTHON]
 
 
-def engine_command(limits: Limits, engine: str, image: str, name: str, runtime: str) -> list[str]:
-    """What starts an interpreter in a container without network, rights or a writable root."""
+def engine_command(
+    limits: Limits,
+    engine: str,
+    image: str,
+    name: str,
+    runtime: str = "",
+    packages: Sequence[str] = (),
+) -> list[str]:
+    """What starts an interpreter in a container without network, rights or a writable root.
+
+    Raises:
+        SandboxError: if there are packages: nothing of the host is mounted into a container.
+    """
+    if packages:
+        raise SandboxError(
+            f"a container of {engine} shows no folders of packages; judge by calls or statements, "
+            "or use another sandbox"
+        )
     memory = f"{limits.memory_mb}m"
     command = [engine, "run", "--rm", "--interactive", "--name", name, "--network", "none"]
     command += ["--read-only", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
@@ -101,7 +122,7 @@ def engine_command(limits: Limits, engine: str, image: str, name: str, runtime: 
 class _Way:
     """How runs of one backend are started and ended from outside."""
 
-    command: Callable[[Limits, str], list[str]]
+    command: Callable[[Limits, str, Sequence[str]], list[str]]
     kill: Callable[[str], list[str]] | None = None
     user: int | None = None
 
@@ -111,7 +132,7 @@ class ColdBox:
 
     def __init__(self, backend: str, level: int, way: _Way, profile: Profile) -> None:
         self.backend, self.level = backend, level
-        self.way, self._profile = way, profile
+        self.way, self.profile = way, profile
         self.slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
 
     async def run(
@@ -159,7 +180,9 @@ class ColdBox:
             "payload": json.loads(encode_program(program, more)),
             "limits": asdict(limits),
             "conversation": more is not None,
-            "modules": {**_sources(), **self._profile.modules},
+            "modules": {**_sources(), **self.profile.modules},
+            "path": [f"/packages/{i}" for i in range(len(self.profile.packages))],
+            "preload": list(self.profile.preload),
         }
 
 
@@ -192,7 +215,7 @@ class ColdRun:
         groups: Sequence[int] | None = None if way.user is None else []
         try:
             self._process = await asyncio.create_subprocess_exec(
-                *way.command(self._limits, self._name),
+                *way.command(self._limits, self._name, self._box.profile.packages),
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
@@ -423,11 +446,17 @@ class Cold:
             user = NOBODY if os.geteuid() == 0 else None
             python = _readable_interpreter(user)
             return _Way(
-                lambda limits, name: bubblewrap_command(limits, program, python), None, user
+                lambda limits, name, packages: bubblewrap_command(
+                    limits, program, python, packages
+                ),
+                None,
+                user,
             )
         image, runtime = self.image, self.engine_runtime
         return _Way(
-            lambda limits, name: engine_command(limits, program, image, name, runtime),
+            lambda limits, name, packages: engine_command(
+                limits, program, image, name, runtime, packages
+            ),
             lambda name: [program, "kill", name],
         )
 

@@ -53,6 +53,9 @@ def main(job: dict[str, Any]) -> NoReturn:
         for name in set(os.environ) - set(program.ENVIRONMENT):
             del os.environ[name]
         payload = sealed(json.dumps(job["payload"]).encode())
+        sys.path += job["path"]
+        for name in job["preload"]:
+            __import__(name)
         channel = _channel() if job["conversation"] else None
         linux.drop_capabilities()
         linux.no_new_privileges()
