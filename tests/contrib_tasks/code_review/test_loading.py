@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from orchestrion_code_review.challenge import Challenge, Test
+from orchestrion_code_review.check_suite import main
 from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.loading import from_text, load, read_challenge
 from orchestrion_code_review.splits import split_of
@@ -17,7 +18,7 @@ from orchestrion_sandbox import Limits, choose
 
 from orchestrion import UsageError
 
-HUMANEVAL = {
+HUMANEVAL: dict[str, Any] = {
     "task_id": "Mine/0",
     "prompt": (
         "from typing import List\n\n\ndef helper(n: int) -> int:\n    return n + 1\n\n\n"
@@ -33,7 +34,7 @@ HUMANEVAL = {
         "    assert len(candidate([1] * 50)) == 50\n"
     ),
 }
-MBPP = {
+MBPP: dict[str, Any] = {
     "task_id": 7,
     "prompt": "Write a function that gives the items both tuples have.",
     "code": "def shared(a, b):\n    return tuple(set(a) & set(b))",
@@ -44,7 +45,7 @@ MBPP = {
         "assert shared((1,), (2,)) == ()",
     ],
 }
-QUIXBUGS = {
+QUIXBUGS: dict[str, Any] = {
     "name": "bits",
     "buggy": 'def bits(n):\n    return 1\n\n\n"""\nHow many bits of n are set.\n"""\n',
     "correct": "def bits(n):\n    return bin(n).count('1')\n",
@@ -52,7 +53,7 @@ QUIXBUGS = {
     "pytest": None,
     "node": None,
 }
-OWN = {
+OWN: dict[str, Any] = {
     "id": "half",
     "text": "Return half of an even number; raise ValueError for others.",
     "entry_point": "half",
@@ -207,3 +208,19 @@ def test_preludes_and_solutions_are_never_public() -> None:
     assert "12345" in str(problem_of(one).hidden)
     assert "12345" not in repr(public)
     assert "[helper(n) for" not in repr(public)
+
+
+def test_a_check_says_what_does_not_hold(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(map(json.dumps, [HUMANEVAL, MBPP, QUIXBUGS, OWN])))
+    assert main([str(file)]) == 0
+    assert "4 of 4 solutions pass, 2 of 2 wrong solutions fail" in capsys.readouterr().out
+    broken = {**OWN, "solution": OWN["wrong"][0], "wrong": [OWN["solution"]]}
+    file.write_text(json.dumps(broken))
+    assert main([str(file)]) == 1
+    said = capsys.readouterr().out
+    assert "half: its solution does not pass: 'half(8) == 4': gave 2.66" in said
+    assert "half: wrong solution 1 passes every hidden test" in said
+    assert main([]) == main([str(tmp_path / "nowhere")]) == 2

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
 from orchestrion_code_review.challenge import Reference
 from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
+from orchestrion_sandbox import SandboxError
 
-from orchestrion import Key, OpenContext, Output, Problem, UsageError
+from orchestrion import Episode, Key, OpenContext, Output, Problem, Status, UsageError
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.contrib_tasks.code_review.support import (
     DOUBLE,
@@ -161,7 +163,12 @@ def test_where_the_first_version_passes_the_weight_goes_to_quality() -> None:
 
 
 def test_weights_are_settings() -> None:
-    said = [("writer", WRONG), ("refactorer", RIGHT), ("a", Output()), ("b", Output())]
+    said: list[tuple[str, str | Output]] = [
+        ("writer", WRONG),
+        ("refactorer", RIGHT),
+        ("a", Output()),
+        ("b", Output()),
+    ]
     parts = parts_of(said, quality_weight=0.0, collaboration_weight=0.3, efficiency_weight=0.7)
     assert parts["score"] == pytest.approx(0.3 * 10 + 0.7 * parts["efficiency"])
     assert parts["efficiency"] == pytest.approx(10 * (3 / 4 + 1 + 1) / 3)
@@ -185,6 +192,29 @@ def test_an_unprotected_run_has_to_be_asked_for_and_is_marked() -> None:
     assert parts_of([("writer", RIGHT)], sandbox=unsafe)["sandbox_level"] == 1
     with pytest.raises(UsageError, match="unsafe_local"):
         choose("subprocess")
+
+
+class Broken:
+    """A box that breaks at every run."""
+
+    backend, level = "broken", 3
+
+    def __getattr__(self, name: str) -> Any:
+        raise SandboxError("the sandbox broke")
+
+
+def test_a_sandbox_that_breaks_is_nobodys_failure() -> None:
+    async def run(task: RunningReview) -> Episode:
+        broken = evolve(task, box=Broken())
+        engine = engine_for({"one": ScriptedAgent([says(RIGHT)])}, Fixed(["one"]), broken)
+        try:
+            return await engine.run("e", problem_of(DOUBLE), Key(1))
+        finally:
+            engine.close()
+
+    episode = running(run)
+    assert (episode.status, episode.scores, episode.reward) == (Status.FAILED, None, None)
+    assert "the sandbox broke" in episode.error
 
 
 # ---------------------------------------------------------------- partial scores
@@ -292,7 +322,7 @@ def test_settings_choose_problems() -> None:
     "settings",
     [{"fractions": {"train": 0.5}}, {"quality_weight": 0.0, "collaboration_weight": 0.0}],
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, object]) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     async def run() -> None:
         async with CodeReview(**settings).open(OpenContext("task", Key(1))):
             pass

@@ -1,0 +1,204 @@
+"""What a problem of code review is, and its tests: text that a person reads and a judge runs."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal, get_args
+
+from attrs import asdict, frozen
+from orchestrion_sandbox.verdict import Case, Equal
+
+from orchestrion import JSON, Split
+
+__all__ = ["LEVELS", "REFERENCES", "Challenge", "Level", "Reference", "Test", "constant_share"]
+
+Level = Literal["basic", "intermediate", "advanced"]
+LEVELS: tuple[Level, ...] = get_args(Level)
+RAISES = " raises "
+
+
+@frozen
+class Test:
+    """One test, in one of three forms.
+
+        reverse("ab") == "ba"          a call and what it gives
+        reverse(None) raises TypeError a call and the exception it raises
+        assert sorted(f(3)) == [1, 3]  any statement that raises if something is wrong
+
+    Args:
+        text: the test.
+        equal: what counts as equal, for a call and what it gives.
+        tolerance: for floats in it.
+    """
+
+    __test__ = False  # no class of tests, whatever pytest makes of its name
+
+    text: str
+    equal: Equal = "exact"
+    tolerance: float = 0.0
+
+    def case(self, entry_point: str, names: Sequence[str] = ()) -> Case | None:
+        """The test as a case that can be judged outside; None if it has to be executed.
+
+        Args:
+            entry_point: the function under test.
+            names: other names that stand for it.
+        """
+        return _case(self, frozenset((entry_point, *names)))
+
+    @property
+    def statement(self) -> str:
+        """The test as a statement that raises if something is wrong."""
+        if RAISES in self.text and not self.text.startswith("assert"):
+            call, _, error = self.text.rpartition(RAISES)
+            return f"try:\n    {call}\nexcept {error}:\n    pass\nelse:\n    assert False"
+        return self.text if not _is_comparison(self.text) else f"assert {self.text}"
+
+    def to_json(self) -> dict[str, JSON]:
+        """The test as it stands in the hidden part of a problem."""
+        return asdict(self)
+
+
+@frozen
+class Reference:
+    """What a problem should take, at most, for full marks.
+
+    Args:
+        turns: of the team.
+        tokens: read and written by models.
+        usd: US dollars.
+        complexity: cyclomatic, of the solution's most complex function.
+    """
+
+    turns: int = 3
+    tokens: int = 2500
+    usd: float = 0.01
+    complexity: int = 5
+
+
+REFERENCES: Mapping[Level, Reference] = {
+    "basic": Reference(2, 1200, 0.004),
+    "intermediate": Reference(3, 2500, 0.01),
+    "advanced": Reference(4, 5000, 0.02),
+}
+
+
+@frozen
+class Challenge:
+    """A function to write.
+
+    Args:
+        id: unique, e.g. "reverse-string".
+        text: what is asked, in words.
+        entry_point: the function's name.
+        examples: tests that everybody sees.
+        tests: hidden tests.
+        level: how hard it is.
+        category: the area, e.g. "strings".
+        solution: right code; "" if none is known.
+        wrong: plausible solutions that fail.
+        reference: what it should take.
+        prelude: source that tests which are statements need.
+        names: other names of the entry point in the tests.
+        group: problems of one group are in one split.
+        split: where it belongs; None leaves it to a hash of the group.
+    """
+
+    id: str
+    text: str
+    entry_point: str
+    examples: tuple[Test, ...]
+    tests: tuple[Test, ...]
+    level: Level = "intermediate"
+    category: str = ""
+    solution: str = ""
+    wrong: tuple[str, ...] = ()
+    reference: Reference = REFERENCES["intermediate"]
+    prelude: str = ""
+    names: tuple[str, ...] = ()
+    group: str = ""
+    split: Split | None = None
+
+
+def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str] = ()) -> float:
+    """The largest share of tests that a function passes which always gives, or raises, the same.
+
+    0 if all tests want the same, because then a constant is the right answer.
+    """
+    cases = [test.case(entry_point, names) for test in tests]
+    wanted = Counter((c.raises or repr(c.wanted)) for c in cases if c is not None)
+    if not wanted or len(wanted) == 1:
+        return 0.0
+    return max(wanted.values()) / len(tests)
+
+
+# ---------------------------------------------------------------- from text to cases
+
+
+@lru_cache(maxsize=100_000)
+def _case(test: Test, names: frozenset[str]) -> Case | None:
+    text = test.text
+    try:
+        if RAISES in text and (found := _raising(text, names)):
+            return found
+        [node] = ast.parse(text).body
+        if isinstance(node, ast.Assert):
+            return _compared(node.test, names, "python", test.tolerance)
+        if isinstance(node, ast.Expr):
+            return _compared(node.value, names, test.equal, test.tolerance)
+    except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+        return None
+    return None
+
+
+def _raising(text: str, names: frozenset[str]) -> Case | None:
+    call, _, error = text.rpartition(RAISES)
+    if not error.isidentifier():
+        return None
+    node = ast.parse(call, mode="eval").body
+    args, named = _arguments(node, names)
+    return Case(args, named=named, raises=error)
+
+
+def _compared(node: ast.expr, names: frozenset[str], equal: Equal, tolerance: float) -> Case | None:
+    """A comparison of a call with plain data, on either side."""
+    match node:
+        case ast.Compare(left, [ast.Eq()], [right]):
+            call, wanted = (left, right) if _is_call(left, names) else (right, left)
+        case ast.Compare(call, [ast.Is()], [ast.Constant(value=True | False | None) as wanted]):
+            equal = "exact"
+        case _:
+            return None
+    args, named = _arguments(call, names)
+    return Case(args, ast.literal_eval(wanted), named, "", tolerance, equal)
+
+
+def _is_call(node: ast.expr, names: frozenset[str]) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in names
+
+
+def _arguments(node: ast.expr, names: frozenset[str]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call of the entry point with plain data.
+
+    Raises:
+        ValueError: it is no such call.
+    """
+    if not isinstance(node, ast.Call) or not _is_call(node, names):
+        raise ValueError("no call of the entry point")
+    named: dict[str, Any] = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise ValueError("keywords are unpacked")
+        named[keyword.arg] = ast.literal_eval(keyword.value)
+    return tuple(ast.literal_eval(one) for one in node.args), named
+
+
+def _is_comparison(text: str) -> bool:
+    try:
+        [node] = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Compare)

@@ -1,0 +1,170 @@
+"""What a turn was worth: play the episode again without it, and see what is missing.
+
+For each turn of an episode the trainer forks before it, skips it, and runs the rest with the same
+keys. The turn's credit is what the episode scores more than that; since the shorter one takes
+less, what the turn took is charged. A trajectory alone cannot tell this: a reviewer who only talks
+may have been what the next version needed, or air.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from attrs import evolve, frozen
+
+from orchestrion import (
+    Activation,
+    Branch,
+    Key,
+    Meta,
+    Metrics,
+    Problem,
+    Scores,
+    Session,
+    Situation,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import is_blocked
+
+__all__ = ["Credit", "TurnCredit", "credits_of", "summary"]
+
+
+@frozen
+class Credit:
+    """What one turn was worth, in points from 0 to 10.
+
+    Args:
+        agent: whose turn.
+        work: of quality, that are missing without it: what it added to the team's work.
+        net: of the whole score, so that what the turn took is charged.
+    """
+
+    agent: str
+    work: float
+    net: float
+
+
+@frozen
+class _Move:
+    """One decision of an episode: from where, what was started, and with which key."""
+
+    before: Branch
+    start: tuple[Activation, ...]
+    key: Key
+
+
+@frozen
+class TurnCredit(Trainer):
+    """Measures turns and changes nothing; a stage after others shows what they led to.
+
+    Each iteration plays some episodes with the policy as it stands, and each of them again once
+    for every turn. It reports `work/AGENT` and `net/AGENT`, means over the turns of an agent in
+    points from 0 to 10 (see `Credit`), and how many turns were measured.
+
+    Args:
+        iterations: how often.
+        episodes: episodes an iteration, each on another training problem.
+        turns: the most turns of an episode.
+    """
+
+    iterations: Annotated[int, Meta(ge=1)] = 1
+    episodes: Annotated[int, Meta(ge=1)] = 8
+    turns: Annotated[int, Meta(ge=1)] = 8
+
+    def check(self, session: Session) -> None:
+        """There has to be something to play."""
+        if not session.problems("train"):
+            raise UsageError("trainer turn-credit: the task has no training problems")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Measure some episodes."""
+        problems = list(session.problems("train"))
+        session.key.child("problems").random().shuffle(problems)
+        chosen = problems[: self.episodes]
+        keys = [session.key.child("credit", n) for n in range(len(chosen))]
+        pairs = zip(chosen, keys, strict=True)
+        found = await asyncio.gather(*(credits_of(session, p, k, self.turns) for p, k in pairs))
+        return summary([credit for episode in found for credit in episode])
+
+
+async def credits_of(session: Session, problem: Problem, key: Key, turns: int) -> list[Credit]:
+    """Play an episode with the session's policy, and measure each of its turns.
+
+    Args:
+        session: a trainer's.
+        problem: what to work on.
+        key: of the episode.
+        turns: at most so many.
+    """
+    moves, end = await _played(session, problem, key, turns)
+    with_all = await session.score(end, final=True)
+    places = [(m, a) for m, move in enumerate(moves) for a in range(len(move.start))]
+    ends = await asyncio.gather(*(_without(session, moves, m, a) for m, a in places))
+    without = await asyncio.gather(*(session.score(one, final=True) for one in ends))
+    return [
+        _credit(moves[m].start[a].agent, with_all, less)
+        for (m, a), less in zip(places, without, strict=True)
+    ]
+
+
+def _credit(agent: str, whole: Scores, less: Scores) -> Credit:
+    return Credit(agent, _quality(whole) - _quality(less), 10 * (whole.value - less.value))
+
+
+def _quality(scores: Scores) -> float:
+    """Points for the work alone; of a task that does not tell it apart, its value."""
+    return scores.parts.get("quality", 10 * scores.value)
+
+
+async def _played(
+    session: Session, problem: Problem, key: Key, turns: int
+) -> tuple[list[_Move], Branch]:
+    branch = session.begin(problem, key)
+    moves: list[_Move] = []
+    while len(branch.trajectory) < turns and not _over(branch):
+        n, left = len(moves), turns - len(branch.trajectory)
+        situation = Situation(
+            problem.public(), branch.trajectory, branch.step.observation, turns_left=left
+        )
+        [decision] = session.policy.decide([situation], [key.child("decide", n)])
+        if decision.stop or not decision.start:
+            break
+        # Places stay the same where a turn before is left out, and keys go by places.
+        first = len(branch.trajectory)
+        start = tuple(evolve(a, index=first + j) for j, a in enumerate(decision.start[:left]))
+        moves.append(_Move(branch, start, key.child("move", n)))
+        branch = await session.extend(branch, start, moves[-1].key)
+    return moves, branch
+
+
+async def _without(session: Session, moves: Sequence[_Move], at: int, which: int) -> Branch:
+    """How the episode ends if one activation of one move is left out."""
+    branch = moves[at].before
+    for n, move in enumerate(moves[at:], start=at):
+        left_out = which if n == at else None
+        start = [
+            activation
+            for j, activation in enumerate(move.start)
+            if j != left_out and not is_blocked(activation, branch.step.observation)
+        ]
+        if start and not _over(branch):
+            branch = await session.extend(branch, start, move.key)
+    return branch
+
+
+def _over(branch: Branch) -> bool:
+    last: Any = branch.trajectory.last
+    return branch.step.done or (last is not None and last.output.final)
+
+
+def summary(found: Sequence[Credit]) -> dict[str, float]:
+    """Means by agent, and how many turns there were."""
+    metrics = {"measured_turns": float(len(found))}
+    for agent in sorted({credit.agent for credit in found}):
+        mine = [credit for credit in found if credit.agent == agent]
+        metrics[f"work/{agent}"] = sum(credit.work for credit in mine) / len(mine)
+        metrics[f"net/{agent}"] = sum(credit.net for credit in mine) / len(mine)
+    return metrics

@@ -1,0 +1,100 @@
+"""Verdicts on versions: hidden tests outside the program where they can be, apart from it else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from attrs import Factory, frozen
+from orchestrion_sandbox import Box, CaseOutcome, Limits, judge_calls, judge_statements
+from orchestrion_sandbox.verdict import Verdict
+
+from orchestrion_code_review.challenge import Test, constant_share
+from orchestrion_code_review.scoring import Judged, corrected
+
+__all__ = ["Judgement", "judge"]
+
+
+@frozen
+class Judgement:
+    """How a program did.
+
+    Args:
+        outcomes: one a test, in their order.
+        forgeries: what it did that only makes sense to sway the judge.
+        constant: the share that a constant answer reaches.
+        outside: the share of tests judged outside; the others were statements, judged apart.
+        methods: how many tests were judged by each method.
+        backend: the sandbox.
+        level: what it holds.
+    """
+
+    outcomes: tuple[CaseOutcome, ...] = ()
+    forgeries: tuple[str, ...] = ()
+    constant: float = 0.0
+    methods: Mapping[str, int] = Factory(dict)
+    backend: str = ""
+    level: int = 0
+
+    @property
+    def judged(self) -> Judged:
+        """What scores are made of. Whoever tries to forge has passed nothing."""
+        if self.forgeries or not self.outcomes:
+            return Judged()
+        raw = sum(one.passed for one in self.outcomes) / len(self.outcomes)
+        return Judged(raw == 1, corrected(raw, self.constant), raw)
+
+    def parts(self) -> dict[str, float]:
+        """How it was judged, as numbers that travel with the scores."""
+        count = len(self.outcomes) or 1
+        shares = {f"judged_{name}": number / count for name, number in self.methods.items()}
+        backend = {f"backend_{self.backend}": 1.0} if self.backend else {}
+        return {
+            **shares,
+            **backend,
+            "sandbox_level": float(self.level),
+            "forgeries": float(len(self.forgeries)),
+        }
+
+
+async def judge(
+    box: Box,
+    code: str,
+    entry_point: str,
+    tests: Sequence[Test],
+    *,
+    prelude: str = "",
+    names: Sequence[str] = (),
+    limits: Limits,
+) -> Judgement:
+    """Run all tests on a program.
+
+    Raises:
+        SandboxError: the sandbox failed, which says nothing about the program.
+    """
+    cases = [(i, case) for i, t in enumerate(tests) if (case := t.case(entry_point, names))]
+    apart = sorted(set(range(len(tests))) - {i for i, _ in cases})
+    found: dict[int, CaseOutcome] = {}
+    verdicts: list[Verdict] = []
+    if cases:
+        asked = [case for _, case in cases]
+        verdicts.append(await judge_calls(box, code, entry_point, asked, limits=limits))
+        found |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
+    if apart:
+        statements = [tests[i].statement for i in apart]
+        verdicts.append(
+            await judge_statements(
+                box, code, entry_point, statements, prelude=prelude, limits=limits
+            )
+        )
+        found |= zip(apart, verdicts[-1].outcomes, strict=True)
+    methods: dict[str, int] = {}
+    for verdict in verdicts:
+        methods[verdict.method] = methods.get(verdict.method, 0) + len(verdict.outcomes)
+    return Judgement(
+        outcomes=tuple(found[i] for i in range(len(tests))),
+        forgeries=tuple(forgery for verdict in verdicts for forgery in verdict.forgeries),
+        constant=constant_share(tests, entry_point, names),
+        methods=methods,
+        backend=verdicts[0].backend if verdicts else "",
+        level=min((verdict.level for verdict in verdicts), default=0),
+    )

@@ -1,0 +1,301 @@
+"""Problems from files: JSON lines of your own, or the forms of public collections.
+
+`orchestrion-repair` reads the files (its `loaders.py` says where they may stand) and takes test
+sources apart. Here the right program counts, not a wrong one:
+
+    own         id or name, text, entry_point, and `cases`, or `visible` and `hidden`; optional:
+                solution, wrong (list), level, category, reference, prelude, split, group
+    HumanEval   task_id, prompt, entry_point, test, canonical_solution
+    MBPP        task_id, prompt, code, test_list; also test_imports, test_setup_code
+    QuixBugs    name, buggy, correct, cases or pytest; and program.py beside program.json
+
+Where tests are not divided into visible and hidden, examples are those of the docstring; without
+any, the first test is the example if there is another. What cannot be judged is left out, with its
+reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, get_args
+
+from attrs import evolve, fields, frozen
+from orchestrion_repair.bug import Case
+from orchestrion_repair.loaders import raw_rows
+from orchestrion_repair.rows import (
+    SPLITS,
+    Malformed,
+    Tests,
+    Unusable,
+    completed,
+    entry_point,
+    kind_of,
+    parsed,
+    read_tests,
+    text_of,
+)
+from orchestrion_repair.sources import doctests
+
+from orchestrion import JSON, Split, UsageError
+from orchestrion_code_review.challenge import (
+    LEVELS,
+    REFERENCES,
+    Challenge,
+    Level,
+    Reference,
+    Test,
+)
+
+__all__ = ["Loaded", "from_text", "load", "read_challenge"]
+
+_TOLERANCE = 1e-9
+_SHOWN = 20
+
+
+@frozen
+class Loaded:
+    """What was loaded, and what was left out: one line each, with place and reason."""
+
+    challenges: tuple[Challenge, ...]
+    skipped: tuple[str, ...] = ()
+
+
+def load(path: str | Path) -> Loaded:
+    """All problems of a folder or a file.
+
+    Raises:
+        UsageError: something is malformed, each with its place; or nothing is left.
+    """
+    raw = raw_rows(path)
+    malformed, skipped = list(raw.malformed), list(raw.skipped)
+    found: dict[str, Challenge] = {}
+    for place, row in raw.rows:
+        name = _name(row)
+        where = f"{place}, {name}" if name else place
+        try:
+            challenge, notes = read_challenge(name or f"problem-{len(found) + 1}", row)
+        except Unusable as error:
+            skipped.append(f"{where}: {error}")
+        except Malformed as error:
+            malformed.append(f"{where}: {error}")
+        else:
+            skipped += [f"{where}: left out {note}" for note in notes]
+            new = _unused(challenge.id, found)
+            found[new] = evolve(challenge, id=new)
+    if malformed:
+        raise UsageError(f"{path}: {len(malformed)} malformed{_listed(malformed)}")
+    if not found:
+        raise UsageError(f"{path}: no problem could be loaded{_listed(skipped)}")
+    return Loaded(tuple(found.values()), tuple(skipped))
+
+
+def from_text(text: str) -> Challenge | None:
+    """One problem from a path or a row of JSON; None if it is neither.
+
+    Raises:
+        UsageError: it is one of these, but not of one problem.
+    """
+    line = text.strip()
+    if line.startswith("{"):
+        try:
+            row = json.loads(line)
+            return read_challenge(_name(row) or "input", row)[0]
+        except (Malformed, Unusable) as error:
+            raise UsageError(f"the input {error}") from None
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"the input is not JSON: {error}") from None
+    if "\n" in line or Path(line).suffix not in (".json", ".jsonl"):
+        return None
+    found = load(line).challenges
+    if len(found) > 1:
+        raise UsageError(f"{line}: has {len(found)} problems; expected one, e.g. {found[0].id}")
+    return found[0]
+
+
+def _unused(wanted: str, used: Mapping[str, object]) -> str:
+    number, new = 1, wanted
+    while new in used:
+        number, new = number + 1, f"{wanted}#{number + 1}"
+    return new
+
+
+def _name(row: Mapping[str, JSON]) -> str:
+    keys = ("id", "name", "task_id", "entry_point")
+    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
+
+
+def _listed(lines: Sequence[str]) -> str:
+    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
+    return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])
+
+
+# ---------------------------------------------------------------- one row
+
+
+def read_challenge(name: str, row: Mapping[str, JSON]) -> tuple[Challenge, tuple[str, ...]]:
+    """The problem a row describes, and the tests that were left out, each with its reason.
+
+    Raises:
+        Malformed: something is missing, of the wrong type, or no Python.
+        Unusable: the tests are of a kind that nothing here can run.
+    """
+    solution = _solution(row)
+    tests = read_tests(name, row)
+    tree = parsed("the solution", solution) if solution else ast.Module([], [])
+    entry = _entry(name, row, tests, tree)
+    prelude = _prelude(row, tests, tree, entry)
+    examples, hidden = _divided(tests, tree, entry)
+    level = row.get("level", "intermediate")
+    if level not in LEVELS:
+        raise Malformed(f"level is {level!r}; expected {', '.join(LEVELS)}")
+    split = row.get("split")
+    if split is not None and split not in get_args(Split):
+        raise Malformed(f"split is {split!r}; expected {SPLITS}")
+    challenge = Challenge(
+        id=name,
+        text=_words(row, tree, entry),
+        entry_point=entry,
+        examples=examples,
+        tests=hidden,
+        level=level,
+        category=text_of(row, "category"),
+        solution=solution,
+        wrong=_wrong(row),
+        reference=_reference(row, level),
+        prelude=prelude,
+        names=_aliases(prelude, entry),
+        group=text_of(row, "group") or _digest(entry, examples, hidden),
+        split=split,
+    )
+    return challenge, tests.left_out
+
+
+def _solution(row: Mapping[str, JSON]) -> str:
+    """A right program: the one thing the public forms call by four names."""
+    if "prompt" in row and "canonical_solution" in row:
+        name, prompt = text_of(row, "entry_point").strip(), text_of(row, "prompt")
+        start = f"{text_of(row, 'import')}\n\n" if row.get("import") else ""
+        return start + completed(prompt, name, text_of(row, "canonical_solution"))
+    return text_of(row, "solution", "correct", "code")
+
+
+def _words(row: Mapping[str, JSON], tree: ast.Module, entry: str) -> str:
+    """What is asked; where nothing says it, the docstrings do."""
+    if words := text_of(row, "text", "prompt", "description"):
+        return words
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
+    documents = [ast.get_docstring(node) or "" for node in functions]
+    if buggy := text_of(row, "buggy"):  # QuixBugs: a text at the end of the program
+        strings = (n.value for n in parsed("'buggy'", buggy).body if isinstance(n, ast.Expr))
+        documents += [
+            s.value for s in strings if isinstance(s, ast.Constant) and isinstance(s.value, str)
+        ]
+    return next((text.strip() for text in documents if text.strip()), f"Write `{entry}`.")
+
+
+def _prelude(row: Mapping[str, JSON], tests: Tests, tree: ast.Module, entry: str) -> str:
+    """What statements need: their own, and the helpers that HumanEval's prompts define."""
+    if "canonical_solution" not in row:
+        return tests.prelude
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    helpers = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        or (isinstance(node, functions) and node.name != entry)
+    ]
+    return "\n".join([*map(ast.unparse, helpers), tests.prelude])
+
+
+def _aliases(prelude: str, entry: str) -> tuple[str, ...]:
+    """Other names of the entry point, as in `candidate = add`."""
+    names = []
+    for node in ast.parse(prelude).body:
+        match node:
+            case ast.Assign([ast.Name(target)], ast.Name(value)) if value == entry:
+                names.append(target)
+    return tuple(names)
+
+
+def _entry(name: str, row: Mapping[str, JSON], tests: Tests, tree: ast.Module) -> str:
+    """The function under test: the one that is named, unless no test calls it."""
+    given = text_of(row, "entry_point").strip()
+    if not tree.body:
+        if not given:
+            raise Malformed("has neither an 'entry_point' nor a solution that defines one")
+        return given
+    called = (*tests.names, *_called(tests))
+    if given and called and not {given, *_aliases(tests.prelude, given)} & set(called):
+        # Some rows name the first function of the solution, which may be a helper.
+        given = next((one for one in called if one in _functions(tree)), given)
+    return entry_point(name, tree, given, called)
+
+
+def _functions(tree: ast.Module) -> set[str]:
+    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+
+
+def _called(tests: Tests) -> tuple[str, ...]:
+    """Names that the statements among the tests call, in order."""
+    names: list[str] = []
+    for case in (*tests.cases, *(tests.hidden or ())):
+        for node in ast.walk(ast.parse(case.statement)) if case.statement else ():
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+                names.append(node.func.id)
+    return tuple(dict.fromkeys(names))
+
+
+def _divided(
+    tests: Tests, tree: ast.Module, entry: str
+) -> tuple[tuple[Test, ...], tuple[Test, ...]]:
+    """Examples and hidden tests."""
+    found = _distinct(_test(case, entry) for case in tests.cases)
+    if tests.hidden is not None:
+        return found, _distinct(_test(case, entry) for case in tests.hidden)
+    if not found:
+        raise Malformed("has no tests")
+    functions = [n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == entry]
+    examples = _distinct(Test(text) for node in functions for text in doctests(node))
+    if examples or len(found) == 1:
+        return examples, found
+    return found[:1], found[1:]
+
+
+def _distinct(tests: Any) -> tuple[Test, ...]:
+    return tuple({test.text: test for test in tests}.values())
+
+
+def _test(case: Case, entry: str) -> Test:
+    if case.statement:
+        return Test(case.statement)
+    text = f"{entry}({', '.join(map(repr, case.args))}) == {case.want!r}"
+    # JSON has neither tuples nor iterators, and one kind of number.
+    return Test(text, "items", _TOLERANCE)
+
+
+def _wrong(row: Mapping[str, JSON]) -> tuple[str, ...]:
+    wrong = row.get("wrong", [])
+    if not isinstance(wrong, list) or not all(isinstance(one, str) for one in wrong):
+        raise Malformed(f"'wrong' is {kind_of(wrong)}; expected a list of programs")
+    return (*wrong, *filter(None, [text_of(row, "buggy")]))
+
+
+def _reference(row: Mapping[str, JSON], level: Level) -> Reference:
+    given = row.get("reference") or {}
+    names = [one.name for one in fields(Reference)]
+    if not isinstance(given, dict) or set(given) - set(names):
+        raise Malformed(f"'reference' has other fields than {', '.join(names)}")
+    for name, value in given.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise Malformed(f"reference.{name} is {value!r}; expected a number")
+    return evolve(REFERENCES[level], **given)
+
+
+def _digest(entry: str, *tests: Sequence[Test]) -> str:
+    """Problems with equal tests are one group."""
+    text = "\n".join([entry, *sorted(test.text for group in tests for test in group)])
+    return blake2b(text.encode("utf-8", "replace"), digest_size=16).hexdigest()

@@ -1,0 +1,349 @@
+"""The code-review task: a function to write, examples to see, hidden tests to be judged by."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from attrs import Factory, evolve, field, frozen
+from orchestrion_repair.runner import Limits as TrialLimits
+from orchestrion_repair.skills import Skills, skills_of
+from orchestrion_sandbox.interface import Limits, Sandbox
+
+from orchestrion import (
+    JSON,
+    Calls,
+    Key,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+)
+from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
+from orchestrion_code_review.scoring import Judged, Measured, Weights, scores
+from orchestrion_code_review.splits import FRACTIONS, check_fractions, split_of
+from orchestrion_code_review.static import Measure, StaticTools
+from orchestrion_code_review.versions import versions
+from orchestrion_code_review.work import advanced, begun, shown, target_data
+
+if TYPE_CHECKING:
+    from orchestrion_sandbox import Box
+
+    from orchestrion_code_review.judging import Judgement
+
+__all__ = ["CodeReview", "RunningReview"]
+
+BUILTIN = "builtin"
+
+
+@frozen
+class CodeReview(Task):
+    """Functions to write, review and refactor.
+
+    The program a team hands in is the last version any turn brought, as `Output.data["code"]` or
+    as a fenced block of Python. The verifier runs it on hidden tests in a sandbox and measures it
+    with static tools; what agents claim does not matter. See `scoring` for the formula.
+
+    Args:
+        suite: `builtin`, or a file or folder of problems (see the README for the forms).
+        generated: how many composed problems to add.
+        generator_seed: which ones.
+        levels: leave out problems of other levels.
+        fractions: about these shares of problems without a split of their own; a hash decides.
+        max_problems: at most so many problems a split, evenly spread.
+        quality_weight: weight of the hidden tests and static measures.
+        collaboration_weight: weight of what others added to the writer's work.
+        efficiency_weight: weight of turns, tokens and US dollars against the problem's reference.
+        static_weight: the part of quality that static measures decide, once all tests pass.
+        measures: which static measures are taken.
+        sandbox: where programs run; by default the best that works here.
+        level: the least that sandbox has to hold.
+        wall_seconds: for one program.
+        cpu_seconds: for one program.
+        memory_mb: for one program.
+    """
+
+    suite: str = BUILTIN
+    generated: Annotated[int, Meta(ge=0, le=10_000)] = 0
+    generator_seed: int = 0
+    levels: list[Level] = Factory(lambda: list(LEVELS))
+    fractions: Mapping[Split, float] = Factory(lambda: dict(FRACTIONS))
+    max_problems: Annotated[int, Meta(ge=1)] | None = None
+    quality_weight: Annotated[float, Meta(ge=0)] = 0.4
+    collaboration_weight: Annotated[float, Meta(ge=0)] = 0.4
+    efficiency_weight: Annotated[float, Meta(ge=0)] = 0.2
+    static_weight: Annotated[float, Meta(ge=0, lt=1)] = 0.4
+    measures: list[Measure] = Factory(lambda: ["ruff", "complexity", "types"])
+    sandbox: Sandbox | None = None
+    level: Annotated[int, Meta(ge=2, le=4)] = 3
+    wall_seconds: Annotated[float, Meta(gt=0)] = 5.0
+    cpu_seconds: Annotated[int, Meta(ge=1)] = 3
+    memory_mb: Annotated[int, Meta(ge=64)] = 512
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[RunningReview]:
+        """With a sandbox, the static tools, and the problems read."""
+        from orchestrion_sandbox import Profile, choose, require
+
+        check_fractions(self.fractions)
+        if not self.quality_weight + self.collaboration_weight > 0:
+            raise UsageError("task code-review: quality and collaboration cannot both weigh 0")
+        sandbox = self.sandbox or choose("auto", level=self.level)
+        with StaticTools(self.measures).opened() as tools:
+            async with sandbox.open(Profile()) as box:
+                require(box, self.level, "task code-review")
+                yield RunningReview(self, self.challenges(), skills_of(ctx.roster), box, tools)
+
+    @property
+    def limits(self) -> Limits:
+        """How far one program may go."""
+        return Limits(self.wall_seconds, self.cpu_seconds, self.memory_mb)
+
+    @property
+    def weights(self) -> Weights:
+        """How the parts of the score count."""
+        return Weights(
+            self.quality_weight,
+            self.collaboration_weight,
+            self.efficiency_weight,
+            self.static_weight,
+        )
+
+    def challenges(self) -> tuple[Challenge, ...]:
+        """All problems, in a fixed order.
+
+        Raises:
+            UsageError: the suite cannot be read, or nothing is left of it.
+        """
+        found = [one for one in self._suite() if one.level in self.levels]
+        if self.generated:
+            from orchestrion_code_review.generator import generate
+
+            made = generate(self.generated, Key(self.generator_seed).child("code-review"))
+            found += [one for one in made if one.level in self.levels]
+        if not found:
+            raise UsageError(f"task code-review: {self.suite} has no problem of these levels")
+        return tuple(found)
+
+    def _suite(self) -> Sequence[Challenge]:
+        if self.suite == BUILTIN:
+            from orchestrion_code_review.suite_files import builtin
+
+            return builtin()
+        from orchestrion_code_review.loading import load
+
+        found = load(Path(self.suite))
+        if found.skipped:
+            from structlog import get_logger
+
+            get_logger().warning(
+                "problems left out", suite=self.suite, count=len(found.skipped),
+                first=found.skipped[0],
+            )  # fmt: skip
+        return found.challenges
+
+    # The protocol's methods, for a component that was not opened: problems, but no verdict.
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split."""
+        return RunningReview(self, self.challenges()).problems(split)
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """Only an opened task can run programs."""
+        raise UsageError("open the code-review task before asking it for a verdict")
+
+
+@frozen(eq=False)
+class RunningReview(Task):
+    """An opened code-review task."""
+
+    settings: CodeReview
+    challenges: tuple[Challenge, ...]
+    skills: Skills = ()
+    box: Box | None = None
+    tools: StaticTools | None = None
+    _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split, in a fixed order."""
+        if split not in self._known:
+            fractions = self.settings.fractions
+            mine = [one for one in self.challenges if split_of(one, fractions) == split]
+            most = self.settings.max_problems or len(mine)
+            if len(mine) > most:
+                mine = [mine[i * len(mine) // most] for i in range(most)]
+            self._known[split] = tuple(map(problem_of, mine))
+        return self._known[split]
+
+    def problem_from(self, text: str) -> Problem:
+        """A problem from a path, a line of JSON, or words alone, which nothing can judge."""
+        from orchestrion_code_review.loading import from_text
+
+        challenge = from_text(text)
+        return problem_of(challenge) if challenge is not None else Problem("input", text)
+
+    # ------------------------------------------------------------ the environment
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Nothing is known but the problem."""
+        if problem.data is None:
+            return Step()
+        work = begun(problem.data, self.skills)
+        return Step(work, shown(work))
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """What the turn showed. The team decides when it is done."""
+        if state is None:
+            return Step()
+        work = advanced(state, turn)
+        return Step(work, shown(work))
+
+    # ------------------------------------------------------------ the verdict
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """The scores; before the end by the visible examples alone, which tell nothing hidden."""
+        found = versions(trajectory.turns)
+        judge = _Judge(self, problem, calls, final)
+        if not judge.tests or not found:
+            return scores(
+                Measured(Judged(), Judged(), Judged(), {}, _usage(trajectory), len(trajectory)),
+                self.settings.weights,
+                Reference(),
+            )
+        last = await judge.verdict(found[-1].code)
+        first = await judge.verdict(found[0].code)
+        alone = [first.judged]
+        for version in found[1:]:
+            if version.agent != found[0].agent:
+                break
+            alone.append((await judge.verdict(version.code)).judged)
+        tidy = await judge.static(found[-1].code) if last.judged.passed else {}
+        measured = Measured(
+            last.judged,
+            first.judged,
+            max(alone, key=lambda one: one.share),
+            tidy,
+            _usage(trajectory),
+            len(trajectory),
+        )
+        result = scores(measured, self.settings.weights, judge.reference)
+        return evolve(result, parts={**result.parts, **last.parts()})
+
+
+def _usage(trajectory: Trajectory) -> Any:
+    from orchestrion import Usage
+
+    return sum((turn.usage for turn in trajectory), Usage())
+
+
+class _Judge:
+    """One problem's tests, and verdicts that equal programs share."""
+
+    def __init__(self, task: RunningReview, problem: Problem, calls: Calls, final: bool) -> None:
+        self._task, self._calls = task, calls
+        data, hidden = problem.data or {}, problem.hidden or {}
+        rows = (hidden.get("tests") if final else None) or data.get("examples", [])
+        self.tests = tuple(Test(**row) for row in rows)
+        self._entry_point = data.get("entry_point", "")
+        self._prelude, self._names = hidden.get("prelude", ""), tuple(hidden.get("names", ()))
+        self.reference = Reference(**data.get("reference", {}))
+
+    async def verdict(self, code: str) -> Judgement:
+        """How a program does on all tests."""
+        from orchestrion_code_review.judging import judge
+
+        box, limits = self._task.box, self._task.settings.limits
+        if box is None:
+            raise UsageError("open the code-review task before asking it for a verdict")
+
+        async def run() -> Judgement:
+            return await judge(
+                box, code, self._entry_point, self.tests,
+                prelude=self._prelude, names=self._names, limits=limits,
+            )  # fmt: skip
+
+        tests = [test.to_json() for test in self.tests]
+        content = ["code-review", code, self._entry_point, tests, self._prelude]
+        found: Judgement = await self._calls.reuse(content, run)
+        return found
+
+    async def static(self, code: str) -> dict[str, float]:
+        """The static measures of a program."""
+        tools, most = self._task.tools, self.reference.complexity
+        if tools is None:
+            return {}
+
+        async def run() -> dict[str, float]:
+            return await tools.measure(code, most)
+
+        found: dict[str, float] = await self._calls.reuse(["code-review static", code, most], run)
+        return found
+
+
+# ---------------------------------------------------------------- problems as others see them
+
+
+@cache
+def problem_of(challenge: Challenge) -> Problem:
+    """A challenge as a problem: tests and solutions are in its hidden part alone."""
+    from attrs import asdict
+
+    data: dict[str, JSON] = {
+        **target_data(challenge, TrialLimits()),
+        "reference": asdict(challenge.reference),
+    }
+    hidden = {
+        "tests": [test.to_json() for test in challenge.tests],
+        "prelude": challenge.prelude,
+        "names": list(challenge.names),
+    }
+    return Problem(challenge.id, text_of(challenge), data, challenge.category, hidden)
+
+
+def text_of(challenge: Challenge) -> str:
+    """What is asked, the function's first line, and the examples."""
+    parts = [challenge.text.strip()]
+    if header := _header(challenge):
+        parts.append(f"Write the function `{header}`.")
+    if challenge.examples:
+        rows = "\n".join(f"    {one.text}" for one in challenge.examples)
+        parts.append(f"Examples:\n\n{rows}")
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(challenge: Challenge) -> str:
+    try:
+        tree = ast.parse(challenge.solution)
+    except (SyntaxError, ValueError):
+        return challenge.entry_point
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == challenge.entry_point:
+            gives = f" -> {ast.unparse(node.returns)}" if node.returns else ""
+            return f"def {node.name}({ast.unparse(node.args)}){gives}"
+    return challenge.entry_point

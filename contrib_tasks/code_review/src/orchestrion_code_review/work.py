@@ -1,0 +1,205 @@
+"""The environment of a review: the latest version, and what is publicly known of it.
+
+States are immutable and hold nothing hidden. From the first version on they hold a repair state of
+`orchestrion-repair`, so that its agents (`run-tests`, `mutate`, `lint`) work on the visible
+examples. Reviewers may report in `Output.data`, beside their text:
+
+    {"tool": "review", "on": digest, "defect": true}     what they think of a version
+
+Reports are believed only for what is shown next; scores are the verifier's.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+from attrs import asdict, evolve, frozen
+from orchestrion_repair.examples import kinds_of_cases
+from orchestrion_repair.runner import Limits
+from orchestrion_repair.skills import Skills
+from orchestrion_repair.state import State, Target, after, digest_of
+from orchestrion_repair.task import observed
+
+from orchestrion import JSON, Observation, Turn
+from orchestrion_code_review.challenge import LEVELS, Challenge, Test
+from orchestrion_code_review.versions import code_of
+
+__all__ = ["FEATURES", "Work", "advanced", "begun", "shown", "target_data"]
+
+FEATURES = (
+    "has a version", "versions", "turns", "latest is not the writer's",
+    "examples known", "share passing", "all pass", "reviewed", "review says defect",
+    "review says fine", "earlier version was reviewed", "linted", "lint found something",
+    "has types",
+    *LEVELS,
+)  # fmt: skip
+"""What each feature stands for. What edits promise is in the hints of the choices."""
+
+
+@frozen
+class Work:
+    """What is known.
+
+    Args:
+        target: the function and its visible examples, as repair agents read them.
+        level: how hard it is.
+        skills: families of edits by agent.
+        state: of the latest version; None before the first.
+        writer: who brought the first version.
+        author: who brought the latest.
+        versions: how many there were.
+        turns: how many turns there were.
+        defect: what the last review of the latest version says; None if there is none.
+        reviewed: whether a version before the latest was reviewed.
+    """
+
+    target: Target
+    level: str
+    skills: Skills = ()
+    state: State | None = None
+    writer: str = ""
+    author: str = ""
+    versions: int = 0
+    turns: int = 0
+    defect: bool | None = None
+    reviewed: bool = False
+
+
+def target_data(challenge: Challenge, limits: Limits) -> dict[str, JSON]:
+    """The public part of a problem that agents read as data."""
+    return {
+        "entry_point": challenge.entry_point,
+        "level": challenge.level,
+        "examples": [example.to_json() for example in challenge.examples],
+        "visible": [_visible(one, challenge.entry_point) for one in challenge.examples],
+        "limits": asdict(limits),
+    }
+
+
+def begun(data: Mapping[str, Any], skills: Skills = ()) -> Work:
+    """Nothing is known but the problem."""
+    kinds = kinds_of_cases(data["visible"], data["entry_point"])
+    target = Target(data["entry_point"], "", tuple(data["visible"]), kinds, data["limits"])
+    return Work(target, data["level"], skills)
+
+
+def advanced(work: Work, turn: Turn) -> Work:
+    """What a turn shows; a report that makes no sense changes nothing but the counts."""
+    work = evolve(work, turns=work.turns + 1)
+    if turn.status != "completed":
+        return work
+    code = code_of(turn)
+    if code is not None and (work.state is None or code != work.state.code):
+        work = _replaced(work, turn, code)
+    if work.state is None:
+        return work
+    return _reviewed(evolve(work, state=after(work.state, turn)), turn)
+
+
+def _replaced(work: Work, turn: Turn, code: str) -> Work:
+    """Another version. An agent that says how its examples went is believed for now."""
+    old = work.state
+    brought = old is not None and _brings(turn, code)
+    state = old if brought else State(work.target, code, skills=work.skills)
+    return evolve(
+        work,
+        state=state,
+        writer=work.writer or turn.agent,
+        author=turn.agent,
+        versions=work.versions + 1,
+        defect=None,
+        reviewed=work.reviewed or work.defect is not None,
+    )
+
+
+def _brings(turn: Turn, code: str) -> bool:
+    """Whether the turn has the code as data, which the repair state takes over by itself."""
+    data = turn.output.data
+    return isinstance(data, Mapping) and data.get("code") == code
+
+
+def _reviewed(work: Work, turn: Turn) -> Work:
+    data = turn.output.data
+    if work.state is None or not isinstance(data, Mapping) or data.get("tool") != "review":
+        return work
+    if data.get("on") != digest_of(work.state.code) or not isinstance(data.get("defect"), bool):
+        return work
+    return evolve(work, defect=data["defect"])
+
+
+# ---------------------------------------------------------------- what is shown
+
+
+def shown(work: Work) -> Observation:
+    """For people, for agents, and as numbers."""
+    numbers = _features(work)
+    if work.state is None:
+        blocked = frozenset(name for name, _ in work.skills)
+        return Observation("No version yet.", None, numbers, blocked)
+    seen = observed(work.state)
+    review = {None: "not reviewed", True: "reviewed: a defect", False: "reviewed: fine"}
+    head = f"Version {work.versions}, by {work.author}, {review[work.defect]}."
+    return evolve(seen, text=f"{head}\n\n{seen.text}", features=numbers)
+
+
+def _features(work: Work) -> tuple[float, ...]:
+    state = work.state
+    results = state.results if state is not None else None
+    passing = sum(bool(one["passed"]) for one in results) / len(results) if results else 0.0
+    linted = state is not None and "lint" in state.done
+    return (
+        float(state is not None),
+        min(1.0, work.versions / 4),
+        min(1.0, work.turns / 8),
+        float(work.author != work.writer),
+        float(bool(results)),
+        passing,
+        float(bool(results) and passing == 1),
+        float(work.defect is not None),
+        float(work.defect is True),
+        float(work.defect is False),
+        float(work.reviewed),
+        float(linted),
+        float(state is not None and bool(state.findings)),
+        _typed(state.code) if state is not None else 0.0,
+        *(float(work.level == level) for level in LEVELS),
+    )
+
+
+@lru_cache(maxsize=10_000)
+def _typed(code: str) -> float:
+    """The share of parameters and results that say their type."""
+    try:
+        tree = ast.parse(code)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return 0.0
+    said: list[bool] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            said.append(node.returns is not None)
+            said += (one.annotation is not None for one in node.args.args)
+    return sum(said) / len(said) if said else 0.0
+
+
+# ---------------------------------------------------------------- examples as repair reads them
+
+
+def _visible(test: Test, entry_point: str) -> dict[str, JSON]:
+    case = test.case(entry_point)
+    if case is None or case.raises or case.named or not _is_json((list(case.args), case.wanted)):
+        return {"assert": test.statement}
+    return {"call": list(case.args), "want": case.wanted}
+
+
+def _is_json(value: Any, deep: bool = False) -> bool:
+    """Whether a value is the same after a way through JSON."""
+    if isinstance(value, tuple) and not deep:
+        return all(_is_json(item, True) for item in value)
+    if isinstance(value, list):
+        return all(_is_json(item, True) for item in value)
+    if isinstance(value, dict):
+        return all(isinstance(k, str) and _is_json(v, True) for k, v in value.items())
+    return value is None or isinstance(value, str | bool | int | float)
