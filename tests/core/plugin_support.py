@@ -8,10 +8,24 @@ from pathlib import Path
 from textwrap import dedent
 from types import ModuleType
 
-from orchestrion import Component, hookimpl
-from orchestrion.plugins import Plugins
+import pytest
+from click.testing import CliRunner, Result
 
-__all__ = ["PARTS", "Site", "parts_plugin", "with_parts"]
+from orchestrion import Component, hookimpl
+from orchestrion.cli import main
+from orchestrion.plugins import Plugins
+from orchestrion.store import RunReader
+
+__all__ = [
+    "PARTS",
+    "Site",
+    "invoke",
+    "parts_plugin",
+    "site_with_config",
+    "status",
+    "train",
+    "with_parts",
+]
 
 
 class Site:
@@ -62,6 +76,38 @@ class Site:
         """Take the modules out of `sys.modules` again."""
         for module in self.modules:
             sys.modules.pop(module, None)
+
+
+def site_with_config(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, config: str, name: str, hooks: str, parts: str
+) -> Iterator[Site]:
+    """A site with the plugin `name`, of two modules, and a `c.yaml` in the current folder."""
+    (folder / "site").mkdir()
+    monkeypatch.syspath_prepend(str(folder / "site"))
+    monkeypatch.setenv("PYTHONPATH", str(folder / "site"))
+    monkeypatch.setenv("ORCHESTRION_PLUGINS", name)
+    monkeypatch.chdir(folder)
+    (folder / "c.yaml").write_text(config)
+    site = Site(folder / "site")
+    site.plugin(name, hooks, **{f"{name}_parts": parts})
+    yield site
+    site.forget()
+
+
+def invoke(*args: str) -> Result:
+    """A command line, run in this process."""
+    return CliRunner().invoke(main, list(args))
+
+
+def train(*overrides: str) -> Result:
+    """Train `c.yaml`."""
+    return invoke("train", "c.yaml", *(word for one in overrides for word in ("-o", one)))
+
+
+def status() -> str:
+    """How the first run of `c.yaml` stands."""
+    with RunReader(Path("runs/c-1")) as run:
+        return run.status
 
 
 PARTS = '''

@@ -128,7 +128,7 @@ def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
 
 def test_minutes_run_out() -> None:
     with pytest.raises(BudgetError, match=r"budget\.minutes"):
-        Budget(Caps(minutes=1), elapsed=61.0).check_time()
+        Budget(Caps(minutes=1), elapsed=61.0).check()
 
 
 @given(

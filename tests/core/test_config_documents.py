@@ -300,6 +300,7 @@ def test_an_override_leaves_aliased_values_alone() -> None:
         ("a", "an override is PATH=VALUE"),
         ("=1", "an override is PATH=VALUE"),
         ("a..b=1", "an override is PATH=VALUE"),
+        (".a=1", "an override is PATH=VALUE"),
         ("[0]=1", "an override is PATH=VALUE"),
         ("a.c.d=1", "a.c is not a mapping, so it has no 'd'; write a.c[0]"),
         ("a.b.d=1", "a.b is not a mapping"),

@@ -9,14 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
 
-from orchestrion.cli import main
 from orchestrion.cli.common import failure_lines
 from orchestrion.cli.driving import EVERY_ITERATION
 from orchestrion.session import summarize
 from orchestrion.store import RunReader
-from tests.core.plugin_support import Site
+from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 HOOKS = """
 @hookimpl
@@ -175,28 +173,7 @@ trainer: {use: moody-trainer}
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    (tmp_path / "site").mkdir()
-    monkeypatch.syspath_prepend(str(tmp_path / "site"))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("ORCHESTRION_PLUGINS", "moody")
-    (tmp_path / "c.yaml").write_text(CONFIG)
-    site = Site(tmp_path / "site")
-    site.plugin("moody", HOOKS, moody_parts=PARTS)
-    yield site
-    site.forget()
-
-
-def invoke(*args: str) -> Result:
-    return CliRunner().invoke(main, list(args))
-
-
-def train(*overrides: str) -> Result:
-    return invoke("train", "c.yaml", *(word for one in overrides for word in ("-o", one)))
-
-
-def status() -> str:
-    with RunReader(Path("runs/c-1")) as run:
-        return run.status
+    yield from site_with_config(tmp_path, monkeypatch, CONFIG, "moody", HOOKS, PARTS)
 
 
 @pytest.mark.parametrize(

@@ -78,14 +78,14 @@ def test_kill_9_at_a_random_moment_changes_nothing(
     assert result(directory) == whole
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupt_ends_orderly_and_can_be_resumed(
-    number: signal.Signals, tmp_path: Path, whole: dict[str, Any]
+    number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
     process = start(tmp_path, "train", CONFIG, *SHORT)
     directory = wait_for_iterations(tmp_path, 3, process)
     process.send_signal(number)
-    assert process.wait() == 130
+    assert process.wait() == code
     with RunReader(directory) as run:
         assert run.status == "cancelled"
     orchestrion("resume", "quick-1", cwd=tmp_path)

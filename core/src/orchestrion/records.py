@@ -105,7 +105,7 @@ class Output:
         content: the text other agents read.
         data: JSON beside the text, in a form the agent documents.
         usage: what this turn costs beside what went through `calls`, which the engine adds; a
-            reused result is charged as if it had run.
+            reused result is charged as if it had run. The budget counts it when it did run.
         final: end the episode after this turn.
         metadata: anything for people and reports; never read by the engine.
         inner: the trajectory of a nested team.
@@ -127,7 +127,8 @@ class Activation:
         agent: its name in the team.
         option: one of the agent's declared options, or None if it declares none.
         reads: indices of the turns it may read; None means all that are finished.
-        timeout: seconds after which this activation fails; None means the run's own.
+        timeout: seconds after which this activation fails, whatever its agent gives later; more
+            than 0; None means the run's own.
         index: its turn's place in the trajectory; None means the next free one. A policy that
             decides with `wait: each` gives it, so that neither turn order nor a draw depends on
             arrival.
@@ -319,7 +320,8 @@ class Scores:
 class Reward:
     """What a reward function makes of an episode: team total, and credit where it is given.
 
-    `turns` has one number a turn, in order of activation; `agents` one a name.
+    `turns` has one number a turn, in order of activation; `agents` one a name of the team. All
+    numbers are finite.
     """
 
     total: float
@@ -330,7 +332,10 @@ class Reward:
 
 @frozen
 class Episode:
-    """A trajectory with its outcome. `problem` is public here; ids are unique in a run."""
+    """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
+
+    `error` says why it failed; in one that did not, why its reward is missing.
+    """
 
     id: str
     problem: Problem

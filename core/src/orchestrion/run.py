@@ -83,7 +83,7 @@ class Run:
         self.key = Key(config.seed)
         self.overlay: dict[str, JSON] = {}
         self.calls = CallPath(
-            Budget(config.budget, store.spend() + store.stated, store.seconds),
+            Budget(config.budget, store.spend(), store.seconds),
             store.journal,
             store.cache,
             replay,

@@ -116,7 +116,7 @@ class EngineSession:
         async def work() -> None:
             for i in waiting:
                 job = jobs[i]
-                self.engine.calls.budget.check_time()
+                self.engine.calls.budget.check()
                 results[i] = await self.engine.run(
                     names[i], job.problem, job.key, job.policy, job.training
                 )

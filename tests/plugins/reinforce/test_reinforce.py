@@ -13,7 +13,7 @@ from orchestrion_reinforce.learner import draw
 from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.reinforce import Reinforce
 
-from orchestrion import CheckpointError, Episode, Job, Key, Problem, UsageError
+from orchestrion import CheckpointError, Episode, Job, Key, Problem, RunError, UsageError
 from tests.plugins.reinforce.support import TinySession, learner, policy, train
 
 SMALL = Neural(hidden=[16])
@@ -226,13 +226,30 @@ def test_without_any_reward_nothing_changes() -> None:
 def test_an_update_that_is_not_finite_is_skipped_and_counted() -> None:
     runtime = policy(SMALL)
     train(QUICK, runtime, session, stop=1)
-    before = runtime.parameters.copy()
-    huge = lambda r, k: TinySession(r, world, lambda *_: float("inf"), k)  # noqa: E731
+    settings = evolve(QUICK, normalize=False, baseline="none", minibatches=32, epochs=1)
     with np.errstate(all="ignore"):
-        _, metrics = train(evolve(QUICK, normalize=False), runtime, huge, stop=1)
-    assert metrics[0]["skipped_updates"] > 0
-    assert (runtime.parameters == before).all()
+        _, metrics = train(settings, runtime, _endless("0"), stop=1)
+    assert 0 < metrics[0]["skipped_updates"] < 32
+    assert np.isfinite(runtime.parameters).all()
     assert all(np.isfinite(list(metrics[0].values())))
+
+
+def test_an_iteration_of_which_nothing_is_learned_says_so() -> None:
+    runtime = policy(SMALL)
+    with (
+        np.errstate(all="ignore"),
+        pytest.raises(RunError, match=r"all 4 updates of iteration 0 were skipped.* inf"),
+    ):
+        train(evolve(QUICK, normalize=False), runtime, _endless("0123456789"), stop=1)
+
+
+def _endless(problems: str) -> Any:
+    """A session in which the reward of these problems is infinite."""
+
+    def paid(problem: Problem, acted: Sequence[str]) -> float:
+        return float("inf") if problem.id in problems else pay(problem, acted)
+
+    return lambda runtime, key: TinySession(runtime, world, paid, key)
 
 
 # ------------------------------------------------------------------- repeating and resuming

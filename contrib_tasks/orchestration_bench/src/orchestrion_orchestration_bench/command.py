@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli.common import block_option, emit, json_option, options, override_option
+from orchestrion.cli.common import (
+    block_option,
+    emit,
+    in_loop,
+    json_option,
+    options,
+    override_option,
+)
 
 if TYPE_CHECKING:
     from orchestrion.run import Trained
@@ -52,7 +58,7 @@ def bench(
     observation alone.
     """
     blocked = [*options(ctx).block, *block]
-    report = asyncio.run(_judge(target, overrides, blocked, cost_weight, episodes))
+    report = in_loop(_judge(target, overrides, blocked, cost_weight, episodes))
     if as_json:
         emit({"target": target, "regret": report.as_json()})
     else:

@@ -175,7 +175,9 @@ class Main(click.Group):
             return 1
         except (click.exceptions.Abort, KeyboardInterrupt) as exc:
             click.echo("interrupted", err=True)
-            return 1 if isinstance(exc.__cause__, EOFError) else getattr(exc, "exit_code", 130)
+            # What was raised is the cause: click has an exception of its own for it.
+            cause = exc.__cause__
+            return 1 if isinstance(cause, EOFError) else getattr(cause, "exit_code", 130)
         except click.ClickException as exc:
             exc.show()
             return exc.exit_code

@@ -123,6 +123,7 @@ def note(text: str) -> None:
 
 def answer(text: str) -> None:
     """Print a text that components made: to a terminal without what it would obey."""
+    text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair is no text
     click.echo(visible(text) if sys.stdout.isatty() else text)
 
 

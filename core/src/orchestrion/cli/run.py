@@ -147,8 +147,6 @@ def _conclude(episode: Episode) -> None:
 
 
 def _data(episode: Episode) -> Any:
-    import msgspec
+    from orchestrion.store.serial import encode, parse
 
-    from orchestrion.store.serial import encode
-
-    return msgspec.json.decode(encode(episode))
+    return parse(encode(episode))

@@ -53,7 +53,7 @@ def usable_streams() -> Iterator[None]:
 
 
 def _nowhere() -> TextIO:
-    return open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as the process
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def discard(stream: TextIO | None) -> None:

@@ -45,8 +45,9 @@ def command(
     """Check CONFIG (default: orchestrion.yaml) without running it.
 
     Reports at once everything that is wrong in the file. Then opens the components, as a run
-    would, and asks them whether they can work together. Imports the plugins it names, and all that
-    are not blocked where a name says not whose it is; with --no-open no heavy library.
+    would, and asks them whether they can work together. Imports the plugins it names, or all that
+    are not blocked to find a name like `neural` that does not say whose it is (`reinforce:neural`
+    does); with --no-open no heavy library.
     """
     path = find_config(config)
     try:

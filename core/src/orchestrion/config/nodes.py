@@ -132,7 +132,7 @@ def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
             yield from walk(child, at_index(path, index))
 
 
-_SEGMENT = re.compile(r"(?:^|\.)([^.\[\]=]+)|\[(\d{1,6})\]")
+_SEGMENT = re.compile(r"(?:^|(?!^)\.)([^.\[\]=]+)|\[(\d{1,6})\]")
 
 
 def parse_path(path: str) -> list[str | int] | None:

@@ -106,6 +106,8 @@ class Dumper:
         """A value as plain data, or `OMIT`."""
         if path in self.raw:
             return self.raw[path]
+        if type(value) is int and _is_float(shape):
+            return float(value)  # as it would be read
         match shape:
             case Variants(members=members):
                 member = next((m for m in members if _fits(m, value)), None)
@@ -145,6 +147,13 @@ def _takes_none(shape: Shape) -> bool:
     return type(shape).__name__ == "Anything" or (
         isinstance(shape, Scalar) and shape.type is type(None)
     )
+
+
+def _is_float(shape: Shape) -> bool:
+    """Whether a whole number is read as a float there."""
+    members = shape.members if isinstance(shape, Variants) else (shape,)
+    types = {one.type for one in members if isinstance(one, Scalar)}
+    return float in types and int not in types
 
 
 def _fits(shape: Shape, value: Any) -> bool:

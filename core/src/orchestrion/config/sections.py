@@ -36,11 +36,12 @@ class Budget:
     """What a run may spend; when it is used up, the run ends and can be resumed.
 
     Args:
-        calls: how many calls to the outside, that is through `calls.run`; what an agent states of
-            itself in `Output.usage` is cost, and no spend.
-        tokens: how many input and output tokens together, of these calls.
-        usd: US dollars, of these calls.
-        minutes: of wall-clock time.
+        calls: how many calls to the outside: those through `calls.run`, which are refused before
+            they would pass it, and those that turns state in `Output.usage`, known only
+            afterwards: the turn that passes it is the last.
+        tokens: how many input and output tokens together, likewise.
+        usd: US dollars, likewise.
+        minutes: of wall-clock time; whatever is under way then is cut off.
     """
 
     calls: Amount | None = None

@@ -56,10 +56,9 @@ class Budget:
         """Seconds this run has taken, earlier parts included."""
         return time.monotonic() - self._started
 
-    def check_time(self) -> None:
-        """Raise `BudgetError` when the minutes are used up."""
-        if self._seconds is not None and self.elapsed > self._seconds:
-            raise self._late()
+    def check(self) -> None:
+        """Raise `BudgetError` when the minutes are used up, or a cap was passed."""
+        self.reserve(NO_USAGE)
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
@@ -92,7 +91,7 @@ class Budget:
         if self._caps is not None:
             self._stated = self._stated + usage
             self.spent = self.spent + usage
-            self.reserve(NO_USAGE)
+            self.check()
 
     def take_stated(self) -> Usage:
         """What turns stated since this was asked last; no journal has it."""
@@ -101,7 +100,8 @@ class Budget:
 
     def reserve(self, worst: Usage) -> None:
         """Set `worst` aside, or raise `BudgetError` if the caps do not cover it."""
-        self.check_time()
+        if self._seconds is not None and self.elapsed > self._seconds:
+            raise self._late()
         caps = self._caps
         if caps is not None:
             if caps.usd is not None and math.isnan(worst.usd):

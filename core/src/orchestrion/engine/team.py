@@ -85,9 +85,15 @@ def _async_act(agent: Agent, executor: Executor) -> Act:
     if inspect.iscoroutinefunction(act):
         return act  # type: ignore[no-any-return]
 
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return act(*arguments)
+        except StopIteration as error:  # no future can hold it, and we would wait for ever
+            raise RuntimeError("act() raised StopIteration") from error
+
     async def in_thread(view: View, key: Key, calls: Calls) -> Output:
         loop = asyncio.get_running_loop()
-        result = await loop.run_in_executor(executor, act, view, key, calls)
+        result = await loop.run_in_executor(executor, guarded, view, key, calls)
         # A plain function may still hand back an awaitable.
         return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
 

@@ -12,11 +12,11 @@ from attrs import frozen
 
 from orchestrion.errors import CheckpointError, StoreError
 from orchestrion.interfaces import Metrics
-from orchestrion.records import JSON, Usage
+from orchestrion.records import JSON, NO_USAGE, Usage
 from orchestrion.store.checkpoint import Checkpoint, Refusal, newest_checkpoint
 from orchestrion.store.database import NAME, Database
 from orchestrion.store.episodes import Retention, StoredEpisode, read_episodes, read_rows
-from orchestrion.store.journal import AnswerStore, CallJournal, usage_of
+from orchestrion.store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion.store.lock import lock_holder
 from orchestrion.store.names import is_run
 from orchestrion.store.serial import loads, parse
@@ -187,13 +187,14 @@ class RunReader:
         return str(self._state("detail", ""))
 
     def spend(self) -> Usage:
-        """What was paid so far: the sum over the journal, unfinished iterations included."""
-        return self.journal.spend()
+        """What was paid so far: the sum over the journal, unfinished iterations included.
 
-    @property
-    def stated(self) -> Usage:
-        """What turns stated beside their calls, as far as the run's budget counted it."""
-        return usage_of(self._state("stated", (0, 0, 0, 0.0, 0.0)))
+        To it comes what turns stated beside their calls, as far as the budget counted it.
+        """
+        return self.journal.spend() + self._stated_before()
+
+    def _stated_before(self) -> Usage:
+        return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:
         """All events, oldest first."""

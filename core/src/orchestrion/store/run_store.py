@@ -62,7 +62,7 @@ class RunStore(RunReader):
         """The number of the iteration in progress."""
         self._problems: frozenset[str] = frozenset()
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
-        self._stated = self.stated
+        self._stated = self._stated_before()
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.cache = AnswerStore(self._reader, self._writer)
         self._tidy()
