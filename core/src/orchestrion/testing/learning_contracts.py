@@ -204,6 +204,11 @@ def trainer_has_iterations(subject: Subject) -> int:
             count = one.runtimes[subject.path].iterations
             assert isinstance(count, int), "iterations must be a whole number"
             assert count >= 1, "iterations must be at least 1"
+            # `train --dry-run` opens nothing, and says how many there would be.
+            settings: Any = one.config.components[subject.path].component
+            assert getattr(settings, "iterations", None) == count, (
+                "the component has to say how many iterations there are before it is opened"
+            )
             return count
 
     return asyncio.run(check())

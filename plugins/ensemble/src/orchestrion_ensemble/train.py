@@ -54,6 +54,11 @@ class EnsembleWeights:
     split: Literal["train", "validation"] = "validation"
     problems: Annotated[int, Meta(ge=1)] | None = None
 
+    @property
+    def iterations(self) -> int:
+        """One: all problems are asked at once."""
+        return 1
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Learn the aggregator's place in the config."""
