@@ -1,0 +1,81 @@
+"""Everything at once: an evolved graph, in it an ensemble, in that a learned team."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrion import Trajectory
+from orchestrion.store import RunReader
+from tests.end_to_end.support import EXAMPLES, orchestrion, result
+from tests.end_to_end.test_resume import start
+
+BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
+SMALL = (
+    *("-o", "task.max_problems=8", "-o", "evaluation.episodes=4", "-o", "evaluation.baselines={}"),
+    *("-o", "run.checkpoint_every=1"),
+)
+SEARCH = (
+    *("-o", "trainer.evaluations=12", "-o", "trainer.batch=3", "-o", "trainer.problems=2"),
+    *("-o", "trainer.held_out=2", "-o", "trainer.baselines=[]"),
+)
+COMPOSED = ("train", str(EXAMPLES / "composed.yaml"), *BEGIN, *SMALL, *SEARCH)
+
+
+def with_a_crew(folder: Path) -> Path:
+    """A folder in which the small team has been learned."""
+    crew = str(EXAMPLES / "crew.yaml")
+    few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
+    orchestrion("train", crew, *SMALL, *few, cwd=folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """An uninterrupted run of all of it, and its result."""
+    folder = with_a_crew(tmp_path_factory.mktemp("whole"))
+    orchestrion(*COMPOSED, cwd=folder)
+    return folder, result(folder / "runs" / "composed")
+
+
+def nested(trajectory: Trajectory) -> list[tuple[str, ...]]:
+    """Who acted inside whom, outermost first."""
+    found = []
+    for turn in trajectory.turns:
+        inner = nested(turn.output.inner) if turn.output.inner is not None else []
+        found += [(turn.agent,), *((turn.agent, *below) for below in inner)]
+    return found
+
+
+def test_the_record_shows_the_nesting(whole: tuple[Path, dict[str, Any]]) -> None:
+    with RunReader(whole[0] / "runs" / "composed") as run:
+        paths = {path for one in run.episodes() for path in nested(one.episode.trajectory)}
+        assert "runs/crew" in run.manifest["opened"]["agents.crew.policy"]["began"]
+    assert ("panel",) in paths
+    assert {("panel", "crew"), ("panel", "second"), ("panel", "third")} <= paths
+    assert paths & {("panel", "crew", name) for name in ("writer", "reviewer", "mender")}
+
+
+def test_kill_9_and_resume_end_the_same(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    with_a_crew(tmp_path)
+    process = start(tmp_path, *COMPOSED)
+    directory = tmp_path / "runs" / "composed"
+    while process.poll() is None:
+        if (directory / "run.db").exists():
+            with RunReader(directory) as run:
+                if run.iterations():
+                    break
+        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+    process.kill()
+    process.wait()
+    orchestrion("resume", "composed", cwd=tmp_path)
+    assert result(directory) == whole[1]
+
+
+def test_one_at_a_time_ends_the_same(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    with_a_crew(tmp_path)
+    orchestrion(*COMPOSED, "-o", "run.concurrency=1", cwd=tmp_path)
+    assert result(tmp_path / "runs" / "composed") == whole[1]
