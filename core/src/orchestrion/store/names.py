@@ -69,5 +69,6 @@ def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
         return numbered[-1]
     names = [path.name for path in runs]
     near = get_close_matches(Path(wanted).name, names, n=1)
-    hint = f"; did you mean {near[0]}?" if near else f"; {len(names)} {'run is' if len(names) == 1 else 'runs are'} in {root}"
+    are = "run is" if len(names) == 1 else "runs are"
+    hint = f"; did you mean {near[0]}?" if near else f"; {len(names)} {are} in {root}"
     raise UsageError(f"no run {wanted!r} here{hint}")
