@@ -228,7 +228,7 @@ def _is_testers_own(error: JSON, told: JSON) -> bool:
     cannot be sent is the tester's own only if it came before anything of the candidate's.
     """
     if error == "NameError":
-        return told.get("error") != error
+        return bool(told.get("error") != error)
     return error == "Refused" and not told
 
 
