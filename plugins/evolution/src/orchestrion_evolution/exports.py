@@ -1,0 +1,72 @@
+"""What a run leaves in `exports/evolution/`: a config for each graph of the front, and pictures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from orchestrion_evolution.drawing import front_svg, front_table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrion import JSON
+    from orchestrion.config import Config
+    from orchestrion_evolution.evolver import Evolver
+
+__all__ = ["write_exports"]
+
+
+def write_exports(evolver: Evolver) -> None:
+    """`front.json`, `front.svg`, `front.txt`, and for each graph `front-NN.yaml` and `.svg`.
+
+    Nothing, if the run has no folder.
+    """
+    from orchestrion.config import load
+    from orchestrion.store.files import make_folder, write_atomic
+
+    if evolver.directory is None:
+        return
+    source = evolver.directory / "config.yaml"
+    if not source.exists():
+        return
+    folder = make_folder(evolver.directory / "exports")
+    folder = make_folder(folder / "evolution")
+    for name, text in _files(evolver.report, load(source), source):
+        write_atomic(folder / name, [text.encode()], "export")
+
+
+def _files(report: JSON, config: Config, source: Path) -> Iterator[tuple[str, str]]:
+    from orchestrion_dag import Edge, Graph, Node, to_svg
+
+    yield "front.json", json.dumps(report, indent=1) + "\n"
+    yield "front.svg", front_svg(report)
+    yield "front.txt", front_table(report)
+    for one in report["front"]:
+        shape = one["config"]
+        graph = Graph(
+            nodes={
+                name: node if isinstance(node, str) else Node(**node)
+                for name, node in shape["nodes"].items()
+            },
+            edges=[edge if isinstance(edge, str) else Edge(**edge) for edge in shape["edges"]],
+            outputs=shape["outputs"],
+        )
+        yield f"{one['name']}.yaml", _runnable(config, one)
+        yield f"{one['name']}.svg", to_svg(graph)
+
+
+def _runnable(config: Config, one: JSON) -> str:
+    """The run's config with this graph, and nothing left to train."""
+    from orchestrion.config.plain import to_yaml
+
+    overlay = {f"policy.{name}": value for name, value in one["config"].items()}
+    changed = config.with_overlay({"policy.chain": "", **overlay, **one["settings"]})
+    data = changed.resolved()
+    data.pop("trainer", None)
+    fresh = one["fresh"] or one["search"]
+    head = f"# {one['name']}: {one['graph']}\n"
+    if fresh:
+        head += f"# reward {fresh['quality']:.4g} at cost {fresh['cost']:.4g}, measured again\n"
+    return head + to_yaml(data)

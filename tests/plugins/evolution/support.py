@@ -1,0 +1,96 @@
+"""Small runs of trainer `evolution`, on jurors, without a command line."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from orchestrion.config import Config, from_data
+from orchestrion.interfaces import Metrics
+from orchestrion.run import Run, manifest
+from orchestrion.store import RunReader, RunStore
+
+
+class Silent:
+    """Shows nothing, and breaks off after so many iterations."""
+
+    def __init__(self, until: int | None = None) -> None:
+        self.until = until
+
+    def stage(self, name: str, iterations: int, done: int) -> None:
+        """Nothing."""
+
+    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """Break off, when it is time."""
+        if self.until is not None and iteration + 1 >= self.until:
+            raise KeyboardInterrupt
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        """Nothing."""
+
+    def evaluating(self, name: str, known: bool) -> None:
+        """Nothing."""
+
+
+AGENTS: Mapping[str, Any] = {
+    "anna": {"use": "juror", "on": {"sums": 0.95, "differences": 0.3}},
+    "ben": {"use": "juror", "on": {"sums": 0.3, "differences": 0.95}},
+    "eve": {"use": "juror", "accuracy": 0.7, "cost": 3},
+    "head": {
+        "use": "foreman",
+        "cost": 0.1,
+        "trusts": {"sums": ["anna"], "differences": ["ben"]},
+    },
+}
+
+
+def config(trainer: Mapping[str, Any] | None = None, **parts: Any) -> Config:
+    """A config that evolves over jurors; `head(anna, ben)` is right on .95 at a cost of 2.1."""
+    data = {
+        "seed": 3,
+        "task": {"use": "jury", "train": 60, "validation": 40, "test": 40},
+        "agents": dict(AGENTS),
+        "policy": {"use": "dag", "chain": "eve"},
+        "reward": {"use": "exact-outcome"},
+        "trainer": {
+            "use": "evolution",
+            "evaluations": 60,
+            "batch": 12,
+            "population": 12,
+            "problems": 20,
+            "slots": 3,
+            "held_out": 30,
+            "baselines": ["single"],
+            **(trainer or {}),
+        },
+        **parts,
+    }
+    return from_data(data)
+
+
+def train(given: Config, directory: Path, until: int | None = None) -> Path:
+    """Train in a run folder, from the start or on from where it was broken off."""
+    if (directory / "run.db").exists():
+        store = RunStore.open(directory)
+    else:
+        store = RunStore.create(directory, given.to_yaml(), manifest(given))
+    with store:
+        try:
+            asyncio.run(Run(given, store, Silent(until)).train())
+        except KeyboardInterrupt:
+            assert until is not None
+    return directory
+
+
+def result(directory: Path) -> dict[str, Any]:
+    """All that must not depend on how a run was carried out."""
+    with RunReader(directory) as run:
+        newest = sorted(run.checkpoints.glob("*.safetensors"))[-1]
+        return {
+            "metrics": [one.metrics for one in run.iterations()],
+            "checkpoint": sha256(newest.read_bytes()).hexdigest(),
+            "evaluations": run.load_evaluations(),
+        }
