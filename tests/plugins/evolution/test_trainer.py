@@ -38,7 +38,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings = {
         "baselines": ["single", "self-consistency", "random"],
         "aggregator": "head",
-        "evaluations": 120,
+        "evaluations": 240,
+        "population": 24,
     }
     return train(config(settings), tmp_path_factory.mktemp("evolution") / "run")
 
@@ -55,7 +56,7 @@ def test_every_genome_is_a_graph_that_dag_runs_and_that_reads_back(seed: int) ->
     assert canonical(read) == genome
     wiring = validate(graph_of(genome, NAMES))
     assert len(wiring.nodes) == len(genome.slots)
-    # Agents read in the order of the genome, which `aligned` relies on.
+    # Agents read in the order of the genome, which `Aligned` relies on.
     assert [step.name for step in policy.plan.steps] == list(wiring.nodes)
     assert len(wiring.edges) == sum(slot.reads.bit_count() for slot in genome.slots)
 
@@ -85,9 +86,9 @@ def test_it_finds_the_team_that_no_single_agent_matches(run: Path) -> None:
     report = report_of(run)
     chosen = next(one for one in report["front"] if one["chosen"])
     [single] = [one for one in report["baselines"] if one["name"] == "single"]
-    assert chosen["held_out"]["reward"]["mean"] >= 0.8
+    assert chosen["held_out"]["reward"]["mean"] >= 0.8, chosen["graph"]
     assert single["held_out"]["reward"]["mean"] <= 0.85
-    assert single["behind"]["low"] > 0
+    assert chosen["held_out"]["reward"]["mean"] > single["held_out"]["reward"]["mean"]
     assert {"anna", "ben"} <= set(chosen["config"]["nodes"])
 
 
@@ -139,7 +140,10 @@ def test_self_consistency_asks_as_often_as_the_chosen_graph_costs(run: Path) -> 
     report = report_of(run)
     chosen = next(one for one in report["front"] if one["chosen"])
     voting = next(one for one in report["baselines"] if one["name"] == "self-consistency")
-    assert voting["held_out"]["cost"]["mean"] <= chosen["held_out"]["cost"]["mean"] + 0.1 + 1e-9
+    # Once at least, even if that alone costs more.
+    single = next(one for one in report["baselines"] if one["name"] == "single")
+    most = max(one["held_out"]["cost"]["mean"] for one in (single, chosen))
+    assert voting["held_out"]["cost"]["mean"] <= most + 0.1 + 1e-9
     assert voting["graph"].startswith("head(")
 
 
@@ -201,6 +205,24 @@ def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(
     assert parallel == serial
     assert resumed == serial
     assert len(serial["metrics"]) == (5 if strategy == "successive-halving" else 4)
+
+
+def test_an_agent_draws_the_same_on_the_same_sample_in_every_graph(run: Path) -> None:
+    """`head` alone passes on what it reads, so every graph of eve and head is as good as eve."""
+    data = _state(run)
+    names, known = data["choices"], {}
+    for batch in data["batches"]:
+        for genome, value in batch[0]:
+            graph = canonical(_genome(genome))
+            chosen = [names[slot.choice] for slot in graph.slots]
+            if chosen[0] == "eve" and set(chosen[1:]) <= {"head"}:
+                known[as_text(graph, names)] = value[0]
+    assert len(known) >= 2
+    assert len(set(known.values())) == 1, known
+
+
+def _genome(data: Any) -> Genome:
+    return Genome(tuple(Slot(*one) for one in data[0]), tuple(data[1]))
 
 
 # ------------------------------------------------------------------------------ settings

@@ -1,7 +1,7 @@
 """What graphs are worth, found out by running them: common random numbers, and nothing twice.
 
 Sample n of a purpose is one training problem with one key, the same for every graph; and an agent
-at the same depth draws the same in all of them (`aligned`). Results are
+draws the same in all of them (`Aligned`). Results are
 kept by canonical graph (with its settings), purpose and sample; what is known is not run again.
 Purposes never share a sample's key: "search" compares, "fresh" measures again what has won.
 """
@@ -10,21 +10,34 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import AsyncExitStack
 from math import fsum, isnan, nan, sqrt
 from typing import Literal
 
+from attrs import evolve
 from orchestrion_dag import policy_of
 from orchestrion_dag.dag import DagPolicy
 
-from orchestrion import JSON, Array, Episode, Job, Key, Problem, Saved, Session, UsageError
+from orchestrion import (
+    JSON,
+    Array,
+    Decision,
+    Episode,
+    Job,
+    Key,
+    Policy,
+    Problem,
+    Saved,
+    Session,
+    Situation,
+    UsageError,
+)
 from orchestrion_evolution.fronts import FAILED, Value
-from orchestrion_evolution.genome import Genome, Slot, Space, depths_of, places
+from orchestrion_evolution.genome import Genome, Slot, Space
 from orchestrion_evolution.topology import OnError, graph_of
 
-__all__ = ["Evaluator", "Measure", "Purpose", "aligned", "cost_of"]
+__all__ = ["Aligned", "Evaluator", "Measure", "Purpose", "cost_of"]
 
 Measure = Literal["cost", "usd", "tokens", "calls", "turns"]
 Purpose = Literal["search", "fresh"]
@@ -83,7 +96,7 @@ class Evaluator:
             if settings:
                 overlay = self.space.overlay(work[0][0])
                 session = await stack.enter_async_context(session.build(overlay))
-            policies = {graph: aligned(self.policy(session, graph), graph) for graph, _ in work}
+            policies = {graph: Aligned(self.policy(session, graph)) for graph, _ in work}
             jobs = [
                 Job(
                     problems[n % len(problems)],
@@ -158,19 +171,34 @@ class Evaluator:
         self.episodes = saved.data["episodes"]
 
 
-def aligned(policy: DagPolicy, graph: Genome) -> DagPolicy:
-    """The policy with turns numbered by depth, choice and occurrence, in the same order as before.
+class Aligned(Policy):
+    """A graph level by level, so that what an agent draws does not depend on the graph.
 
-    What an activation draws goes by its agent and its number. With numbers that mean the same in
-    every graph, two graphs that both begin by asking an agent get the same answer from it on the
-    same sample, and differ by what else they do. Nothing else depends on the numbers.
+    A turn that a policy numbers draws by its agent and that number, and the number says where in
+    its graph the node stands. Without one it draws by how often the agent acted before: two graphs
+    that ask the same agent get the same from it on the same sample, and differ by what else they
+    do. For that the order of starts has to be certain, so a level waits for the one before it;
+    turns stand in the same order as under policy `dag` itself.
     """
-    seen: Counter[tuple[int, int]] = Counter()
-    depths = depths_of([places(slot.reads) for slot in graph.slots])
-    for step, slot, depth in zip(policy.plan.steps, graph.slots, depths, strict=True):
-        step.offset = (depth << 32) + (slot.choice << 16) + seen[depth, slot.choice]
-        seen[depth, slot.choice] += 1
-    return policy
+
+    def __init__(self, inner: DagPolicy) -> None:
+        self.inner = inner
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """What `dag` starts, all together, and without numbers where they go without saying."""
+        decisions = self.inner.decide(situations, keys)
+        return [_unnumbered(s, d) for s, d in zip(situations, decisions, strict=True)]
+
+
+def _unnumbered(situation: Situation, decision: Decision) -> Decision:
+    if not decision.start:
+        return decision
+    start, number = [], 1 + max((turn.index for turn in situation.trajectory.turns), default=-1)
+    for one in decision.start:
+        # A node that was passed over leaves a gap: whoever comes after it keeps its number.
+        start.append(evolve(one, index=None) if one.index == number else one)
+        number = number + 1 if one.index is None else one.index + 1
+    return Decision(tuple(start))
 
 
 def _little(data: bytes) -> bytes:

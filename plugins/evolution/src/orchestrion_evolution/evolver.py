@@ -107,7 +107,8 @@ class Evolver(Trainer):
 
     def _evaluator(self) -> Evaluator:
         settings = self.settings
-        return Evaluator(self.space, self.key.child("samples"), settings.measure, settings.on_error)
+        key = self.key.child("samples")
+        return Evaluator(self.space, key, settings.measure, settings.on_error, settings.caution)
 
     @property
     def iterations(self) -> int:

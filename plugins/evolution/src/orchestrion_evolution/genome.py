@@ -5,9 +5,9 @@ slots that it reads, as bits; without any it reads the problem alone. The last s
 So every genome is a graph without a cycle, whatever mutation and crossover do. Slots that the
 output does not depend on are dead: they are carried along, and cost nothing.
 
-`canonical` drops what is dead and puts the rest into an order that depends on the graph alone, by
-depth and then by choice: two genomes with equal canonical forms are the same graph, and what runs
-is always that form.
+`canonical` drops what is dead and puts the rest into an order that depends on the graph alone: by
+depth, by the last input, by choice; policy `dag` runs nodes in that order, too. Two genomes with
+equal canonical forms are the same graph, and what runs is always that form.
 """
 
 from __future__ import annotations
@@ -243,19 +243,19 @@ def _ordered(choices: list[int], inputs: list[list[int]]) -> tuple[Slot, ...]:
             if not best or slots < best:
                 best = list(slots)
             return
-        ready = [
-            (depths[j], colours[j], sum(1 << done[i] for i in inputs[j]), j)
-            for j in range(len(choices))
-            if j not in done and all(i in done for i in inputs[j])
-        ]
-        least = min(ready)[:3]
+        ready = []
+        for j in range(len(choices)):
+            if j not in done and all(i in done for i in inputs[j]):
+                reads = sum(1 << done[i] for i in inputs[j])
+                ready.append(((depths[j], reads.bit_length(), colours[j], reads), j))
+        least = min(ready)[0]
         # Where colours do not tell nodes apart every order is tried, but twins are all the same.
         tried: set[tuple[int, ...]] = set()
-        for depth, colour, reads, j in ready:
+        for order, j in ready:
             twin = tuple(readers[j])
-            if (depth, colour, reads) == least and twin not in tried:
+            if order == least and twin not in tried:
                 tried.add(twin)
-                place({**done, j: len(slots)}, [*slots, Slot(choices[j], reads)])
+                place({**done, j: len(slots)}, [*slots, Slot(choices[j], order[-1])])
 
     place({}, [])
     return tuple(best)

@@ -80,6 +80,7 @@ class Evolution:
             choice from the front, and in strategies with one goal.
         again: share of the evaluations that measure the front again while the search goes on,
             since the luckiest of noisy estimates win; 0 where rewards are exact.
+        caution: standard errors taken off the mean reward while searching, for the same reason.
         most_cost: choose nothing from the front that costs more, if something costs less.
         begin: graphs to begin with: every single agent, and the policy's own graph.
         on_error: of every node, see policy `dag`.
@@ -103,13 +104,14 @@ class Evolution:
     agents: Sequence[str] = ()
     settings: Mapping[str, Range] = Factory(dict)
     again: Annotated[float, Meta(ge=0, le=0.9)] = 0.25
+    caution: Annotated[float, Meta(ge=0)] = 0.0
     measure: Literal["cost", "usd", "tokens", "calls", "turns"] = "cost"
     cost_weight: Annotated[float, Meta(ge=0)] = 0.0
     most_cost: Annotated[float, Meta(ge=0)] | None = None
     begin: bool = True
     on_error: Literal["fail", "skip", "continue"] = "continue"
     patience: Count | None = None
-    finalists: Count = 24
+    finalists: Count = 16
     fresh: Count | None = None
     held_out: Annotated[int, Meta(ge=0)] = 200
     baselines: Sequence[Baseline] = ("single", "self-consistency", "random")
