@@ -270,6 +270,11 @@ class ColdRun:
     async def end(self) -> None:
         """Leave nothing of it."""
         await self._kill()
+        if self._watchers:
+            # What it had said is there to be read; then its output has ended.
+            await asyncio.wait([self._watchers[1]], timeout=1.0)
+        if self._result is None and self._ready and self._process is not None:
+            self._result = self._judged(self._process.returncode)
         for task in self._watchers:
             task.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
