@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 from attrs import frozen
@@ -17,18 +18,21 @@ from orchestrion import (
     CallError,
     CallLimits,
     Calls,
+    Episode,
     Key,
     Output,
     Problem,
     ReplayError,
     Request,
+    Scores,
     Usage,
     View,
 )
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath, Recorded, RetrySettings
 from orchestrion.engine.limiter import ServiceLimiter
-from orchestrion.testing import Fixed, engine_for
+from orchestrion.session import EngineSession
+from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)
 ASK = Request("service", {"q": 1})
@@ -97,10 +101,42 @@ def test_an_empty_account_pauses_the_run_at_once() -> None:
         asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
 
 
-def test_a_day_long_retry_after_is_an_error_not_a_day_of_sleep() -> None:
+def test_a_day_long_retry_after_pauses_the_run_instead_of_sleeping_a_day() -> None:
+    path = CallPath(retry=QUICK)
     do = answering(CallError("later", "rate_limit", retry_after=86400.0), Answer("never"))
-    with pytest.raises(CallError, match="later"):
-        asyncio.run(CallPath(retry=QUICK).run("s", ASK, do, ONE))
+    with pytest.raises(BudgetError, match=r"later; the service asks to wait 86400 s.*resumed"):
+        asyncio.run(path.run("s", ASK, do, ONE))
+    assert path.retried == 0
+
+
+def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
+    journal = Memory()
+    path = CallPath(journal=journal, retry=QUICK)
+    do = answering(CallError("broken off", "malformed", spent=ONE), Answer("yes", ONE))
+    asyncio.run(path.run("s", ASK, do, ONE))
+    assert path.budget.spent == ONE + ONE
+    assert [(row.answer, row.usage) for row in journal.rows.values()] == [(None, ONE), ("yes", ONE)]
+
+
+def test_waiting_for_a_place_does_not_use_up_the_deadline_of_a_call() -> None:
+    """A call at the end of a long queue may still be tried again."""
+    retry = RetrySettings(base=0.0, cap=0.0, deadline=0.05)
+    request = Request("service", 1, limits=CallLimits(concurrency=1))
+
+    async def slow() -> Answer:
+        await asyncio.sleep(0.1)
+        return Answer("slow")
+
+    async def both() -> list[Answer]:
+        path = CallPath(retry=retry)
+        second = answering(CallError("reset"), Answer("second"))
+        return list(
+            await asyncio.gather(
+                path.run("a", request, slow, ONE), path.run("b", request, second, ONE)
+            )
+        )
+
+    assert [answer.data for answer in asyncio.run(both())] == ["slow", "second"]
 
 
 def test_an_error_in_the_plugin_is_no_fault_and_is_not_retried() -> None:
@@ -169,7 +205,8 @@ def test_a_call_is_durable_before_its_answer_is_used() -> None:
     async def main() -> None:
         path = CallPath(journal=journal)
         answer = await path.run("k", ASK, answering(Answer("a", ONE)), ONE)
-        assert journal.rows["k"].answer == answer.data
+        [row] = journal.rows.values()
+        assert row.answer == answer.data
 
     asyncio.run(main())
 
@@ -197,13 +234,111 @@ def test_a_resumed_run_takes_recorded_answers_and_spends_nothing() -> None:
     assert again.budget.spent == Usage()
 
 
-def test_a_recorded_call_that_differs_stops_the_run() -> None:
+def test_calls_of_one_name_that_ask_otherwise_are_told_apart() -> None:
+    """Episodes that are compared have common keys, and may come to say different things."""
+    journal, other = Memory(), Request("service", {"q": 2})
+
+    async def ask(path: CallPath, request: Request, *answers: Answer) -> object:
+        return (await path.run("k", request, answering(*answers), ONE)).data
+
+    async def main() -> list[object]:
+        path, replay = CallPath(journal=journal), CallPath(journal=journal, replay=True)
+        made = [await ask(path, ASK, Answer("a")), await ask(path, other, Answer("b"))]
+        return [*made, await ask(replay, ASK), await ask(replay, other)]
+
+    assert asyncio.run(main()) == ["a", "b", "a", "b"]
+
+
+def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
+    async def main() -> list[Answer]:
+        path = CallPath(journal=Memory())
+        do = answering(Answer("only", ONE))
+        answers = await asyncio.gather(*(path.run("k", ASK, do, ONE) for _ in range(5)))
+        assert path.budget.spent == ONE
+        return answers
+
+    assert asyncio.run(main()) == [Answer("only", ONE)] * 5
+
+
+def test_a_replayed_call_that_asks_otherwise_is_refused() -> None:
     journal = Memory()
     asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
-    with pytest.raises(ReplayError, match="differs"):
-        asyncio.run(
-            CallPath(journal=journal).run("k", Request("service", {"q": 2}), answering(), ONE)
-        )
+    replay = CallPath(journal=journal, replay=True)
+    with pytest.raises(ReplayError, match="asks something else now"):
+        asyncio.run(replay.run("k", Request("service", {"q": 2}), answering(), ONE))
+
+
+def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_replay() -> None:
+    journal = Memory()
+    gone = CallError("gone", "permanent", retry_after=3.0)
+    with pytest.raises(CallError):
+        asyncio.run(CallPath(journal=journal).run("k", ASK, answering(gone), ONE))
+    replay = CallPath(journal=journal, replay=True)
+    with pytest.raises(CallError, match="gone") as found:
+        asyncio.run(replay.run("k", ASK, answering(), ONE))
+    assert (found.value.fault, found.value.retry_after) == ("permanent", 3.0)
+    resumed = CallPath(journal=journal)
+    assert asyncio.run(resumed.run("k", ASK, answering(Answer("now", ONE)), ONE)).data == "now"
+    again = CallPath(journal=journal, replay=True)
+    assert asyncio.run(again.run("k", ASK, answering(), ONE)).data == "now"
+
+
+class Keeping(Memory):
+    """A journal that also keeps what is under way."""
+
+    keeps_attempts = True
+
+    def put_many(self, rows: list[Recorded]) -> None:
+        super().put_many(rows)
+        for row in rows:
+            self.rows.pop(row.ends, None)
+        self.rows.pop("", None)
+
+
+def test_an_attempt_is_on_record_before_it_is_made() -> None:
+    journal = Keeping()
+
+    async def do() -> Answer:
+        [row] = journal.rows.values()
+        assert (row.kind, row.usage) == ("started", ONE)
+        return Answer("a", ONE)
+
+    asyncio.run(CallPath(journal=journal).run("k", ASK, do, ONE))
+    assert [row.kind for row in journal.rows.values()] == ["answer"]
+
+
+def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
+    journal = Keeping()
+    billed = CallError("half an answer", "malformed", spent=Usage(1, usd=0.125))
+
+    async def main() -> None:
+        path = CallPath(journal=journal, retry=QUICK)
+        do = answering(billed, CallError("busy", "overload"), Answer("a", ONE))
+        await path.run("k", ASK, do, ONE)
+        assert path.budget.spent.usd == 0.375
+
+        begun = asyncio.Event()
+
+        async def never() -> Answer:
+            begun.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        task = asyncio.create_task(path.run("cut", ASK, never, ONE))
+        await begun.wait()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        # Rows are written in order: with this one, all before it are there.
+        await path.arrived("after", [0])
+
+    asyncio.run(main())
+    del journal.rows["after"]
+    booked = {row.kind: (row.usage, row.facts.attempts) for row in journal.rows.values()}
+    assert booked == {
+        "billed": (Usage(1, usd=0.125), 1),
+        "answer": (ONE, 3),
+        "cut": (ONE, 1),
+    }
 
 
 def test_replay_forbids_what_was_not_recorded() -> None:
@@ -324,3 +459,63 @@ def test_an_exhausted_budget_ends_the_run_not_the_turn() -> None:
     engine = engine_for({"a": Caller()}, Fixed("aa"), calls=CallPath(Budget(Caps(calls=1))))
     with pytest.raises(BudgetError, match=r"budget\.calls: 1 of 1 spent"):
         asyncio.run(engine.run("e", Problem("p"), Key(1)))
+
+
+def test_a_trainer_has_calls_of_its_own_that_a_resume_does_not_repeat() -> None:
+    journal = Memory()
+
+    async def main(*answers: Answer) -> list[object]:
+        engine = engine_for({"a": Caller()}, Fixed("a"), calls=CallPath(journal=journal))
+        engine.stage = "trainer"
+        session = EngineSession(engine, "0/0", Key(1), Key(2))
+        do = answering(*answers)
+        keys = [session.key.child("reflect", n) for n in range(2)]
+        try:
+            return [(await session.calls(key).run(ASK, do, ONE)).data for key in keys]
+        finally:
+            engine.close()
+
+    assert asyncio.run(main(Answer("a", ONE), Answer("b", ONE))) == ["a", "b"]
+    assert asyncio.run(main()) == ["a", "b"]
+    facts = [row.facts for row in journal.rows.values()]
+    assert {(one.service, one.who, one.stage) for one in facts} == {
+        ("service", "trainer", "trainer")
+    }
+
+
+class Slow(ListTask):
+    """Verifies and lets agents work in no time, or never."""
+
+    def __init__(self, gate: asyncio.Event) -> None:
+        super().__init__()
+        object.__setattr__(self, "gate", gate)
+
+    async def verify(self, *args: Any, **kwargs: Any) -> Scores:
+        await self.gate.wait()  # type: ignore[attr-defined]
+        return await super().verify(*args, **kwargs)
+
+
+@pytest.mark.parametrize("who", ["agent", "verifier"])
+def test_what_was_too_late_is_too_late_in_a_replay_however_fast_that_is(who: str) -> None:
+    journal = Memory()
+
+    async def run(replay: bool) -> Episode:
+        never, now = asyncio.Event(), asyncio.Event()
+        now.set()
+        late = now if replay else never
+        engine = engine_for(
+            {"a": ScriptedAgent(gate=late if who == "agent" else now)},
+            Fixed("a"),
+            task=Slow(late if who == "verifier" else now),
+            calls=CallPath(journal=journal, replay=replay),
+            timeout=0.05,
+        )
+        try:
+            return await engine.run("e", Problem("p"), Key(1))
+        finally:
+            engine.close()
+
+    recorded = asyncio.run(run(False))
+    said = recorded.error if who == "verifier" else recorded.turns[0].error
+    assert "no result within 0.05 s" in said
+    assert asyncio.run(run(True)) == recorded

@@ -183,6 +183,38 @@ def test_members_of_a_nested_team_may_read_what_their_team_may_read() -> None:
     assert len(view.trajectory) == 0
 
 
+def test_a_nested_team_shares_the_time_limit_of_the_turn_it_is_run_in() -> None:
+    forever = ScriptedAgent(gate=asyncio.Event())
+    agents = {"n": Nesting(Nesting(forever, once), once)}
+
+    async def main() -> tuple[Episode, dict[str, int]]:
+        engine = engine_for(agents, Fixed(("n",)), timeout=0.05)
+        try:
+            return await engine.run("e", PROBLEM, Key(1)), engine.failed_turns
+        finally:
+            engine.close()
+
+    episode, failures = asyncio.run(main())
+    assert [turn.error for turn in episode.turns] == ["no result within 0.05 s"]
+    assert failures == {"n: no result within 0.05 s": 1}, "what is inside is cut off with it"
+
+
+def test_an_agent_sees_who_is_in_its_team() -> None:
+    outer, inner = ScriptedAgent(), ScriptedAgent()
+    agents = {"a": outer, "n": Nesting(inner, once)}
+
+    async def main() -> Episode:
+        engine = engine_for(agents, Fixed(("a", "n")))
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    asyncio.run(main())
+    assert [member.name for member in outer.views[0].team] == ["a", "n"]
+    assert [member.name for member in inner.views[0].team] == ["m"], "of a nested team: its own"
+
+
 def test_pure_members_of_one_name_in_two_teams_are_told_apart() -> None:
     mild, strict = (ScriptedAgent([Output(word)], pure=True) for word in ("mild", "strict"))
     agents = {"a": Nesting(mild, once), "b": Nesting(strict, once)}

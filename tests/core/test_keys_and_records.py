@@ -123,6 +123,7 @@ PUBLIC = [
     "OpenContext",
     "OrchestrionError",
     "Output",
+    "Plan",
     "PluginError",
     "Policy",
     "Problem",
@@ -133,6 +134,7 @@ PUBLIC = [
     "RunError",
     "Saved",
     "Scores",
+    "Secret",
     "Session",
     "Situation",
     "Split",
@@ -149,6 +151,7 @@ PUBLIC = [
     "View",
     "hookimpl",
     "learnable",
+    "no_calls",
 ]
 
 

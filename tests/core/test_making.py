@@ -5,7 +5,7 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from orchestrion import Output, Problem, Situation, Trajectory, Turn, View
+from orchestrion import Member, Output, Problem, Situation, Trajectory, Turn, View
 from orchestrion.engine.making import make_situation, make_turn, make_view, maker
 
 TURN = (3, "a", None, Output("said"), "completed", "", 2, (1,))
@@ -15,7 +15,11 @@ TURN = (3, "a", None, Output("said"), "completed", "", 2, (1,))
     ("make", "kind", "values"),
     [
         (make_turn, Turn, TURN),
-        (make_view, View, ("a", None, Problem("p"), Trajectory(), None, (1,), (Turn(0, "b"),))),
+        (
+            make_view,
+            View,
+            ("a", None, Problem("p"), Trajectory(), None, (1,), (Turn(0, "b"),), (Member("a"),)),
+        ),
         (make_situation, Situation, (Problem("p"), Trajectory(), None, (), 4, True)),
     ],
 )

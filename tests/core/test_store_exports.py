@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from orchestrion import Episode, Output, Reward, Scores, Status, Trajectory, Turn, Usage
+from orchestrion import Episode, Output, Reward, Saved, Scores, Status, Trajectory, Turn, Usage
 from orchestrion.engine.calls import Recorded
 from orchestrion.store import Retention, RunReader, RunStore
 from orchestrion.store.exports import export_run
@@ -29,7 +29,14 @@ def some_run(directory: Path, retention: Retention = "all") -> Path:
         scores=Scores(0.0, parts={"style": 0.5}),
         reward=Reward(-2.0, parts={"cost": -2.0}),
     )
-    learned = evolve(checkpoint(1), overlay={"agents.b.text": "new", "agents.a.rate": 0.5})
+    learned = evolve(
+        checkpoint(1),
+        overlay={"agents.b.text": "new", "agents.a.rate": 0.5},
+        components={
+            **checkpoint(1).components,
+            "trainer": Saved(data={"learned": {"critic": ["be brief"]}, "round": 3}),
+        },
+    )
     with RunStore.create(directory, "", {"seed": 7}, retention=retention) as store:
         store.commit_iteration(
             0, 0, [episode("0/0"), unrewarded], {"loss": math.nan}, checkpoint(0)
@@ -90,6 +97,7 @@ def test_learned_behaviors_json_holds_the_settings_that_training_changed(tmp_pat
         "stage": 0,
         "iteration": 1,
         "settings": {"agents.a.rate": 0.5, "agents.b.text": "new"},
+        "learned": {"trainer": {"critic": ["be brief"]}},
     }
 
 

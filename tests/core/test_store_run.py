@@ -500,7 +500,7 @@ def test_a_database_of_another_schema_is_refused_not_guessed_at(store: RunStore)
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     for opened in (RunReader, RunStore.open):
-        with pytest.raises(StoreError, match="has schema 99, this version of orchestrion reads 1"):
+        with pytest.raises(StoreError, match="has schema 99, this version of orchestrion reads 2"):
             opened(store.directory)
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StoreError, match="damaged, or not a run's database"):

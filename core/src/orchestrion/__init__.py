@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from orchestrion.interfaces import Metrics as Metrics
     from orchestrion.interfaces import Model as Model
     from orchestrion.interfaces import OpenContext as OpenContext
+    from orchestrion.interfaces import Plan as Plan
     from orchestrion.interfaces import Policy as Policy
     from orchestrion.interfaces import Request as Request
     from orchestrion.interfaces import RewardFunction as RewardFunction
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from orchestrion.interfaces import Trainer as Trainer
     from orchestrion.interfaces import View as View
     from orchestrion.interfaces import learnable as learnable
+    from orchestrion.interfaces import no_calls as no_calls
     from orchestrion.keys import Key as Key
     from orchestrion.records import JSON as JSON
     from orchestrion.records import Activation as Activation
@@ -62,6 +64,7 @@ if TYPE_CHECKING:
     from orchestrion.records import Trajectory as Trajectory
     from orchestrion.records import Turn as Turn
     from orchestrion.records import Usage as Usage
+    from orchestrion.secrets import Secret as Secret
 
 __version__ = "0.1.0"
 
@@ -73,11 +76,12 @@ _HOMES = {
     "errors": "BudgetError CallError CheckpointError ConfigError OrchestrionError PluginError "
     "ReplayError RunError StoreError UsageError",
     "hookspecs": "hookimpl",
-    "interfaces": "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext "
-    "Policy Request RewardFunction Session Situation Stateful Task Trainer View learnable",
+    "interfaces": "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
+    "Policy Request RewardFunction Session Situation Stateful Task Trainer View learnable no_calls",
     "keys": "Key",
     "records": "JSON Activation Array Decision Episode Observation Output Problem Reward Saved "
     "Scores Split Status Step Trajectory Turn Usage",
+    "secrets": "Secret",
 }
 _HOME = {name: f"orchestrion.{home}" for home, names in _HOMES.items() for name in names.split()}
 _HOME["Meta"] = "msgspec"

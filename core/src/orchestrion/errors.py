@@ -15,7 +15,10 @@ OrchestrionError
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from orchestrion.records import Usage
 
 __all__ = [
     "BudgetError",
@@ -91,14 +94,21 @@ class CallError(OrchestrionError):
         message: what went wrong, in a sentence.
         fault: decides whether the call is tried again, see `Fault`.
         retry_after: seconds the service asked to wait, if it did.
+        spent: what the attempt may have taken all the same (an answer that broke off was paid
+            for); None means nothing.
     """
 
     def __init__(
-        self, message: str, fault: Fault = "transient", retry_after: float | None = None
+        self,
+        message: str,
+        fault: Fault = "transient",
+        retry_after: float | None = None,
+        spent: Usage | None = None,
     ) -> None:
         super().__init__(message)
         self.fault: Fault = fault
         self.retry_after = retry_after
+        self.spent = spent
 
 
 class BudgetError(OrchestrionError):

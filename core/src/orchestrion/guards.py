@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from orchestrion.errors import OrchestrionError, RunError, UsageError
 from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.records import Episode, Problem, Saved, Split, Status
+from orchestrion.secrets import hidden
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -81,7 +82,7 @@ def _cause(error: BaseException) -> BaseException:
 def described(error: BaseException) -> str:
     """An exception in one line."""
     try:
-        text = " ".join(str(error).split())[:_LONGEST]
+        text = hidden(" ".join(str(error).split()))[:_LONGEST]
     except Exception:  # an exception may not even have words
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

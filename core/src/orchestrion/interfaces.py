@@ -19,13 +19,15 @@ Subclassing a protocol gives the defaults of its optional methods.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import Factory, field, frozen
 
+from orchestrion.errors import UsageError
 from orchestrion.keys import Key
 from orchestrion.records import (
     JSON,
@@ -45,6 +47,7 @@ from orchestrion.records import (
     Turn,
     Usage,
 )
+from orchestrion.secrets import Secret
 
 __all__ = [
     "Agent",
@@ -57,6 +60,7 @@ __all__ = [
     "Metrics",
     "Model",
     "OpenContext",
+    "Plan",
     "Policy",
     "Request",
     "RewardFunction",
@@ -67,6 +71,7 @@ __all__ = [
     "Trainer",
     "View",
     "learnable",
+    "no_calls",
 ]
 
 Metrics = Mapping[str, float]
@@ -77,6 +82,37 @@ def learnable(default: Any, **kwargs: Any) -> Any:
     """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
     metadata = {**kwargs.pop("metadata", {}), "learnable": True}
     return field(default=default, metadata=metadata, **kwargs)
+
+
+def no_calls(component: Any, tokens: int) -> Usage:
+    """What a component makes no calls with: `ceiling = no_calls` in its class says so."""
+    return NO_USAGE
+
+
+@frozen
+class Plan:
+    """What one iteration of a trainer takes at most, so that its price is known before it is paid.
+
+    Args:
+        activations: of agents of the team.
+        verdicts: finished episodes, each of which is verified and rewarded.
+        scores: partial scores by the verifier.
+        usage: the trainer's own calls.
+        exact: whether the counts are what will be, rather than a bound.
+        forked: whether episodes share turns. If not, `activations` are whole episodes.
+        turns: how many turns an episode gets, where that is not up to the run's limits.
+        readings: what the trainer lets read a trajectory by itself, and how often: something that
+            has `ceiling(tokens)`, such as an estimator of its own.
+    """
+
+    activations: int = 0
+    verdicts: int = 0
+    scores: int = 0
+    usage: Usage = NO_USAGE
+    exact: bool = False
+    forked: bool = True
+    turns: int = 0
+    readings: tuple[tuple[Any, int], ...] = ()
 
 
 @frozen
@@ -101,6 +137,9 @@ class OpenContext:
         directory: the run's folder, or None where nothing is stored.
         note: called with a name and a text, puts in the run's manifest what opening found out,
             e.g. which of several backends was chosen, and tells the person who started the run.
+        live: whether calls to the outside may follow; not in a replay, a dry run or `validate`,
+            where `open` must neither make one nor ask for a key.
+        environment: the environment variables, with those of the config's `.env`.
     """
 
     path: str
@@ -109,6 +148,24 @@ class OpenContext:
     names: Mapping[str, tuple[str, ...]] = Factory(dict)
     directory: Path | None = None
     note: Callable[[str, str], None] = lambda name, text: None
+    live: bool = True
+    environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
+
+    def secret(self, name: str) -> Secret:
+        """The secret in an environment variable, which from now on is kept out of all we write.
+
+        Where the context is not `live` it may be absent, and is empty then.
+
+        Raises:
+            UsageError: the variable is not set, or empty.
+        """
+        value = self.environment.get(name, "").strip()
+        if not value and self.live:
+            raise UsageError(
+                f"{self.path}: the environment variable {name} is not set; set it, or put it in a "
+                ".env file beside the config"
+            )
+        return Secret(name, value)
 
 
 @runtime_checkable
@@ -128,7 +185,8 @@ class Stateful(Protocol):
 class View:
     """What one activation may read. Failed turns are not in it.
 
-    `given` is what a nested team was given to read, by its outer team.
+    `given` is what a nested team was given to read, by its outer team. `team` is who else is in the
+    team, and this agent itself, in config order.
     """
 
     agent: str
@@ -138,6 +196,7 @@ class View:
     observation: Observation | None = None
     reads: tuple[int, ...] | None = None
     given: tuple[Turn, ...] = ()
+    team: tuple[Member, ...] = ()
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -183,6 +242,8 @@ class Request:
         version: of the component that makes the call; part of cache and journal keys.
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one.
+        journal: whether the answer is recorded. Not needed where it follows from what a checkpoint
+            holds, as with weights on this machine: resume and replay then compute it again.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
     """
@@ -192,16 +253,21 @@ class Request:
     version: str = ""
     sample: str = ""
     cache: bool = False
+    journal: bool = True
     limits: CallLimits = CallLimits()
     timeout: float = 600.0
 
 
 @frozen
 class Answer:
-    """What a call gave: JSON data, and what it took."""
+    """What a call gave: JSON data, and what it took.
+
+    `estimated` says that the service did not tell, and `usage` is a bound or a guess.
+    """
 
     data: JSON
     usage: Usage = NO_USAGE
+    estimated: bool = False
 
 
 class Calls(Protocol):
@@ -210,6 +276,15 @@ class Calls(Protocol):
     What goes through `run` and `team` is booked on the activation's turn by the engine;
     `Output.usage` states only what did not.
     """
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody reads along, so that a model should stream and `show` what comes."""
+        return False
+
+    def show(self, text: str) -> None:
+        """A piece of an answer as it comes, for whoever reads along; no part of any record."""
+        return
 
     async def run(
         self,
@@ -282,16 +357,50 @@ class Agent(Protocol):
         """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
         ...
 
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one activation takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds the problem and what it may read of the trajectory, in tokens. The result's
+        `output_tokens` also bounds what the turn adds to the trajectory, with or without calls.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
+
 
 class Model(Protocol):
-    """Access to a language model. Agents name a model; two that name the same one share it."""
+    """Access to a language model. Agents name a model; two that name the same one share it.
+
+    A request is a mapping with
+
+        messages: list of {role, content}; role is "system" (first only), "user", "assistant" or
+            "tool"; an assistant's may have `tool_calls`, a tool's has `tool_call_id`
+        max_tokens, temperature, top_p, stop: sampling, each optional; by default the model's own
+        tools: optional list of {name, description, schema}; `schema` is JSON Schema
+        schema: optional JSON Schema of an object that the text must be
+
+    and an answer's data is a mapping with
+
+        text: str
+        stop: "end", "length" (cut at max_tokens), "tools" or "refused"
+        tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
+        model: what the service says that answered
+
+    A model refuses, with a permanent `CallError`, a setting that it cannot honour.
+    """
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One completion: `request` has `messages` ({role, content}) and sampling settings.
-
-        The answer's data has `text`, and `stop` with the reason it ended.
-        """
+        """One completion; see above. `key` tells samples of one request apart."""
         ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one completion takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds the request's messages, in tokens.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
 
 
 class Task(Protocol):
@@ -320,6 +429,15 @@ class Task(Protocol):
     ) -> Scores:
         """Judge a result, whatever any agent claims. `final=False` asks for a partial score."""
         ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one verification takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds problem and trajectory.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
 
     def problem_from(self, text: str) -> Problem:
         """A problem from free text, for `orchestrion run --input`."""
@@ -354,6 +472,14 @@ class Policy(Protocol):
         """One decision a situation. A batch's make-up must not change any of them."""
         ...
 
+    def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
+        """Who may take each turn of an episode of at most `turns` turns; None: anybody may.
+
+        A turn that one agent alone may take is taken by it, unless the episode ends before; "" in
+        a turn says that it may be left out.
+        """
+        return None
+
 
 class RewardFunction(Protocol):
     """Turns a verified episode into numbers."""
@@ -361,6 +487,15 @@ class RewardFunction(Protocol):
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
         """The reward; None means missing: the episode is excluded and counted."""
         ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one scoring takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds problem and trajectory.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
 
 
 @frozen
@@ -429,6 +564,14 @@ class Session(Protocol):
         """The branch as a completed, verified and rewarded episode."""
         ...
 
+    def calls(self, key: Key) -> Calls:
+        """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        ...
+
+    def learnable(self) -> Mapping[str, JSON]:
+        """The learnable settings by config path, as they are, or will be by what was adopted."""
+        ...
+
     def build(self, overlay: Mapping[str, JSON]) -> AbstractAsyncContextManager[Session]:
         """A session whose components have other learnable settings, by config path."""
         ...
@@ -439,7 +582,11 @@ class Session(Protocol):
 
 
 class Trainer(Protocol):
-    """Uses many episodes to improve whatever can learn."""
+    """Uses many episodes to improve whatever can learn.
+
+    A class attribute `smoke` may name settings, with the values they have in a trial run of a few
+    problems (`orchestrion train --smoke`).
+    """
 
     @property
     def iterations(self) -> int:
@@ -451,6 +598,13 @@ class Trainer(Protocol):
 
         Called once before the run begins, and by `orchestrion validate`.
         """
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """What iteration `i` takes at most; None, which is the default: that is not known.
+
+        `sizes` is how many problems each split has, `turns` the limit of an episode.
+        """
+        return None
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""

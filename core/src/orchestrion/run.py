@@ -34,7 +34,7 @@ from orchestrion.readiness import check_ready
 from orchestrion.records import JSON, Episode, Turn
 from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
 from orchestrion.session import EngineSession, summarize
-from orchestrion.store import Checkpoint, RunStore
+from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.trained import Trained, open_run, run_directory, saved_to_json
 
 __all__ = ["Progress", "Run", "Trained", "manifest", "open_run", "run_directory"]
@@ -67,7 +67,7 @@ class Run:
         store: open for writing; holds what was done so far.
         progress: shows it.
         observers: lifecycle hooks of the plugins in use.
-        replay: answer calls from the journal alone.
+        replay: answer calls from this journal and cache alone.
     """
 
     def __init__(
@@ -76,18 +76,18 @@ class Run:
         store: RunStore,
         progress: Progress,
         observers: Observers | None = None,
-        replay: bool = False,
+        replay: RunReader | None = None,
     ) -> None:
         self.config, self.store, self.progress = config, store, progress
         self.observers = observers or Observers(None, ())
         self.key = Key(config.seed)
         self.overlay: dict[str, JSON] = {}
-        self.calls = CallPath(
-            Budget(config.budget, store.spend(), store.seconds),
-            store.journal,
-            store.cache,
-            replay,
-        )
+        self.replays = replay is not None
+        if replay is None:
+            budget = Budget(config.budget, store.spend(), store.seconds)
+            self.calls = CallPath(budget, store.journal, store.cache)
+        else:
+            self.calls = CallPath(None, replay.journal, replay.cache, replay=True)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False
@@ -95,6 +95,8 @@ class Run:
         self._stack = AsyncExitStack()
         self._opened: Opened
         self._trained_on = 0
+        self._part = ""
+        """What it is at, as reports call it."""
         self._mark = time.monotonic()
 
     async def train(self) -> Report:
@@ -127,9 +129,7 @@ class Run:
             self.overlay = dict(checkpoint.overlay)
             config = config.with_overlay(self.overlay) if self.overlay else config
             self._stage, self._done = checkpoint.stage, checkpoint.iteration + 1
-        self._opened = await open_components(
-            config, self._stack, self.key, self.store.directory, note=self._note
-        )
+        self._opened = await self._open(config, self._stack)
         if checkpoint is not None:
             load_states(self._opened, checkpoint.components)
         check_ready(self._opened)
@@ -154,13 +154,16 @@ class Run:
     async def _train_stage(self, stage: int) -> None:
         path = self.config.stages[stage]
         total = self._iterations(path)
+        self._part = path
         self.progress.stage(path, total, self._done)
         for i in range(self._done, total):
             await self._iterate(stage, i, path, last=i == total - 1)
         self._done = 0
 
     def _iterations(self, path: str) -> int:
-        return iterations_of(self._opened.runtimes[path], place_of(self.config, path))
+        own = iterations_of(self._opened.runtimes[path], place_of(self.config, path))
+        most = self.config.run.iterations
+        return own if most is None else min(own, most)
 
     async def _iterate(self, stage: int, i: int, path: str, last: bool) -> None:
         place = place_of(self.config, path)
@@ -206,7 +209,9 @@ class Run:
         )
 
     def _engine(self, opened: Opened, **team: Any) -> Engine:
-        return opened.engine(self.calls, observers=_Listening(self.observers), **team)
+        engine = opened.engine(self.calls, observers=_Listening(self.observers), **team)
+        engine.stage = self._part
+        return engine
 
     def _close(self, engine: Engine) -> None:
         engine.close()
@@ -216,9 +221,7 @@ class Run:
     async def _build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
         config = self.config.with_overlay({**self.overlay, **overlay})
         async with AsyncExitStack() as stack:
-            opened = await open_components(
-                config, stack, self.key, self.store.directory, self._opened
-            )
+            opened = await self._open(config, stack, self._opened)
             engine = self._engine(opened)
             try:
                 yield engine
@@ -229,8 +232,19 @@ class Run:
         self.overlay.update(overlay)
         config = self.config.with_overlay(self.overlay)
         # What is replaced stays open until the run ends: something may still hold it.
-        self._opened = await open_components(
-            config, self._stack, self.key, self.store.directory, self._opened
+        self._opened = await self._open(config, self._stack, self._opened)
+
+    async def _open(
+        self, config: Config, stack: AsyncExitStack, previous: Opened | None = None
+    ) -> Opened:
+        return await open_components(
+            config,
+            stack,
+            self.key,
+            self.store.directory,
+            previous,
+            self._note if previous is None else None,
+            live=not self.replays,
         )
 
     def _checkpoint(self, stage: int, i: int) -> Checkpoint:
@@ -268,6 +282,7 @@ class Run:
     async def _contend(self, name: str) -> dict[str, Any]:
         evaluation = self.config.evaluation
         trained_on = self._trained_on
+        self._part = f"evaluation of {name}"
         if name == LEARNED:
             engine = self._engine(self._opened)
         else:
@@ -275,7 +290,9 @@ class Run:
             engine = self._engine(self._opened, policy=baseline.policy, agents=baseline.agents)
         try:
             if name != LEARNED:
+                engine.stage = f"training of {name}"
                 trained_on = await self._train_baseline(name, engine)
+                engine.stage = self._part
             session = self._evaluation(engine, name)
             episodes = await session.evaluate_as(
                 f"evaluate/{name}", evaluation.split, None, evaluation.episodes, evaluation.seeds

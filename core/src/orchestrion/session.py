@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import islice
 from typing import Any
 
+from orchestrion.engine.calls import ActivationCalls
 from orchestrion.engine.episode import Engine, first_step
 from orchestrion.errors import RunError, UsageError
-from orchestrion.interfaces import Branch, Job, Member, Policy
+from orchestrion.interfaces import Branch, Calls, Job, Member, Policy
 from orchestrion.interfaces import Session as SessionProtocol
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -71,7 +74,9 @@ class EngineSession:
         """See `Session.problems`."""
         if split == "test" and not self._test:
             raise UsageError("the test split is out of reach while training")
-        return self.engine.team.task.problems(split)
+        found = self.engine.team.task.problems(split)
+        most = self.engine.problems
+        return found if most is None or len(found) <= most else list(islice(found, most))
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         """See `Session.rollout`."""
@@ -168,8 +173,19 @@ class EngineSession:
             observation=branch.step.observation,
         )
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
-        self._keep([episode])
+        self.trained_on += 1
+        if self._collect:
+            # Others may be finished at the same time: they stand in the order of their ids.
+            insort(self.episodes, episode, key=_number)
         return episode
+
+    def calls(self, key: Key) -> Calls:
+        """See `Session.calls`."""
+        return ActivationCalls(self.engine, key, who="trainer")
+
+    def learnable(self) -> Mapping[str, JSON]:
+        """See `Session.learnable`."""
+        return {**self.engine.learnable(), **self.adopted}
 
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[SessionProtocol]:
@@ -200,6 +216,10 @@ class EngineSession:
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
         """See `Session.adopt`."""
         self.adopted.update(overlay)
+
+
+def _number(episode: Episode) -> int:
+    return int(episode.id.rpartition("/")[2])
 
 
 def first_cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:

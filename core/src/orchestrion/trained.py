@@ -49,6 +49,7 @@ class Trained:
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
         self.calls = CallPath(Budget(config.budget))
         self.engine = opened.engine(self.calls)
+        self.engine.stage = "run"
 
     async def evaluate(
         self,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from attrs import Factory, frozen
 
-from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View, no_calls
 from orchestrion_basic_agents.reading import last_text
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Command(Agent):
     max_bytes: Annotated[int, Meta(ge=1)] = 1_000_000
     environment: list[str] = Factory(list)
     cost: Annotated[float, Meta(ge=0)] = 1.0
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Run it once."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from attrs import frozen
 
-from orchestrion import JSON, Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion import JSON, Agent, Calls, Key, Meta, Output, Usage, View, no_calls
 from orchestrion_basic_agents.reading import last_text
 
 __all__ = ["Echo"]
@@ -32,6 +32,8 @@ class Echo(Agent):
     prefix: str = ""
     cost: Annotated[float, Meta(ge=0)] = 1.0
     delay: Annotated[float, Meta(ge=0)] = 0.0
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Say it again."""

@@ -9,7 +9,18 @@ from typing import Annotated, Any, Literal
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Key, Meta, OpenContext, Output, Usage, UsageError, View
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Meta,
+    OpenContext,
+    Output,
+    Usage,
+    UsageError,
+    View,
+    no_calls,
+)
 from orchestrion_basic_agents.reading import last_text
 
 __all__ = ["Function"]
@@ -58,6 +69,8 @@ def load(path: str, where: str) -> Callable[..., Any]:
 class _Opened(Agent):
     settings: Function
     call: Callable[..., Any]
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         import asyncio

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View, no_calls
 from orchestrion_basic_agents.reading import last_text
 
 __all__ = ["Human"]
@@ -30,6 +30,8 @@ class Human(Agent):
     prompt: str = "your turn"
     stop: str = "/stop"
     cost: Annotated[float, Meta(ge=0)] = 1.0
+
+    ceiling = no_calls
 
     def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Ask; an end of input fails the turn."""

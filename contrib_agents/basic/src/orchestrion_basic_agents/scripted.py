@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from attrs import Factory, frozen
 
-from orchestrion import JSON, Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion import JSON, Agent, Calls, Key, Meta, Output, Usage, View, no_calls
 
 __all__ = ["Line", "Scripted"]
 
@@ -39,6 +39,8 @@ class Scripted(Agent):
 
     lines: list[Line] = Factory(lambda: [Line()])
     then: Literal["last", "repeat", "fail"] = "last"
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """The next line."""

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View
+from orchestrion import Agent, Calls, Key, Meta, Output, Usage, View, no_calls
 
 __all__ = ["Terminator"]
 
@@ -22,6 +22,8 @@ class Terminator(Agent):
 
     text: str = "done"
     cost: Annotated[float, Meta(ge=0)] = 0.0
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """The last turn."""

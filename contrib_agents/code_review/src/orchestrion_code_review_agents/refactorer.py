@@ -7,7 +7,7 @@ from typing import Annotated
 from attrs import frozen
 
 from orchestrion import Agent, Calls, Key, Meta, Output, View
-from orchestrion_code_review_agents.stage import latest, said, script_of
+from orchestrion_code_review_agents.stage import latest, played, said, script_of
 
 __all__ = ["PlayRefactorer"]
 
@@ -34,6 +34,8 @@ class PlayRefactorer(Agent):
     def role(self) -> str:
         """What it does, for policies that read."""
         return "tidies and mends the latest version"
+
+    ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """A new version, if there is one to begin with."""

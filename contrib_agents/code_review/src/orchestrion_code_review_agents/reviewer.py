@@ -7,7 +7,7 @@ from typing import Annotated
 from attrs import frozen
 
 from orchestrion import Agent, Calls, Key, Meta, Output, View
-from orchestrion_code_review_agents.stage import latest, said, script_of
+from orchestrion_code_review_agents.stage import latest, played, said, script_of
 
 __all__ = ["PlayReviewer"]
 
@@ -32,6 +32,8 @@ class PlayReviewer(Agent):
     def role(self) -> str:
         """What it does, for policies that read."""
         return "says whether the latest version has a defect"
+
+    ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One look at the latest version."""

@@ -20,7 +20,7 @@ from orchestrion_repair.state import digest_of
 
 from orchestrion import Output, Problem, Usage, View
 
-__all__ = ["Script", "Seen", "latest", "said", "script_of", "untidy"]
+__all__ = ["Script", "Seen", "latest", "played", "said", "script_of", "untidy"]
 
 
 @frozen
@@ -96,6 +96,14 @@ def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:
     """A turn with the tokens that a model would have read and written, four characters each."""
     read = len(view.problem.text) + sum(len(turn.output.content) for turn in view.turns)
     return Output(text, data, Usage(0, read // 4, len(text) // 4, 0.0, cost))
+
+
+def played(agent: object, tokens: int) -> Usage:
+    """What a turn states at most: no call, and the tokens that a model would have taken.
+
+    The programs that are played are generated, and far shorter.
+    """
+    return Usage(0, tokens, 2_000)
 
 
 @lru_cache(maxsize=10_000)

@@ -7,7 +7,7 @@ from typing import Annotated
 from attrs import frozen
 
 from orchestrion import Agent, Calls, Key, Meta, Output, View
-from orchestrion_code_review_agents.stage import said, script_of, untidy
+from orchestrion_code_review_agents.stage import played, said, script_of, untidy
 
 __all__ = ["PlayWriter"]
 
@@ -38,6 +38,8 @@ class PlayWriter(Agent):
     def role(self) -> str:
         """What it does, for policies that read."""
         return "writes a solution"
+
+    ceiling = played
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One attempt."""

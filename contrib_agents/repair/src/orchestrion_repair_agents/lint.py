@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from attrs import frozen
 
-from orchestrion import JSON, Agent, Calls, Key, Output, Usage, View
+from orchestrion import JSON, Agent, Calls, Key, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, work_of
 
 __all__ = ["Lint", "findings"]
@@ -46,6 +46,8 @@ class Lint(Agent):
         """The program."""
         work = work_of(view)
         return None if work is None else work["code"]
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Read the program."""

@@ -12,7 +12,7 @@ from orchestrion_repair.ranking import REGIONS, Program, program, propose
 from orchestrion_repair.runner import Outcome, Runner, shared_runner
 from orchestrion_repair.skills import role_of
 
-from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View
+from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["Mutate"]
@@ -76,6 +76,8 @@ class Mutate(Agent):
         """With processes to run programs in."""
         async with shared_runner() as runner:
             yield RunningMutate(self.operators, self.candidates, self.keep_better, runner=runner)
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One turn with processes of its own; opened, it shares the run's."""

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from attrs import frozen
 from orchestrion_repair.runner import Outcome, Runner, shared_runner
 
-from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View
+from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
 
 __all__ = ["RunTests"]
@@ -43,6 +43,8 @@ class RunTests(Agent):
         """With processes to run programs in."""
         async with shared_runner() as runner:
             yield RunningTests(runner)
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One turn with processes of its own; opened, it shares the run's."""

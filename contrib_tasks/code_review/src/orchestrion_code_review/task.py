@@ -28,6 +28,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    no_calls,
 )
 from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
 from orchestrion_code_review.scoring import Judged, Measured, Weights, scores
@@ -157,6 +158,8 @@ class CodeReview(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split."""
         return RunningReview(self, self.challenges()).problems(split)
+
+    ceiling = no_calls
 
     async def verify(
         self,

@@ -27,6 +27,7 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    no_calls,
 )
 
 __all__ = ["FIRST", "BenchAgent", "CommitteeAgent", "Slots", "options_for", "play"]
@@ -47,6 +48,8 @@ class BenchAgent(Agent):
     """
 
     plays: str = ""
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay the price; the task's `step` draws what comes of it."""
@@ -72,6 +75,8 @@ class CommitteeAgent(Agent):
     def options(self) -> Sequence[str]:
         """Every set of slots that may read the new one."""
         return options_for(self.slots)
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay for the member and its live edges."""

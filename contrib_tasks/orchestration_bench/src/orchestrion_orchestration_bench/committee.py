@@ -19,7 +19,7 @@ from typing import Any
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import Calls, Key, Problem, Scores, Split, Step, Task, Trajectory, Turn
+from orchestrion import Calls, Key, Problem, Scores, Split, Step, Task, Trajectory, Turn, no_calls
 from orchestrion_orchestration_bench.agents import Slots
 from orchestrion_orchestration_bench.committee_rules import (
     STOP,
@@ -130,6 +130,8 @@ class Committee(Task):
     def step(self, state: CommitteeState, turn: Turn, key: Key) -> Step:
         """The state after a placement; a foreign or failed turn leaves its slot empty."""
         return self.rules.step(state, turn)
+
+    ceiling = no_calls
 
     async def verify(
         self,

@@ -29,6 +29,7 @@ from orchestrion import (
     Task,
     Trajectory,
     Turn,
+    no_calls,
 )
 from orchestrion_orchestration_bench.relay_rules import STOP, RelayRules, RelayState
 from orchestrion_orchestration_bench.tables import (
@@ -187,6 +188,8 @@ class Relay(Task):
     def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
         """The state after a call; a final turn changes nothing, a foreign one takes a call."""
         return self.rules.step(state, turn, key)
+
+    ceiling = no_calls
 
     async def verify(
         self,

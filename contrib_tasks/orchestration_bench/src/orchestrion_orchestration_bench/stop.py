@@ -18,7 +18,19 @@ from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import Calls, Key, Meta, Problem, Scores, Split, Step, Task, Trajectory, Turn
+from orchestrion import (
+    Calls,
+    Key,
+    Meta,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    no_calls,
+)
 from orchestrion_orchestration_bench.stop_rules import (
     ABSTAIN,
     STOP,
@@ -148,6 +160,8 @@ class Stop(Task):
     def step(self, state: StopState, turn: Turn, key: Key) -> Step:
         """The state after a call; a foreign or failed one takes a call and does nothing."""
         return self.rules.step(state, turn, key)
+
+    ceiling = no_calls
 
     async def verify(
         self,

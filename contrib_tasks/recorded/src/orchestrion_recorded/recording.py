@@ -19,6 +19,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    no_calls,
 )
 from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
 from orchestrion_recorded.estimate import estimate
@@ -126,6 +127,8 @@ class Recording(Task):
         if state.foreign:
             observation = evolve(observation, blocked=observation.blocked | state.foreign)
         return Step(state, observation, seen.done)
+
+    ceiling = no_calls
 
     async def verify(
         self,

@@ -25,6 +25,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    no_calls,
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.examples import kinds_of_cases
@@ -112,6 +113,8 @@ class Repair(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """The problems of a split."""
         return RunningRepair(self, self.bugs(), None).problems(split)
+
+    ceiling = no_calls
 
     async def verify(
         self,

@@ -35,6 +35,8 @@ COMMANDS = {
     "run": _Static("orchestrion.cli.run:command", "Use a config or a trained run on one input."),
     "eval": _Static("orchestrion.cli.evaluate:command", "Evaluate a run or a config on a split."),
     "resume": _Static("orchestrion.cli.resume:command", "Go on with a run that was interrupted."),
+    "replay": _Static("orchestrion.cli.replay:command", "Check that a run comes out the same."),
+    "cost": _Static("orchestrion.cli.cost:command", "Show what a run's calls took."),
     "runs": _Static("orchestrion.cli.runs:command", "List, show, export and prune runs."),
     "validate": _Static("orchestrion.cli.validate:command", "Check a config without running it."),
     "plugins": _Static("orchestrion.cli.plugins:command", "Show what is installed."),

@@ -101,7 +101,9 @@ def emit(data: Mapping[str, Any]) -> None:
     """Print a JSON document with the version of its schema; NaN and infinities become null."""
     import json
 
-    click.echo(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2))
+    from orchestrion.secrets import hidden
+
+    click.echo(hidden(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2)))
 
 
 def _finite(value: Any) -> Any:
@@ -123,6 +125,9 @@ def note(text: str) -> None:
 
 def answer(text: str) -> None:
     """Print a text that components made: to a terminal without what it would obey."""
+    from orchestrion.secrets import hidden
+
+    text = hidden(text)
     text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair is no text
     click.echo(visible(text) if sys.stdout.isatty() else text)
 

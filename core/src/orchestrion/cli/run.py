@@ -34,6 +34,11 @@ __all__ = ["command"]
 @click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
 @override_option
 @block_option
+@click.option(
+    "--stream/--no-stream",
+    default=None,
+    help="Show what models write as it comes; default: if standard error is a terminal.",
+)
 @json_option
 @click.pass_context
 def command(
@@ -43,19 +48,23 @@ def command(
     problem_id: str | None,
     overrides: tuple[str, ...],
     block: tuple[str, ...],
+    stream: bool | None,
     as_json: bool,
 ) -> int:
     """Run one episode of CONFIG as it is, or of RUN with what it learned.
 
-    Prints every turn as it ends, and the last content as the answer. Exit code 0 if the episode
-    was completed, 4 if a limit ended it, 1 if it failed or none of its turns gave anything.
+    Prints what models write as it comes, every turn as it ends, and the last content as the answer.
+    Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
+    turns gave anything.
     """
     if (text is None) == (problem_id is None):
         raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
     if text is not None:
         text = printable(_standard_input() if text == "-" else text, "--input")
     episode = in_loop(
-        _episode(target, text, problem_id, overrides, [*options(ctx).block, *block], as_json)
+        _episode(
+            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
+        )
     )
     if as_json:
         emit({"episode": _data(episode)})
@@ -81,6 +90,7 @@ async def _episode(
     overrides: tuple[str, ...],
     block: list[str],
     quiet: bool,
+    stream: bool | None,
 ) -> Episode:
     from orchestrion.keys import Key
     from orchestrion.run import open_run
@@ -89,10 +99,14 @@ async def _episode(
         for line in trained.notes:
             note(line)
         problem = _problem(trained, text, problem_id)
+        printer = _Printer(sys.stderr.isatty() if stream is None else stream)
         if not quiet:
-            trained.engine.observers = _Printer()
+            trained.engine.observers, trained.engine.viewer = printer, printer.watch
         key = Key(trained.config.seed).child("run", problem.id, problem.text)
-        return await trained.engine.run("run", problem, key)
+        try:
+            return await trained.engine.run("run", problem, key)
+        finally:
+            printer.end()
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
@@ -114,21 +128,34 @@ def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
 
 
 class _Printer:
-    """Shows turns on standard error as they end."""
+    """Shows turns on standard error as they end, and what models write as it comes."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: bool) -> None:
+        from orchestrion.cli.watching import Watch
+
+        self.watch = Watch() if stream else None
         self.episode_finished: Callable[[Episode], None] | None = None
-        self.turn_finished: Callable[[str, Turn], None] | None = _print_turn
+        self.turn_finished: Callable[[str, Turn], None] | None = self._turn
+
+    def _turn(self, _: str, turn: Turn) -> None:
+        said = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
+        # What was just read need not be read again.
+        _print_turn(turn, said.strip() != turn.output.content.strip())
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self.watch is not None:
+            self.watch.end()
 
 
-def _print_turn(_: str, turn: Turn) -> None:
+def _print_turn(turn: Turn, content: bool) -> None:
     option = f":{turn.option}" if turn.option is not None else ""
     head = f"[{turn.index + 1}] {turn.agent}{option}"
     if turn.status != "completed":
         note(f"{head} {turn.status}: {turn.error}")
         return
     note(f"{head} (cost {turn.usage.cost:g})")
-    if turn.output.content:
+    if content and turn.output.content:
         note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
 

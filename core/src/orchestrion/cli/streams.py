@@ -23,7 +23,7 @@ class _Lenient:
     def write(self, text: str) -> int:
         """Write if that is possible."""
         try:
-            return self._stream.write(text)
+            return self._stream.write(_hidden(text))
         except (OSError, ValueError):
             discard(self._stream)
             return len(text)
@@ -61,6 +61,12 @@ def discard(stream: TextIO | None) -> None:
     with suppress(OSError, ValueError, AttributeError):
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _hidden(text: str) -> str:
+    """Text without secrets; the module is there only if somebody may have named one."""
+    secrets = sys.modules.get("orchestrion.secrets")
+    return text if secrets is None else secrets.hidden(text)
 
 
 def visible(text: str) -> str:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrion.cli.common import (
-    aside,
     block_option,
     config_argument,
-    emit,
     find_config,
     json_option,
     load_config,
+    note,
     override_option,
 )
 from orchestrion.errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrion.config import Config
-    from orchestrion.records import Split
 
 __all__ = ["command"]
 
@@ -33,7 +27,12 @@ __all__ = ["command"]
 @block_option
 @click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
 @click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; do none of it.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be done and what it costs at most; do none of it.",
+)
+@click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
 @json_option
 @click.pass_context
 def command(
@@ -44,6 +43,7 @@ def command(
     verbose: bool,
     show_best: bool,
     dry_run: bool,
+    smoke: bool,
     as_json: bool,
 ) -> int:
     """Train what CONFIG (default: orchestrion.yaml) describes.
@@ -53,8 +53,17 @@ def command(
     """
     path = find_config(config)
     loaded = load_config(ctx, path, overrides, block)
+    if smoke:
+        from orchestrion.cli.smoke import smaller
+
+        changes = smaller(loaded)
+        loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
+        for line in changes.told:
+            note(line)
     if dry_run:
-        _describe(loaded, as_json)
+        from orchestrion.cli.dry_run import describe
+
+        describe(loaded, as_json)
         return 0
 
     from orchestrion.cli.driving import carry_out
@@ -65,10 +74,13 @@ def command(
     keep = {"retention": settings.retention, "keep": settings.keep}
     text, facts = loaded.to_yaml(), manifest(loaded)
     root = _folder(settings.directory)
-    if settings.name is not None:
+    name = path.stem if settings.name is None else settings.name
+    if smoke:
+        store = RunStore.create_next(root, f"{name}-smoke", text, facts, **keep)  # type: ignore[arg-type]
+    elif settings.name is not None:
         store = RunStore.create(root / settings.name, text, facts, **keep)  # type: ignore[arg-type]
     else:
-        store = RunStore.create_next(root, path.stem, text, facts, **keep)  # type: ignore[arg-type]
+        store = RunStore.create_next(root, name, text, facts, **keep)  # type: ignore[arg-type]
     with store:
         return carry_out(loaded, store, verbose, as_json, show_best)
 
@@ -87,41 +99,3 @@ def _folder(name: str) -> Path:
     if not above.is_dir():
         raise UsageError(f"run.directory: {above} is not a folder")
     return folder
-
-
-def _describe(config: Config, as_json: bool) -> None:
-    """What a run would do, from the config alone: nothing is opened and nothing is called."""
-    from orchestrion.guards import iterations_of, place_of, problems_of
-
-    names: tuple[Split, ...] = ("train", "validation", "test")
-    task, place = config.components[config.task].component, place_of(config, config.task)
-    with aside():
-        splits = {split: len(problems_of(task, split, place)) for split in names}
-        stages = [
-            {"trainer": one.use, "iterations": iterations_of(one.component, place_of(config, path))}
-            for path, one in ((path, config.components[path]) for path in config.stages)
-        ]
-    facts = {
-        "task": config.components[config.task].use,
-        "problems": splits,
-        "team": [path.partition(".")[2] for path in config.roster],
-        "policy": config.components[config.policy].use,
-        "stages": stages,
-        "baselines": list(config.evaluation.baselines),
-        "evaluated_on": config.evaluation.split,
-        "plugins": [plugin.origin for plugin in config.plugins_used],
-    }
-    if as_json:
-        emit({"dry_run": True, **facts})
-        return
-    click.echo(f"{config.source}: ok, nothing was run")
-    for name, value in facts.items():
-        click.echo(f"  {name.replace('_', ' ')}: {_said(value)}")
-
-
-def _said(value: object) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {number}" for name, number in value.items())
-    if isinstance(value, list):
-        return ", ".join(_said(one) for one in value) or "none"
-    return str(value)

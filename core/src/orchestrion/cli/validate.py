@@ -79,7 +79,7 @@ async def _open(config: Config) -> None:
     from orchestrion.readiness import check_ready
 
     async with AsyncExitStack() as stack:
-        check_ready(await open_components(config, stack, Key(config.seed)))
+        check_ready(await open_components(config, stack, Key(config.seed), live=False))
 
 
 def _problem(problem: str) -> dict[str, object]:

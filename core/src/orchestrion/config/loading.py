@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from orchestrion.config.structure import FAILED, Structurer
 from orchestrion.config.wording import got, named
 from orchestrion.errors import ConfigError, PluginError
 from orchestrion.plugins import Plugins
+from orchestrion.secrets import register, register_named
 from orchestrion.suggest import did_you_mean, listed
 
 __all__ = ["build", "from_data", "load"]
@@ -93,7 +94,9 @@ def _environment(
     directory: Path, env: Mapping[str, str] | None, problems: Problems
 ) -> dict[str, str]:
     process = os.environ if env is None else env
-    return {**read_dotenv(directory / ".env", problems), **process}
+    own = read_dotenv(directory / ".env", problems)
+    register_named(own)
+    return {**own, **process}
 
 
 def _finish(
@@ -136,7 +139,26 @@ def build(
     config = assembly.config(name, environment)
     if config is None or assembly.problems.found:
         raise ConfigError(assembly.problems.in_order(), name)
+    _register_secrets(config, assembly.shaper)
     return config
+
+
+def _register_secrets(config: Config, shaper: Shaper) -> None:
+    """Keep what secret settings hold out of all that is written."""
+    for entry in config.definitions.values():
+        for setting in shaper.settings(entry.cls, True):
+            if setting.secret:
+                value = getattr(entry.component, setting.name)
+                for text in _texts(value):
+                    register(f"{entry.path}.{setting.key}", text)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, tuple, Mapping)):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(item)
 
 
 class _Assembly:

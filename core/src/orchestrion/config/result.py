@@ -117,7 +117,8 @@ class Config:
         from orchestrion.components import KINDS
 
         core = [kind.section for kind in KINDS]
-        extra = [entry.found.kind.section for entry in self.definitions.values()]
+        # Sorted: in which order components were built depends on how the config was written.
+        extra = sorted({entry.found.kind.section for entry in self.definitions.values()})
         return list(dict.fromkeys([*core, *extra]))
 
     def _section(self, section: str, dumper: Dumper) -> Any:

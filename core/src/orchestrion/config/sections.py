@@ -52,13 +52,15 @@ class Budget:
 
 @frozen
 class RunSettings:
-    """How a run is carried out; nothing here changes what is learned, except `timeout`.
+    """How a run is carried out; `timeout`, `problems` and `iterations` change what is learned.
 
     Args:
         name: of the run's folder; by default the config's name and a number.
         directory: the folder for run folders, taken from where the command is run.
         concurrency: how many episodes run at once.
         timeout: seconds after which an activation fails; null means never.
+        problems: use only so many problems of each split, the first ones; null means all.
+        iterations: end every stage after so many iterations; null means when it ends itself.
         retention: what of each episode is stored.
         checkpoint_every: iterations between two checkpoints.
         keep: how many checkpoints are kept.
@@ -72,6 +74,8 @@ class RunSettings:
     directory: Annotated[str, Meta(min_length=1)] = "runs"
     concurrency: Count = 64
     timeout: Annotated[float, Meta(gt=0)] | None = 600.0
+    problems: Count | None = None
+    iterations: Count | None = None
     retention: Literal["all", "turns", "episodes", "none"] = "all"
     checkpoint_every: Count = 1
     keep: Count = 3

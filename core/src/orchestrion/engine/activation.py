@@ -75,14 +75,21 @@ async def act(
     return stated
 
 
-async def reused(engine: Engine, seat: Seat, view: View, seconds: float | None) -> Output:
+async def reused(
+    engine: Engine,
+    seat: Seat,
+    view: View,
+    seconds: float | None,
+    who: str = "",
+    label: str | None = None,
+) -> Output:
     """The output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else _content(view)
     name = digest("act", seat.identity, view.option, content)
     key = Key(name.encode()[:32])
 
     async def compute() -> Output:
-        handle = ActivationCalls(engine, key, scope=name)
+        handle = ActivationCalls(engine, key, name, who, label)
         return await act(engine, seat, view, key, handle, seconds)
 
     output: Output = await engine.calls.reuse.get(name, compute)

@@ -1,6 +1,7 @@
 """The one path on which anything that costs is done.
 
-    journal -> cache -> limiter -> budget reservation -> attempt (deadline) -> settle -> journal
+    journal -> cache -> limiter -> budget reservation -> journal -> attempt (deadline) -> settle
+    -> journal
 
 Retries live here and nowhere else: plugins say what kind of fault it was.
 """
@@ -8,43 +9,29 @@ Retries live here and nowhere else: plugins say what kind of fault it was.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from attrs import frozen
+from attrs import astuple, evolve, frozen
 
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.limiter import ServiceLimiter
+from orchestrion.engine.recording import Batch, Facts, Journal, Kind, Recorded, ended
 from orchestrion.engine.reuse import Reuse, digest
 from orchestrion.errors import BudgetError, CallError, ReplayError, RunError
 from orchestrion.interfaces import Agent, Answer, Policy, Request, View
 from orchestrion.keys import Key
 from orchestrion.records import JSON, NO_USAGE, Trajectory, Usage
+from orchestrion.secrets import hidden_bytes
 
 if TYPE_CHECKING:
     from orchestrion.engine.episode import Engine
 
-__all__ = ["ActivationCalls", "CallPath", "Journal", "Recorded", "RetrySettings"]
-
-
-@frozen
-class Recorded:
-    """A call as the journal holds it. `answer` is None for an attempt that gave none."""
-
-    key: str
-    request: str
-    answer: JSON
-    usage: Usage
-
-
-class Journal(Protocol):
-    """Where calls are recorded, durably, before their answers are used."""
-
-    def get(self, key: str) -> Recorded | None: ...
-    def put_many(self, rows: list[Recorded]) -> None: ...
+__all__ = ["ActivationCalls", "CallPath", "Facts", "Journal", "Recorded", "RetrySettings"]
 
 
 class AnswerCache(Protocol):
@@ -89,12 +76,16 @@ class CallPath:
         self.budget = budget or Budget()
         self.reuse = Reuse()
         self.retry = retry or RetrySettings()
-        self._journal, self._cache, self._replay = journal, cache, replay
+        self.replay = replay
+        self._journal, self._cache = journal, cache
         self._answers = Reuse()
+        self._under_way = Reuse(0)  # remembers nothing that is over: the journal does
         self._limiters: dict[str, ServiceLimiter] = {}
-        self._batch: tuple[list[Recorded], asyncio.Future[None]] | None = None
-        self._flushing: asyncio.Task[None] | None = None
+        self._rows = None if journal is None or replay else Batch(journal.put_many)
+        self._attempts = self._rows if getattr(journal, "keeps_attempts", False) else None
         self.retried = 0
+        self._tried: dict[str, int] = {}
+        """How many attempts there were at what has just failed for good."""
 
     def limiter(self, request: Request) -> ServiceLimiter:
         """The limiter of a request's service."""
@@ -113,9 +104,9 @@ class CallPath:
         Raises:
             ReplayError: this is a replay, and it is not.
         """
-        recorded = self._journal.get(scope) if self._journal is not None else None
+        recorded = self._known(scope)
         if recorded is None:
-            if self._replay:
+            if self.replay:
                 raise ReplayError(f"no recorded order of arrival at {scope}")
             return None
         arrived: list[int] = recorded.answer
@@ -123,35 +114,98 @@ class CallPath:
 
     async def arrived(self, scope: str, turns: Sequence[int]) -> None:
         """Record which turns arrived first, before anything is decided by it."""
-        await self._record(Recorded(scope, "arrival", list(turns), NO_USAGE))
+        await self._record(Recorded(scope, "arrival", list(turns), NO_USAGE, "arrival"))
+
+    def lateness(self, scope: str) -> tuple[str, Usage] | None:
+        """In a replay, what a turn said and took that was too late in the recorded run."""
+        recorded = self._known(f"{scope}/late") if self.replay else None
+        if recorded is None:
+            return None
+        message, usage = recorded.answer
+        return message, Usage(*usage)
+
+    async def late(self, scope: str, message: str, usage: Usage, facts: Facts) -> None:
+        """Record that a turn took too long, which no clock of a replay would show.
+
+        `usage` is what its calls took; it is on their own records that it counts as spent.
+        """
+        answer = [message, list(astuple(usage))]
+        await self._record(Recorded(f"{scope}/late", "late", answer, NO_USAGE, "late", facts))
+
+    def _known(self, key: str) -> Recorded | None:
+        return self._journal.get(key) if self._journal is not None else None
 
     async def run(
-        self, scope: str, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage
+        self,
+        scope: str,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage,
+        who: str = "",
+        stage: str = "",
     ) -> Answer:
-        """One call. `scope` names it within the run: equal in every repetition of the run."""
+        """One call.
+
+        Args:
+            scope: names it within the run: equal in every repetition of the run. Two calls may
+                share it (episodes that are compared have common keys): those that ask the same are
+                one call, and others are told apart by what they ask.
+            request: see `Calls.run`.
+            do: likewise.
+            reserve: likewise.
+            who: on whose behalf, for reports.
+            stage: the part of the run, likewise.
+        """
         name = digest(request.service, request.version, request.content, request.sample)
-        recorded = self._journal.get(scope) if self._journal is not None else None
+        key = f"{scope}:{name}"
+        recorded = self._known(key)
         if recorded is not None:
-            if recorded.request != name:
-                raise ReplayError(
-                    f"the call to {request.service} at {scope} differs from the recorded one; "
-                    "the config, a plugin or its version has changed since"
-                )
-            return Answer(recorded.answer, recorded.usage)
-        if not request.cache:
-            return await self._live(scope, name, request, do, reserve)
+            return Answer(recorded.answer, recorded.usage, recorded.facts.estimated)
+        if self.replay:
+            self._fail_as_recorded(key)
+        facts = Facts(request.service, who, stage)
 
-        async def answer() -> Answer:
-            known = self._cache.get(name) if self._cache is not None else None
-            if known is not None:
-                return Answer(known.answer, known.usage)
-            fresh = await self._live(scope, name, request, do, reserve)
-            if self._cache is not None:
-                self._cache.put(Recorded(name, name, fresh.data, fresh.usage))
-            return fresh
+        async def ask() -> Answer:
+            return await self._asked(key, name, request, do, reserve, facts)
 
-        result: Answer = await self._answers.get(name, answer)
+        result: Answer = await self._under_way.get(key, ask)
         return result
+
+    async def _asked(
+        self,
+        key: str,
+        name: str,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage,
+        facts: Facts,
+    ) -> Answer:
+        try:
+            if not request.cache:
+                return await self._live(key, name, request, do, reserve, facts)
+
+            async def answer() -> Answer:
+                known = self._cache.get(name) if self._cache is not None else None
+                if known is not None:
+                    return Answer(known.answer, known.usage)
+                fresh = await self._live(key, name, request, do, reserve, facts)
+                if self._cache is not None:
+                    self._cache.put(Recorded(name, name, fresh.data, fresh.usage))
+                return fresh
+
+            result: Answer = await self._answers.get(name, answer)
+            return result
+        except CallError as error:
+            facts = evolve(facts, attempts=self._tried.pop(key, 0))
+            told = [str(error), error.fault, error.retry_after]
+            await self._record(Recorded(f"{key}/failed", name, told, NO_USAGE, "failed", facts))
+            raise
+
+    def _fail_as_recorded(self, key: str) -> None:
+        """In a replay, a call that failed for good fails again in the same way."""
+        recorded = self._known(f"{key}/failed")
+        if recorded is not None:
+            raise CallError(*recorded.answer)
 
     async def _live(
         self,
@@ -160,55 +214,80 @@ class CallPath:
         request: Request,
         do: Callable[[], Awaitable[Answer]],
         reserve: Usage,
+        facts: Facts,
     ) -> Answer:
-        if self._replay:
-            raise ReplayError(f"no recorded call to {request.service} at {scope}")
+        if self.replay:
+            raise ReplayError(
+                f"no recorded call to {request.service} at {scope}: it was not made in the "
+                "recorded run, or asks something else now; the config, a plugin or its version "
+                "has changed since"
+            )
         limiter = self.limiter(request)
-        give_up = time.monotonic() + self.retry.deadline
+        give_up = math.inf
         failures = 0
         jitter = Key(scope.encode()[:16])
         while True:
+            attempt = Recorded(f"{scope}#{failures}", name, None, reserve, "started", facts)
             try:
                 async with limiter.slot(reserve.tokens):
-                    answer = await self._attempt(f"{scope}#{failures}", name, request, do, reserve)
+                    # Waiting for a place is no fault of the call.
+                    give_up = min(give_up, time.monotonic() + self.retry.deadline)
+                    answer, seconds = await self._attempt(attempt, request, do)
             except CallError as error:
                 failures += 1
                 pause = self._pause(error, failures, limiter, jitter)
                 if pause is None or time.monotonic() + pause > give_up:
+                    self._tried[scope] = failures
                     raise
                 self.retried += 1
                 await asyncio.sleep(pause)
             else:
                 limiter.succeeded()
-                # As a replay would give it: tuples are lists, keys are text.
-                data = msgspec.json.decode(msgspec.json.encode(answer.data))
-                answer = Answer(data, answer.usage)
-                await self._record(Recorded(scope, name, answer.data, answer.usage))
+                # As a replay would give it: tuples are lists, keys are text, secrets are hidden.
+                data = msgspec.json.decode(hidden_bytes(msgspec.json.encode(answer.data)))
+                answer = Answer(data, answer.usage, answer.estimated)
+                facts = Facts(
+                    *(request.service, facts.who, facts.stage),
+                    *(seconds, failures + 1, answer.estimated),
+                )
+                row = Recorded(scope, name, data, answer.usage, "answer", facts, attempt.key)
+                await self._record(row)
                 return answer
 
     async def _attempt(
-        self,
-        scope: str,
-        name: str,
-        request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
-    ) -> Answer:
+        self, attempt: Recorded, request: Request, do: Callable[[], Awaitable[Answer]]
+    ) -> tuple[Answer, float]:
+        """What one attempt gives, and how many seconds that took."""
+        reserve = attempt.usage
         self.budget.reserve(reserve)
         # What a call that never answers may have taken is its reservation.
         actual = reserve
         try:
+            # On record before it is made: a crash must not lose what it was paid for.
+            if self._attempts is not None and reserve != NO_USAGE:
+                await self._attempts.add(attempt)
+            began = time.monotonic()
             async with asyncio.timeout(request.timeout):
                 answer = await do()
             actual = answer.usage
-            return answer
+            return answer, time.monotonic() - began
         except TimeoutError:
-            await self._record(Recorded(scope, name, None, reserve))
+            await self._record(_spent(attempt, "timeout", reserve))
             raise CallError(
                 f"{request.service}: no answer within {request.timeout:g} s", "transient"
             ) from None
-        except CallError:
-            actual = NO_USAGE
+        except CallError as error:
+            actual = error.spent or NO_USAGE
+            billed = actual != NO_USAGE
+            await self._record(_spent(attempt, "billed", actual) if billed else ended(attempt.key))
+            raise
+        except asyncio.CancelledError:
+            # Not waited for: if it is not written any more, the attempt counts as lost.
+            if self._rows is not None:
+                self._rows.add(_spent(attempt, "cut", reserve))
+            raise
+        except BaseException:
+            await self._record(_spent(attempt, "cut", reserve))
             raise
         finally:
             self.budget.settle(reserve, actual)
@@ -230,52 +309,58 @@ class CallPath:
         hint = error.retry_after
         if hint is not None and isfinite(hint) and hint > 0:
             if hint > retry.hint_cap:
-                return None
-            pause = max(pause, hint)
+                # Every later call would fail as well, for hours.
+                raise BudgetError(
+                    f"{error}; the service asks to wait {hint:.0f} s; the run can be resumed then"
+                ) from error
+            # A little later than asked, or all who wait come back at the same moment.
+            pause = max(pause, hint * (1 + 0.1 * jitter.child("hint", failures).uniform()))
         if error.fault == "rate_limit":
             limiter.rate_limited(pause)
         return pause
 
     async def _record(self, row: Recorded) -> None:
-        """Make a call durable; calls that are ready together share one commit."""
-        if self._journal is None:
-            return
-        if self._batch is None:
-            self._batch = ([], asyncio.get_running_loop().create_future())
-        rows, done = self._batch
-        rows.append(row)
-        if self._flushing is None:
-            self._flushing = asyncio.create_task(self._flush(self._journal))
-        # A cancelled caller must not take the others' commit with it.
-        await asyncio.shield(done)
+        """Make a row durable; those that are ready together share one commit."""
+        if self._rows is not None:
+            await self._rows.add(row)
 
-    async def _flush(self, journal: Journal) -> None:
-        try:
-            while self._batch is not None:
-                (rows, done), self._batch = self._batch, None
-                try:
-                    await asyncio.to_thread(journal.put_many, rows)
-                except BaseException as error:
-                    done.set_exception(error)
-                    done.exception()  # those who waited may be gone
-                    if not isinstance(error, Exception):
-                        raise
-                else:
-                    done.set_result(None)
-        finally:
-            self._flushing = None
+
+def _spent(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
+    """An attempt that gave no answer and was paid, or may have been."""
+    facts = evolve(attempt.facts, estimated=True)
+    key = f"{attempt.key}!{kind}"
+    return Recorded(key, attempt.request, None, usage, kind, facts, attempt.key)
 
 
 class ActivationCalls:
     """The call path as one activation, verifier or reward function sees it (`Calls`)."""
 
-    __slots__ = ("_engine", "_key", "_next", "_scope", "used")
+    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "_who", "used")
 
-    def __init__(self, engine: Engine, key: Key, scope: str | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        key: Key,
+        scope: str | None = None,
+        who: str = "",
+        label: str | None = None,
+        episode: str = "",
+    ) -> None:
         self._engine, self._key, self._scope = engine, key, scope
+        self._who, self._label, self._episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
         """What went through this handle so far."""
+
+    @property
+    def watched(self) -> bool:
+        """See `Calls.watched`."""
+        return self._engine.viewer is not None
+
+    def show(self, text: str) -> None:
+        """See `Calls.show`."""
+        if self._engine.viewer is not None:
+            self._engine.viewer(self._label or self._who, text)
 
     async def run(
         self,
@@ -287,7 +372,10 @@ class ActivationCalls:
         # Taken before the first await: calls are numbered in the order they are made.
         index, self._next = self._next, self._next + 1
         scope = self._scope or self._key.hex()
-        answer = await self._engine.calls.run(f"{scope}/{index}", request, do, reserve)
+        engine = self._engine
+        answer = await engine.calls.run(
+            f"{scope}/{index}", request, do, reserve, self._who, engine.stage
+        )
         self.used = self.used + answer.usage
         return answer
 
@@ -304,7 +392,9 @@ class ActivationCalls:
         turns: int | None = None,
     ) -> Trajectory:
         """See `Calls.team`."""
-        trajectory, error = await self._engine.nested(view, key, members, policy, turns)
+        trajectory, error = await self._engine.nested(
+            view, key, members, policy, turns, self._who, self._label, self._episode
+        )
         for turn in trajectory.turns:
             self.used = self.used + turn.usage
         if error:

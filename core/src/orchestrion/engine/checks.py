@@ -25,6 +25,7 @@ from orchestrion.records import (
     Step,
     Usage,
 )
+from orchestrion.secrets import hidden
 
 __all__ = [
     "FATAL",
@@ -215,6 +216,7 @@ def describe(error: BaseException, seconds: float | None) -> str:
         text = str(error)
     except Exception:  # an exception of a plugin's own may be broken itself
         text = ""
+    text = hidden(text)
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from attrs import evolve
 
 from orchestrion.engine.batch import DecisionBatcher
-from orchestrion.engine.calls import ActivationCalls, CallPath
+from orchestrion.engine.calls import ActivationCalls, CallPath, Facts
 from orchestrion.engine.checks import (
     FATAL,
     broken,
@@ -19,11 +19,13 @@ from orchestrion.engine.checks import (
     judged,
 )
 from orchestrion.engine.deadline import Deadline, exited, resume
-from orchestrion.engine.loop import EpisodeLimits, Loop
-from orchestrion.engine.team import Seat, Team, seats_of
+from orchestrion.engine.loop import EpisodeLimits, Loop, late_at
+from orchestrion.engine.team import Seat, Team, member_of, seats_of
 from orchestrion.interfaces import Agent, Branch, Policy, Task, View
 from orchestrion.keys import Key
 from orchestrion.records import (
+    JSON,
+    NO_USAGE,
     Activation,
     Decision,
     Episode,
@@ -73,11 +75,21 @@ class Engine:
     ) -> None:
         self.team = team
         self.calls = calls or CallPath()
+        # What took too long is on record. No clock of a replay adds to it.
+        timeout = None if self.calls.replay else timeout
         self.limits = limits or EpisodeLimits()
         self.timeout = timeout
         self.observers: Observers = observers or _Silent()
         self.identities: dict[int, str] = {}
         """What each opened agent is, settings and all, by its id: for members of nested teams."""
+        self.learnable: Callable[[], Mapping[str, JSON]] = dict
+        """Gives the learnable settings of what is open, by config path."""
+        self.problems: int | None = None
+        """How many problems of each split may be used, the first ones; None means all."""
+        self.stage = ""
+        """The part of the run that it works for, as reports call it."""
+        self.viewer: Callable[[str, str], None] | None = None
+        """Is given who says something and a piece of it, as it comes."""
         self.active = 0
         """Episodes under way, nested ones included."""
         self.failed_turns: dict[str, int] = {}
@@ -140,7 +152,8 @@ class Engine:
 
     async def verify(self, branch: Branch, *, final: bool) -> Scores:
         """The verifier's score of a branch, which may be unfinished."""
-        handle = ActivationCalls(self, branch.key.child("score", int(final)))
+        key = branch.key.child("score", int(final))
+        handle = ActivationCalls(self, key, who="verifier")
         task = self.team.task
         try:
             return await task.verify(
@@ -155,26 +168,32 @@ class Engine:
         A verifier that fails makes the episode fail. A reward function that fails leaves its
         judgement alone: the reward is missing, and `error` says why.
         """
-        handle = ActivationCalls(self, key.child("verify"))
+        handle = ActivationCalls(self, key.child("verify"), who="verifier")
         try:
+            self._check_in_time(late_at(episode.id, key.child("verify")))
             work = self.team.task.verify(
                 problem, episode.trajectory, state, final=True, calls=handle
             )
             scores = await self._result(work, "the verifier")
             episode = judged(episode, scores)
         except BaseException as error:
-            message = self._failure("verifier", f"verifying: {self._described(error)}")
+            told = await self._described(
+                error, late_at(episode.id, key.child("verify")), "verifier"
+            )
+            message = self._failure("verifier", f"verifying: {told}")
             return evolve(episode, status=Status.FAILED, error=message, scores=None, reward=None)
         function = self.team.reward
         if function is None:
             return episode
-        handle = ActivationCalls(self, key.child("reward"))
+        handle = ActivationCalls(self, key.child("reward"), who="reward")
         try:
+            self._check_in_time(late_at(episode.id, key.child("reward")))
             reward = await self._result(function.score(episode, handle), "the reward function")
             return judged(episode, scores, reward, self.team.seats)
         except BaseException as error:
             who = f"reward function {type(function).__name__}"
-            message = self._failure(who, self._described(error))
+            told = await self._described(error, late_at(episode.id, key.child("reward")), "reward")
+            message = self._failure(who, told)
             return evolve(episode, error=episode.error or f"{who}: {message}")
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
@@ -187,11 +206,22 @@ class Engine:
             raise exited(error) from error
         return await self.rest(self.timeout, work, waits_for, who)
 
-    def _described(self, error: BaseException) -> str:
+    def _check_in_time(self, scope: str) -> None:
+        """In a replay, whoever was too late in the recorded run is too late again."""
+        if self.calls.replay and self.calls.lateness(scope) is not None:
+            raise TimeoutError
+
+    async def _described(self, error: BaseException, scope: str, who: str) -> str:
         """An error of a verifier or reward function in words; raises it if it is the run's."""
         if isinstance(error, FATAL) or cancelled_from_outside(error):
             raise error
-        return describe(error, self.timeout)
+        late = self.calls.lateness(scope)
+        if late is not None:
+            return late[0]
+        message = describe(error, self.timeout)
+        if isinstance(error, TimeoutError):
+            await self.calls.late(scope, message, NO_USAGE, Facts(who=who, stage=self.stage))
+        return message
 
     def _failure(self, who: str, message: str) -> str:
         self.count_failure(who, message)
@@ -215,10 +245,15 @@ class Engine:
         members: Mapping[str, Agent],
         policy: Policy,
         turns: int | None,
+        who: str = "",
+        label: str | None = None,
+        episode: str = "",
     ) -> tuple[Trajectory, str]:
         """A nested team's trajectory, and why its policy could not go on, if it could not.
 
-        It shares the call path and the worker threads.
+        It shares the call path and the worker threads, and the time limit of the turn it is run
+        in: that cuts off everything inside. `who` and `label` name that turn to people, `episode`
+        is the one it belongs to.
         """
         # Opened components by what they are; what an agent made itself, by its name.
         known = {name: self.identities.get(id(one), name) for name, one in members.items()}
@@ -227,6 +262,10 @@ class Engine:
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         loop = Loop(self, view.agent, view.problem, step, key, seats, False, limits, nested=True)
         loop.given = view.turns
+        loop.episode_name = episode
+        loop.who = f"{who or view.agent}/"
+        loop.label = f"{label} > " if label else ""
+        loop.roster = tuple(member_of(name, one) for name, one in members.items())
         self.active += 1
         try:
             await loop.run(self.batcher(policy))

@@ -12,7 +12,7 @@ from attrs import frozen
 
 from orchestrion.engine.activation import act, refusal, reused
 from orchestrion.engine.batch import DecisionBatcher
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion.engine.calls import ActivationCalls, Facts
 from orchestrion.engine.checks import (
     FATAL,
     broken,
@@ -46,6 +46,11 @@ __all__ = ["EpisodeLimits", "Loop"]
 
 _Ended = tuple[int, int, asyncio.Task[Turn]]
 _FIRST = itemgetter(0)
+
+
+def late_at(episode: str, key: Key) -> str:
+    """Where it is on record that something took too long; other episodes may share the key."""
+    return f"{episode}:{key.hex()}"
 
 
 @frozen
@@ -84,15 +89,18 @@ class Loop:
         "decisions",
         "ended",
         "engine",
+        "episode_name",
         "error",
         "final",
         "given",
         "indices",
         "key",
+        "label",
         "limits",
         "name",
         "observe",
         "public",
+        "roster",
         "running",
         "seats",
         "started",
@@ -103,6 +111,7 @@ class Loop:
         "training",
         "trajectory",
         "waiter",
+        "who",
     )
 
     def __init__(
@@ -131,6 +140,11 @@ class Loop:
         self.trajectory = Trajectory()
         self.decisions: list[Decision] = []
         self.given: tuple[Turn, ...] = ()
+        # Before the names of agents: the turn that runs this team, if it is nested.
+        self.who = self.label = ""
+        self.episode_name = name
+        """Unique in the run; of a nested team, that of the episode it is part of."""
+        self.roster = engine.team.roster
         self.running: dict[asyncio.Task[Turn], Activation] = {}
         # Of these, what has ended and is not in the trajectory yet: start, index, task.
         self.ended: list[_Ended] = []
@@ -275,6 +289,7 @@ class Loop:
     async def _in_recorded_order(self, count: int) -> list[_Ended]:
         """What arrived first: as it is on record, else as it happens, and then recorded."""
         calls, scope = self.engine.calls, self.key.child("arrival", count).hex()
+        scope = f"{self.episode_name}:{scope}"
         recorded = calls.arrival(scope)
         if recorded is None:
             while not self.ended:
@@ -366,16 +381,35 @@ class Loop:
                 engine.count_failure(agent, refused)
                 return Turn(index, agent, option, status="failed", error=refused, decision=decision)
             assert seat is not None
-        given = self.given
-        view = make_view(agent, option, self.public, self.trajectory, observation, reads, given)
+        view = make_view(
+            agent,
+            option,
+            self.public,
+            self.trajectory,
+            observation,
+            reads,
+            self.given,
+            self.roster,
+        )
         timeout = activation.timeout if activation.timeout is not None else engine.timeout
+        if engine.calls.replay:
+            timeout = None  # what took too long is on record
         # Keys go by how often an agent acted, or by the place that the policy gave: not by when.
         place = nth if activation.index is None else f"@{index}"
         key = self.key.child("act", agent, place)
-        handle = ActivationCalls(engine, key)
+        who = self.who + agent
+        label = None if engine.viewer is None else f"{self.label}{index + 1} {agent}"
+        episode = self.episode_name
+        handle = ActivationCalls(engine, key, None, who, label, episode)
+        if engine.calls.replay and (late := engine.calls.lateness(late_at(episode, key))):
+            message, used = late
+            engine.count_failure(agent, message)
+            return Turn(
+                index, agent, option, Output(usage=used), "failed", message, decision, reads
+            )
         try:
             if seat.pure or activation.reuse:
-                output = await reused(engine, seat, view, timeout)
+                output = await reused(engine, seat, view, timeout, who, label)
             else:
                 output = await act(engine, seat, view, key, handle, timeout)
         except FATAL:
@@ -386,5 +420,8 @@ class Loop:
             message = describe(error, timeout)
             engine.count_failure(agent, message)
             charged = Output(usage=handle.used)
+            if isinstance(error, TimeoutError):
+                facts = Facts(who=who, stage=engine.stage)
+                await engine.calls.late(late_at(episode, key), message, handle.used, facts)
             return Turn(index, agent, option, charged, "failed", message, decision, reads)
         return make_turn(index, agent, option, output, "completed", "", decision, reads)

@@ -12,9 +12,9 @@ import attrs
 
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine, EpisodeLimits, Observers
-from orchestrion.engine.team import Team, options_of
+from orchestrion.engine.team import Team, member_of
 from orchestrion.errors import OrchestrionError, RunError
-from orchestrion.guards import calling, place_of
+from orchestrion.guards import calling, described, place_of
 from orchestrion.interfaces import Member, OpenContext, Stateful
 from orchestrion.keys import Key
 
@@ -39,10 +39,11 @@ class Opened:
         """An agent as policies see it."""
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
-            options, role = options_of(agent), getattr(agent, "role", "")
+            member = member_of(_name(path), agent)
+        options = member.options
         if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
             raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
-        return Member(_name(path), options, role if isinstance(role, str) else "")
+        return member
 
     def engine(
         self,
@@ -74,6 +75,8 @@ class Opened:
             {_name(path): _identity(config, path) for path in paths},
         )
         engine.team = attrs.evolve(team, seats=seats)
+        engine.learnable = config.learnable
+        engine.problems = config.run.problems
         engine.identities = {
             id(self.runtimes[path]): _identity(config, path)
             for path, entry in config.components.items()
@@ -89,6 +92,7 @@ async def open_components(
     directory: Path | None = None,
     previous: Opened | None = None,
     note: Callable[[str, str, str], None] | None = None,
+    live: bool = True,
 ) -> Opened:
     """Open every component of a config once, dependencies first.
 
@@ -100,12 +104,13 @@ async def open_components(
         previous: an opening of the same config with other learnable settings: what did not
             change is taken over as it is, and what did takes over the learned state.
         note: called with a component's path and what it notes, see `OpenContext.note`.
+        live: whether calls to the outside may follow, see `OpenContext.live`.
 
     Raises:
         OrchestrionError: as raised by a component's `open`; any other error of it as a
             `RunError` that names the component's place.
     """
-    opener = _Opener(config, stack, key, directory, previous, note)
+    opener = _Opener(config, stack, key, directory, previous, note, live)
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
@@ -125,8 +130,10 @@ class _Opener:
         directory: Path | None,
         previous: Opened | None,
         note: Callable[[str, str, str], None] | None,
+        live: bool,
     ) -> None:
         self.config, self.stack, self.key, self.directory = config, stack, key, directory
+        self.live = live
         self.previous = previous
         self.note = note or (lambda path, name, text: None)
         self.runtimes: dict[str, Any] = {}
@@ -187,15 +194,15 @@ class _Opener:
             names={field: tuple(_name(ref) for ref in refs) for field, refs in entry.refs.items()},
             directory=self.directory,
             note=partial(self.note, path),
+            live=self.live,
+            environment=self.config.environment,
         )
         try:
             return await self.stack.enter_async_context(opener(context))
         except OrchestrionError:
             raise
         except Exception as error:
-            raise RunError(
-                f"{path} ({entry.use}) cannot be opened: {type(error).__name__}: {error}"
-            ) from error
+            raise RunError(f"{path} ({entry.use}) cannot be opened: {described(error)}") from error
 
 
 def _name(path: str) -> str:

@@ -22,7 +22,7 @@ from orchestrion.interfaces import (
 from orchestrion.keys import Key
 from orchestrion.records import Output
 
-__all__ = ["Act", "Seat", "Team", "seats_of"]
+__all__ = ["Act", "Seat", "Team", "member_of", "options_of", "seats_of"]
 
 Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
@@ -78,6 +78,12 @@ def options_of(agent: Agent) -> tuple[str, ...]:
     if isinstance(options, str):
         raise TypeError(f"options is the text {options!r:.80}, not a sequence of texts")
     return tuple(options)
+
+
+def member_of(name: str, agent: Agent) -> Member:
+    """An agent as policies and other agents see it."""
+    role = getattr(agent, "role", "")
+    return Member(name, options_of(agent), role if isinstance(role, str) else "")
 
 
 def _async_act(agent: Agent, executor: Executor) -> Act:

@@ -20,7 +20,7 @@ from orchestrion.store.files import explain
 __all__ = ["NAME", "SCHEMA", "Database"]
 
 NAME: Final = "run.db"
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 _APPLICATION: Final = 0x4F524348  # "ORCH"
 
 _TABLES: Final = """
@@ -78,16 +78,24 @@ CREATE VIEW turns AS
     FROM episodes e, json_each(e.record, '$.trajectory') t;
 
 -- The journal: what was asked of the outside, and what it answered.
+-- `kind` says what a row is, see `engine.recording.Kind`; no result depends on what follows `seq`.
 CREATE TABLE calls (
     key TEXT PRIMARY KEY,
     request TEXT NOT NULL,          -- digest
+    kind TEXT NOT NULL,
     answer TEXT,                    -- JSON; NULL once retention has dropped it
     calls INTEGER NOT NULL,
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
     usd REAL,                       -- NULL: the price is not known
     cost REAL,
-    seq INTEGER NOT NULL            -- of the iteration in progress
+    seq INTEGER NOT NULL,           -- of the iteration in progress
+    service TEXT NOT NULL,
+    who TEXT NOT NULL,              -- an agent's name, 'verifier', 'reward', 'trainer'
+    stage TEXT NOT NULL,
+    seconds REAL,                   -- what the attempt that was answered took
+    attempts INTEGER NOT NULL,
+    estimated INTEGER NOT NULL      -- whether the usage is an estimate
 ) STRICT;
 CREATE INDEX calls_kept ON calls (seq) WHERE answer IS NOT NULL;
 

@@ -12,6 +12,7 @@ from attrs import frozen
 
 from orchestrion.errors import StoreError
 from orchestrion.records import Episode, Usage
+from orchestrion.secrets import hidden
 from orchestrion.store.database import Database
 from orchestrion.store.journal import usage_columns, usage_of
 from orchestrion.store.serial import encode, episode_fields, parse, structure
@@ -106,6 +107,7 @@ def _columns(episode: Episode) -> tuple[object, ...]:
 
 def _text(value: str) -> str:
     """Text for a database column, which takes no lone surrogates; the record keeps them."""
+    value = hidden(value)
     return value if value.isascii() else value.encode(errors="replace").decode()
 
 

@@ -14,6 +14,8 @@
 `learned_behaviors.json`
     The settings that training changed: `stage` and `iteration` of the checkpoint they are from,
     and `settings`, by config path, e.g. {"agents.critic.instructions": "..."}. Empty if none was.
+    `learned` has, by config path, what components learned beside that: what the data that they
+    save (`Saved.data`) has under "learned".
 
 `summary.json`
     `status`, `manifest`, `iterations`; `episodes` (of training: count, successes, unrewarded, by
@@ -119,11 +121,17 @@ def _line(*values: object) -> bytes:
 def _learned(store: RunReader) -> JSON:
     checkpoint = store.latest().checkpoint
     if checkpoint is None:
-        return {"stage": None, "iteration": None, "settings": {}}
+        return {"stage": None, "iteration": None, "settings": {}, "learned": {}}
+    states = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
     return {
         "stage": checkpoint.stage,
         "iteration": checkpoint.iteration,
         "settings": dict(sorted(checkpoint.overlay.items())),
+        "learned": {
+            path: data["learned"]
+            for path, data in states.items()
+            if isinstance(data, dict) and "learned" in data
+        },
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from orchestrion.errors import StoreError
 from orchestrion.records import Usage
@@ -12,7 +12,7 @@ from orchestrion.store.database import Database
 from orchestrion.store.serial import dumps, loads
 
 if TYPE_CHECKING:
-    from orchestrion.engine.calls import Recorded
+    from orchestrion.engine.recording import Recorded
 
 __all__ = ["AnswerStore", "CallJournal", "usage_columns", "usage_of"]
 
@@ -42,15 +42,16 @@ def usage_of(row: Sequence[float | None]) -> Usage:
     )
 
 
-def _recorded(key: str, row: Sequence[object]) -> Recorded:
-    from orchestrion.engine.calls import Recorded
+def _recorded(key: str, row: Sequence[Any], estimated: bool = False) -> Recorded:
+    from orchestrion.engine.recording import Facts, Recorded
 
     request, answer, *usage = row
-    return Recorded(key, str(request), loads(str(answer)), usage_of(usage))  # type: ignore[arg-type]
+    facts = Facts(estimated=estimated)
+    return Recorded(key, request, loads(answer), usage_of(usage), facts=facts)
 
 
 class CallJournal:
-    """Every call of a run under its own name.
+    """Every call of a run under its own name, and every attempt that is under way.
 
     Reading has a connection of its own, so that it never waits for a commit.
 
@@ -68,31 +69,40 @@ class CallJournal:
     ) -> None:
         self._reader, self._writer, self._seq = reader, writer, seq
 
+    keeps_attempts = True
+
     def get(self, key: str) -> Recorded | None:
         """The call recorded under a key, if its answer is still kept."""
         row = self._reader.one(
-            f"SELECT request, answer, {_USAGE} FROM calls WHERE key = ? AND answer IS NOT NULL",
+            f"SELECT request, answer, {_USAGE}, estimated FROM calls"
+            " WHERE key = ? AND answer IS NOT NULL",
             (key,),
         )
-        return None if row is None else _recorded(key, row)
+        return None if row is None else _recorded(key, row[:-1], bool(row[-1]))
 
     def put_many(self, rows: Sequence[Recorded]) -> None:
         """Record calls; they are on disk when this returns.
 
-        A key that is recorded again keeps what was spent before: both were paid.
+        A key that is recorded again keeps what was spent before: both were paid. Attempts that
+        begin need only outlive the process.
         """
         if self._writer is None:
             raise StoreError("this run is open for reading only")
         seq = self._seq()
-        values = [
-            (row.key, row.request, dumps(row.answer), *usage_columns(row.usage), seq)
-            for row in rows
-        ]
-        with self._writer.transaction("journal") as connection:
+        values = [_values(row, seq) for row in rows if row.key]
+        over = [(row.ends,) for row in rows if row.ends]
+        durable = any(row.kind != "started" for row in rows)
+        with self._writer.transaction("journal", durable=durable) as connection:
             connection.executemany(
-                f"INSERT INTO calls (key, request, answer, {_USAGE}, seq)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET"
-                " request = excluded.request, answer = excluded.answer, seq = excluded.seq,"
+                f"INSERT INTO calls (key, request, kind, answer, {_USAGE}, seq, service, who,"
+                " stage, seconds, attempts, estimated)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (key) DO UPDATE SET"
+                " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
+                " seq = excluded.seq, service = excluded.service, who = excluded.who,"
+                " stage = excluded.stage, seconds = excluded.seconds,"
+                " attempts = attempts + excluded.attempts,"
+                " estimated = max(estimated, excluded.estimated),"
                 " calls = calls + excluded.calls,"
                 " input_tokens = input_tokens + excluded.input_tokens,"
                 " output_tokens = output_tokens + excluded.output_tokens,"
@@ -100,6 +110,28 @@ class CallJournal:
                 " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
                 values,
             )
+            # After them: an attempt may have begun and ended since the last commit.
+            connection.executemany("DELETE FROM calls WHERE key = ?", over)
+
+    def settle_lost(self) -> None:
+        """What was under way when the last writer was killed may have been paid: keep it booked."""
+        if self._writer is None:
+            raise StoreError("this run is open for reading only")
+        if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
+            return
+        with self._writer.transaction("lost") as connection:
+            connection.execute(
+                "UPDATE calls SET kind = 'lost', estimated = 1, key = key || '!lost' || rowid"
+                " WHERE kind = 'started'"
+            )
+
+    def forgotten(self) -> int:
+        """How many calls there are whose answers were not kept."""
+        (count,) = self._reader.one(
+            "SELECT count(*) FROM calls WHERE answer IS NULL"
+            " AND kind IN ('answer', 'failed', 'arrival', 'late')"
+        )
+        return int(count)
 
     def spend(self) -> Usage:
         """What all recorded calls took; calls with no known price count as free."""
@@ -113,6 +145,15 @@ class CallJournal:
     def __len__(self) -> int:
         (count,) = self._reader.one("SELECT count(*) FROM calls")
         return int(count)
+
+
+def _values(row: Recorded, seq: int) -> tuple[object, ...]:
+    facts = row.facts
+    return (
+        *(row.key, row.request, row.kind, None if row.kind == "started" else dumps(row.answer)),
+        *(*usage_columns(row.usage), seq, facts.service, facts.who, facts.stage),
+        *(facts.seconds, facts.attempts, facts.estimated),
+    )
 
 
 class AnswerStore:

@@ -191,9 +191,21 @@ class RunReader:
 
         To it comes what turns stated beside their calls, as far as the budget counted it.
         """
-        return self.journal.spend() + self._stated_before()
+        return self.journal.spend() + self.stated()
 
-    def _stated_before(self) -> Usage:
+    def call_rows(self) -> list[tuple[Any, ...]]:
+        """What the journal says of each call and attempt, without its answer.
+
+        Service, who, stage, kind, seconds, attempts, estimated; then the columns of the usage.
+        """
+        return self._reader.all(
+            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
+            " calls, input_tokens, output_tokens, usd, cost"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late') ORDER BY rowid"
+        )
+
+    def stated(self) -> Usage:
+        """What turns stated that they took beside their calls, as far as the budget counted it."""
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:

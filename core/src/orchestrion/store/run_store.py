@@ -22,6 +22,7 @@ from typing import Self, get_args
 from orchestrion.errors import StoreError, UsageError
 from orchestrion.interfaces import Metrics
 from orchestrion.records import JSON, NO_USAGE, Episode, Usage
+from orchestrion.secrets import hidden
 from orchestrion.store import episodes as rows
 from orchestrion.store.checkpoint import (
     Checkpoint,
@@ -62,7 +63,7 @@ class RunStore(RunReader):
         """The number of the iteration in progress."""
         self._problems: frozenset[str] = frozenset()
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
-        self._stated = self._stated_before()
+        self._stated = self.stated()
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.cache = AnswerStore(self._reader, self._writer)
         self._tidy()
@@ -92,6 +93,7 @@ class RunStore(RunReader):
             UsageError: the folder holds files already.
             StoreError: it cannot be written to.
         """
+        config_text = hidden(config_text)
         state = {
             "config": config_text,
             "manifest": manifest,
@@ -144,6 +146,7 @@ class RunStore(RunReader):
         """Remove what a writer that was killed left behind."""
         for folder in (self.directory, self.checkpoints, self.exports):
             remove_stale(folder)
+        self.journal.settle_lost()
 
     # ------------------------------------------------------------------ state
 

@@ -5,7 +5,7 @@ is imported only then. A trajectory is the list of its turns. `Decision.record` 
 
 JSON has no NaN and no infinity: in a record's own number fields both are written as null, and
 null is read as NaN. `dumps` and `loads`, for data that must come back exactly (checkpoints,
-recorded calls), keep them in Python's notation.
+recorded calls), keep them in Python's notation. Values of known secrets are never written.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import msgspec
 
 from orchestrion.errors import StoreError
 from orchestrion.records import JSON, Decision, Episode, Observation, Status, Trajectory, Turn
+from orchestrion.secrets import hidden, hidden_bytes
 
 if TYPE_CHECKING:
     from attrs import AttrsInstance
@@ -45,11 +46,11 @@ def encode(value: object) -> bytes:
     """
     prepared = _prepare(value)
     try:
-        return _ENCODER.encode(prepared)
+        return hidden_bytes(_ENCODER.encode(prepared))
     except UnicodeEncodeError:
         # Text with a lone surrogate (models produce it) is no UTF-8, but has a JSON escape.
         builtins = msgspec.to_builtins(prepared, enc_hook=_builtin)
-        return json.dumps(_finite(builtins), separators=(",", ":")).encode()
+        return hidden_bytes(json.dumps(_finite(builtins), separators=(",", ":")).encode())
     except TypeError as error:
         raise StoreError(f"a record cannot be stored: {error}") from None
 
@@ -144,7 +145,7 @@ def dumps(data: JSON, *, sort: bool = False) -> str:
         StoreError: something in it is not JSON; says where.
     """
     _check(data, "$")
-    return json.dumps(data, sort_keys=sort, separators=(",", ":"))
+    return hidden(json.dumps(data, sort_keys=sort, separators=(",", ":")))
 
 
 def _check(data: JSON, path: str) -> None:

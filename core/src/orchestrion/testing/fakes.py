@@ -10,12 +10,11 @@ from attrs import define, field, frozen
 
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine, EpisodeLimits
-from orchestrion.engine.team import Team
+from orchestrion.engine.team import Team, member_of
 from orchestrion.interfaces import (
     Agent,
     Answer,
     Calls,
-    Member,
     Model,
     Policy,
     RewardFunction,
@@ -126,7 +125,7 @@ def engine_for(
     timeout: float | None = None,
 ) -> Engine:
     """An engine for a team put together by hand, without a config."""
-    roster = tuple(Member(name, tuple(agent.options)) for name, agent in agents.items())
+    roster = tuple(member_of(name, agent) for name, agent in agents.items())
     team = Team({}, roster, policy, task or ListTask(), reward)
     engine = Engine(team, calls, limits, timeout)
     engine.team = Team(engine.seats(agents, {}), roster, policy, team.task, reward)

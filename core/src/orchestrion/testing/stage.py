@@ -246,4 +246,4 @@ class KitUser(Agent):
 async def opened(config: Config) -> AsyncIterator[Opened]:
     """A config's components, open."""
     async with AsyncExitStack() as stack:
-        yield await open_components(config, stack, Key(config.seed))
+        yield await open_components(config, stack, Key(config.seed), live=False)

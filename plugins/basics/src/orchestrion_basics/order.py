@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import pairwise
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from attrs import define, field, frozen
 
 from orchestrion import (
+    JSON,
     Activation,
     Decision,
     Episode,
@@ -24,10 +25,12 @@ from orchestrion import (
     Meta,
     Metrics,
     OpenContext,
+    Plan,
     Policy,
     Saved,
     Session,
     Situation,
+    Split,
     Trainer,
     UsageError,
 )
@@ -38,6 +41,8 @@ __all__ = ["LearnedOrder", "Order"]
 STOP = Decision(stop=True)
 DONE = 1.0 - 1e-9
 HAZARD = 0.08
+PATIENCES = 6
+"""How many numbers of turns are tried, at most."""
 
 
 @frozen
@@ -132,10 +137,17 @@ class LearnedOrder(Trainer):
     episodes: Annotated[int, Meta(ge=1)] = 1024
     depth: Annotated[int, Meta(ge=1)] = 4
 
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 5}
+
     @property
     def iterations(self) -> int:
         """One."""
         return 1
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """As many episodes to choose the patience as to explore."""
+        episodes = self.episodes + max(self.episodes, PATIENCES)
+        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
 
     def check(self, session: Session) -> None:
         """Refuse every policy but `order`."""
@@ -160,7 +172,8 @@ class LearnedOrder(Trainer):
     async def _best_patience(
         self, table: OrderTable, session: Session, longest: int
     ) -> tuple[float, int]:
-        tries = sorted({max(1, round(longest * share / 6)) for share in range(1, 7)})
+        shares = [longest * share / PATIENCES for share in range(1, PATIENCES + 1)]
+        tries = sorted({max(1, round(share)) for share in shares})
         each = max(1, self.episodes // len(tries))
         best = (float("-inf"), 1)
         for patience in tries:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Status, Turn
+from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Status, Turn, no_calls
 
 __all__ = ["ExactOutcome", "OutcomeMinusCost"]
 
@@ -40,6 +40,8 @@ class OutcomeMinusCost(RewardFunction):
     success_bonus: float = 0.0
     failure_penalty: Annotated[float, Meta(ge=0)] = 0.0
 
+    ceiling = no_calls
+
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
         """The reward; missing where the verifier gave no scores."""
         if episode.scores is None:
@@ -67,6 +69,8 @@ class OutcomeMinusCost(RewardFunction):
 @frozen
 class ExactOutcome(RewardFunction):
     """1 if the episode was completed and the verifier says solved, else 0; costs do not count."""
+
+    ceiling = no_calls
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
         """The reward; missing where the verifier gave no scores."""

@@ -7,17 +7,23 @@ activation per problem, however long the sequence is.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, ClassVar
 
-from attrs import frozen
+from attrs import field, frozen
 
 from orchestrion import (
+    JSON,
     Activation,
     Branch,
     Key,
     Meta,
     Metrics,
+    OpenContext,
+    Plan,
     Session,
+    Split,
     Trainer,
     UsageError,
 )
@@ -44,10 +50,18 @@ class BestSequence(Trainer):
     beam: Annotated[int, Meta(ge=1)] = 8
     distinct: Annotated[int, Meta(ge=1)] | None = None
 
+    smoke: ClassVar[Mapping[str, JSON]] = {"length": 3, "problems": 5, "beam": 2}
+
     @property
     def iterations(self) -> int:
         """One."""
         return 1
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Look at the team."""
+        width = len(choices(ctx.roster))
+        yield _Searching(self.length, self.problems, self.beam, self.distinct, width=width)
 
     def check(self, session: Session) -> None:
         """Refuse every policy but `sequence`."""
@@ -118,6 +132,21 @@ class BestSequence(Trainer):
         )
         steps = (*candidate.steps, option)
         return await _valued(session, Candidate(steps, tuple(branches), candidate.keys))
+
+
+@frozen
+class _Searching(BestSequence):
+    """The trainer with the number of things that the team can do."""
+
+    width: int = field(kw_only=True)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+        """Every sequence that can be tried, on every problem."""
+        problems, kept, tried = min(self.problems, sizes["train"]), 1, 0
+        for _ in range(self.length):
+            tried += kept * self.width
+            kept = min(self.beam, kept * self.width)
+        return Plan(tried * problems, (tried + 1) * problems)
 
 
 @frozen

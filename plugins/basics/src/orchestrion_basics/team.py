@@ -8,7 +8,8 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Key, Meta, OpenContext, Output, Policy, View
+from orchestrion import Agent, Calls, Key, Meta, OpenContext, Output, Policy, Usage, View
+from orchestrion.bounds import team_ceiling
 
 __all__ = ["NestedTeam"]
 
@@ -54,3 +55,7 @@ class _Opened(Agent):
             final=self.team.final,
             inner=inner,
         )
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all inner turns take at most; None if a member does not say."""
+        return team_ceiling(self.members, self.team.policy, self.team.turns, tokens)

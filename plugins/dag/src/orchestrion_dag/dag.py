@@ -7,7 +7,7 @@ out again from the trajectory; a machine for each episode under way only saves i
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -113,6 +113,25 @@ def _agents(plan: Plan) -> set[str]:
     return found
 
 
+def routed(plan: Plan, sure: bool) -> list[Collection[str]]:
+    """The turns that a graph can have.
+
+    Args:
+        plan: of the graph.
+        sure: whether the graph runs for certain.
+    """
+    simple = all(step.simple and step.join == "all" for step in plan.steps)
+    sure = sure and simple and not any(one.test or one.otherwise for one in plan.first)
+    found: list[Collection[str]] = []
+    for step in plan.steps:
+        if step.body is not None:
+            for n in range(step.times):
+                found += routed(step.body, sure and (n == 0 or step.until is None))
+        for n, (agent, _) in enumerate(step.tries):
+            found.append((agent,) if sure and n == 0 else (agent, ""))
+    return found
+
+
 class DagPolicy(Policy):
     """Runs a plan in any number of episodes at once."""
 
@@ -126,6 +145,10 @@ class DagPolicy(Policy):
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """Everything that may start in each."""
         return [self._one(situation) for situation in situations]
+
+    def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
+        """Every try of every node; one that a condition or a failure decides on may be left out."""
+        return routed(self.plan, True)
 
     def _one(self, situation: Situation) -> Decision:
         machine = self._machine(situation)

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrion_dag.graph import START, Edge, Graph, Node, Wiring, wire
 
-__all__ = ["Inner", "edge_label", "node_label", "to_dot", "to_mermaid", "wired"]
+__all__ = [
+    "Inner",
+    "dot_text",
+    "edge_label",
+    "escaped",
+    "mermaid_text",
+    "node_label",
+    "to_dot",
+    "to_mermaid",
+    "wired",
+]
 
 Inner = Mapping[str, Graph | Wiring]
 """Graphs inside agents: what a nested team that an agent's name stands for runs."""
@@ -104,11 +114,11 @@ class _Mermaid(_Writer):
         return f"{number}((start))"
 
     def node(self, number: str, label: Sequence[str], is_output: bool) -> str:
-        text = _mermaid_text(label)
+        text = mermaid_text(label)
         return f'{number}(["{text}"])' if is_output else f'{number}["{text}"]'
 
     def opening(self, number: str, label: Sequence[str]) -> str:
-        return f'subgraph {number}["{_mermaid_text(label)}"]'
+        return f'subgraph {number}["{mermaid_text(label)}"]'
 
     def closing(self) -> str:
         return "end"
@@ -116,11 +126,12 @@ class _Mermaid(_Writer):
     def edge(self, source: str, target: str, edge: Edge) -> str:
         label = edge_label(edge)
         arrow = "-.->" if edge.when or edge.otherwise or edge.on == "failure" else "-->"
-        return f"{source} {arrow}" + (f'|"{_escaped(label)}"| ' if label else " ") + target
+        return f"{source} {arrow}" + (f'|"{escaped(label)}"| ' if label else " ") + target
 
 
-def _mermaid_text(lines: Sequence[str]) -> str:
-    return "<br/>".join(map(_escaped, lines))
+def mermaid_text(lines: Sequence[str]) -> str:
+    """Lines as a label in Mermaid."""
+    return "<br/>".join(map(escaped, lines))
 
 
 _CODES = str.maketrans(
@@ -128,7 +139,8 @@ _CODES = str.maketrans(
 )
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text without what Mermaid would read as its own."""
     return text.translate(_CODES)
 
 
@@ -151,12 +163,12 @@ class _Dot(_Writer):
 
     def node(self, number: str, label: Sequence[str], is_output: bool) -> str:
         shape = ", peripheries=2" if is_output else ""
-        return f'{number} [label="{_dot_text(label)}"{shape}];'
+        return f'{number} [label="{dot_text(label)}"{shape}];'
 
     def opening(self, number: str, label: Sequence[str]) -> str:
         self.boxes.add(number)
         anchor = f'{number} [label="", shape=point, style=invis];'
-        return f'subgraph cluster_{number} {{ label="{_dot_text(label)}"; {anchor}'
+        return f'subgraph cluster_{number} {{ label="{dot_text(label)}"; {anchor}'
 
     def closing(self) -> str:
         return "}"
@@ -164,7 +176,7 @@ class _Dot(_Writer):
     def edge(self, source: str, target: str, edge: Edge) -> str:
         settings = []
         if label := edge_label(edge):
-            settings.append(f'label="{_dot_text([label])}"')
+            settings.append(f'label="{dot_text([label])}"')
         if edge.when or edge.otherwise or edge.on == "failure":
             settings.append("style=dashed")
         if source in self.boxes:
@@ -174,7 +186,8 @@ class _Dot(_Writer):
         return f"{source} -> {target}" + (f" [{', '.join(settings)}]" if settings else "") + ";"
 
 
-def _dot_text(lines: Sequence[str]) -> str:
+def dot_text(lines: Sequence[str]) -> str:
+    """Lines as a label in DOT."""
     return "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
 
 

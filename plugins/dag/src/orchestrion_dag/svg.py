@@ -7,7 +7,7 @@ neighbours, forth and back a few times (Sugiyama, Tagawa and Toda, 1981).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import pairwise
 
@@ -17,7 +17,7 @@ from orchestrion_dag.drawing import Inner, edge_label, node_label, wired
 from orchestrion_dag.graph import START, Edge, Graph, Node, Wiring, wire
 from orchestrion_dag.order import topological
 
-__all__ = ["to_svg"]
+__all__ = ["CHARACTER", "LINE", "PAD", "Place", "box", "document", "to_svg"]
 
 CHARACTER, LINE, PAD = 7.2, 16.0, 10.0
 """Width of a character, height of a line, room around text; pixels."""
@@ -26,8 +26,8 @@ SWEEPS = 6
 
 
 @define(eq=False)
-class _Place:
-    """A node, or where a long edge passes through a layer."""
+class Place:
+    """A node of a drawing, or where a long edge passes through a layer."""
 
     name: str
     layer: int
@@ -38,8 +38,13 @@ class _Place:
     height: float = 12.0
     x: float = 0.0
     y: float = 0.0
-    before: list[_Place] = Factory(list)
-    after: list[_Place] = Factory(list)
+    before: list[Place] = Factory(list)
+    after: list[Place] = Factory(list)
+
+    def fit(self) -> None:
+        """As large as its label."""
+        self.width = max(map(len, self.label)) * CHARACTER + 2 * PAD
+        self.height = len(self.label) * LINE + PAD
 
     @property
     def middle(self) -> float:
@@ -50,8 +55,8 @@ class _Place:
 class _Layout:
     """A graph with a place for everything, from (0, 0) to (width, height)."""
 
-    places: list[_Place]
-    routes: list[tuple[Edge, list[_Place]]]
+    places: list[Place]
+    routes: list[tuple[Edge, list[Place]]]
     width: float = 0.0
     height: float = 0.0
 
@@ -59,8 +64,12 @@ class _Layout:
 def to_svg(graph: Graph | Wiring, inner: Inner | None = None) -> str:
     """An SVG drawing that follows the reader's light or dark colours."""
     layout = _layout(wired(graph), inner or {}, ())
-    width, height = layout.width + 2 * PAD, layout.height + 2 * PAD
-    lines = [
+    return document(layout.width + 2 * PAD, layout.height + 2 * PAD, _drawn(layout, PAD, PAD))
+
+
+def document(width: float, height: float, lines: Iterable[str]) -> str:
+    """A whole SVG file; `url(#arrow)` is the head of an arrow."""
+    head = [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" width="{width:.0f}" '
         f'height="{height:.0f}" viewBox="0 0 {width:.0f} {height:.0f}" '
         'font-family="monospace" font-size="12">',
@@ -68,11 +77,10 @@ def to_svg(graph: Graph | Wiring, inner: Inner | None = None) -> str:
         ".graph rect,.graph path{fill:none;stroke:currentColor}.graph text{fill:currentColor}"
         ".graph marker path{fill:currentColor}</style>",
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '
-        'markerHeight="8" orient="auto"><path d="M0 0L8 4L0 8Z"/></marker></defs>',
-        *_drawn(layout, PAD, PAD),
-        "</svg>",
+        'markerHeight="8" markerUnits="userSpaceOnUse" orient="auto">'
+        '<path d="M0 0L8 4L0 8Z"/></marker></defs>',
     ]
-    return "\n".join(lines) + "\n"
+    return "\n".join([*head, *lines, "</svg>"]) + "\n"
 
 
 # ------------------------------------------------------------------------------------ layout
@@ -85,14 +93,14 @@ def _layout(wiring: Wiring, inner: Inner, seen: tuple[str, ...]) -> _Layout:
     for edge in wiring.edges:
         route = [nodes[edge.source]]
         for layer in range(route[0].layer + 1, nodes[edge.target].layer):
-            route.append(_Place("", layer))
+            route.append(Place("", layer))
             places.append(route[-1])
         route.append(nodes[edge.target])
         for source, target in pairwise(route):
             source.after.append(target)
             target.before.append(source)
         routes.append((edge, route))
-    layers: list[list[_Place]] = [[] for _ in range(1 + max((p.layer for p in places), default=0))]
+    layers: list[list[Place]] = [[] for _ in range(1 + max((p.layer for p in places), default=0))]
     for place in places:
         layers[place.layer].append(place)
     _order(layers)
@@ -101,11 +109,11 @@ def _layout(wiring: Wiring, inner: Inner, seen: tuple[str, ...]) -> _Layout:
     return layout
 
 
-def _nodes(wiring: Wiring, inner: Inner, seen: tuple[str, ...]) -> dict[str, _Place]:
-    found: dict[str, _Place] = {}
+def _nodes(wiring: Wiring, inner: Inner, seen: tuple[str, ...]) -> dict[str, Place]:
+    found: dict[str, Place] = {}
     layer: dict[str, int] = {}
     if any(edge.source == START for edge in wiring.edges):
-        found[START] = _Place(START, 0, (START,))
+        found[START] = Place(START, 0, (START,))
         layer[START] = 0
     into: dict[str, list[str]] = {}
     for edge in wiring.edges:
@@ -113,12 +121,11 @@ def _nodes(wiring: Wiring, inner: Inner, seen: tuple[str, ...]) -> dict[str, _Pl
     for name in topological(wiring):
         layer[name] = max((layer[one] + 1 for one in into.get(name, ())), default=0)
         node = wiring.nodes[name]
-        place = _Place(name, layer[name], node_label(name, node), _inside(node, inner, seen))
+        place = Place(name, layer[name], node_label(name, node), _inside(node, inner, seen))
         place.is_output = name in wiring.outputs
         found[name] = place
     for place in found.values():
-        place.width = max(map(len, place.label)) * CHARACTER + 2 * PAD
-        place.height = len(place.label) * LINE + PAD
+        place.fit()
         if place.inner is not None:
             place.width = max(place.width, place.inner.width + 2 * PAD)
             place.height += place.inner.height + PAD
@@ -132,14 +139,14 @@ def _inside(node: Node, inner: Inner, seen: tuple[str, ...]) -> _Layout | None:
     return None if within is None else _layout(wired(within), inner, (*seen, node.agent))
 
 
-def _order(layers: list[list[_Place]]) -> None:
+def _order(layers: list[list[Place]]) -> None:
     """Put neighbours beside each other."""
     for sweep in range(SWEEPS):
         forth = sweep % 2 == 0
         rank = {id(place): i for layer in layers for i, place in enumerate(layer)}
         for layer in layers if forth else reversed(layers):
 
-            def middle(place: _Place, rank: dict[int, int] = rank, forth: bool = forth) -> float:
+            def middle(place: Place, rank: dict[int, int] = rank, forth: bool = forth) -> float:
                 near = place.before if forth else place.after
                 ranks = [rank[id(one)] for one in near]
                 return sum(ranks) / len(ranks) if ranks else rank[id(place)]
@@ -148,7 +155,7 @@ def _order(layers: list[list[_Place]]) -> None:
             rank.update({id(place): i for i, place in enumerate(layer)})
 
 
-def _put(layers: Sequence[Sequence[_Place]], layout: _Layout) -> None:
+def _put(layers: Sequence[Sequence[Place]], layout: _Layout) -> None:
     heights = [sum(p.height for p in layer) + GAP_Y * (len(layer) - 1) for layer in layers]
     layout.height = max(heights, default=0.0)
     labels = {
@@ -178,11 +185,12 @@ def _drawn(layout: _Layout, dx: float, dy: float) -> list[str]:
         lines += _edge(edge, route, dx, dy)
     for place in layout.places:
         if place.name:
-            lines += _box(place, dx, dy)
+            lines += box(place, dx, dy)
     return lines
 
 
-def _box(place: _Place, dx: float, dy: float) -> list[str]:
+def box(place: Place, dx: float = 0.0, dy: float = 0.0) -> list[str]:
+    """A node: its border, its label, and what is drawn inside it."""
     x, y = place.x + dx, place.y + dy
     width = ' stroke-width="2.5"' if place.is_output else ""
     lines = [
@@ -200,7 +208,7 @@ def _box(place: _Place, dx: float, dy: float) -> list[str]:
     return lines
 
 
-def _edge(edge: Edge, route: Sequence[_Place], dx: float, dy: float) -> list[str]:
+def _edge(edge: Edge, route: Sequence[Place], dx: float, dy: float) -> list[str]:
     start, *through = route
     x, y = start.x + start.width + dx, start.middle + dy
     path, first = f"M{x:.1f} {y:.1f}", (x, y)

@@ -20,10 +20,12 @@ from orchestrion import (
     OpenContext,
     Output,
     Trajectory,
+    Usage,
     UsageError,
     View,
     learnable,
 )
+from orchestrion.bounds import ceiling_of
 from orchestrion.choices import choice_name, choices
 from orchestrion_ensemble.answers import Normal, Reading
 from orchestrion_ensemble.ballots import result_to
@@ -153,6 +155,16 @@ class OpenEnsemble(Agent):
             inner=inner,
         )
 
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all members take at most, each on its own; and the reader, who reads them all."""
+        asked = [ceiling_of(self._agents[one.agent], tokens) for one in self.policy.plan]
+        if self._reader is not None:
+            # A tool that does not say how much it writes is taken to write as much as it reads.
+            said = sum((one.output_tokens or tokens) for one in asked if one is not None)
+            asked.append(ceiling_of(self._agents[self._reader.agent], tokens + said))
+        known = [one for one in asked if one is not None]
+        return None if len(known) < len(asked) else sum(known, Usage())
+
     def _result(self, ballots: Sequence[Ballot], inner: Trajectory, view: View, key: Key) -> Result:
         cast = sum(ballot.status == "cast" for ballot in ballots)
         if cast < self.settings.min_votes:
@@ -248,6 +260,9 @@ class _Member(Agent):
     @property
     def memo(self) -> Any:
         return getattr(self.agent, "memo", None)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        return ceiling_of(self.agent, tokens)
 
 
 @frozen(slots=False)

@@ -24,6 +24,7 @@ from orchestrion import (
     Trajectory,
     Usage,
     View,
+    no_calls,
 )
 
 __all__ = ["Foreman", "Juror", "Jury"]
@@ -63,6 +64,8 @@ class Jury(Task):
         word = " + " if topic == "sums" else " - "
         text = f"({word.join(map(str, numbers))}) modulo {self.classes}"
         return Problem(f"{split}-{n}", text, data, topic)
+
+    ceiling = no_calls
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
@@ -107,6 +110,8 @@ class Juror(Agent):
     says: Literal["answer", "probabilities", "ranking", "confidence"] = "answer"
     boast: Share = 0.0
     cost: Annotated[float, Meta(ge=0)] = 1.0
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One answer; which slip it makes is drawn from the key."""
@@ -155,6 +160,8 @@ class Foreman(Agent):
 
     trusts: Mapping[Literal["sums", "differences"], tuple[str, ...]] = Factory(dict)
     cost: Annotated[float, Meta(ge=0)] = 0.0
+
+    ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """The first of the most frequent answers."""

@@ -14,13 +14,16 @@ from orchestrion import (
     CheckpointError,
     Metrics,
     OpenContext,
+    Plan,
     Saved,
     Session,
+    Split,
     Trainer,
     UsageError,
 )
 from orchestrion_evolution.edges import EdgeReinforce
 from orchestrion_evolution.evaluation import Evaluator, as_json, from_json
+from orchestrion_evolution.final import final_plan
 from orchestrion_evolution.fronts import FAILED, Value, hypervolume
 from orchestrion_evolution.genome import Genome, Space, canonical
 from orchestrion_evolution.grid import MapElites
@@ -114,6 +117,20 @@ class Evolver(Trainer):
     def iterations(self) -> int:
         """See `Evolution.iterations`."""
         return self.settings.iterations
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """See `Trainer.plan`: a bound, since what is known already is not measured again.
+
+        A race has a budget for all of its rungs; it is counted with the first.
+        """
+        s = self.settings
+        nodes = s.slots if turns is None else min(s.slots, turns)
+        if i < s.searches:
+            race = s.strategy == "successive-halving"
+            size = min(s.batch, s.evaluations - i * s.batch)
+            episodes = s.problems * ((0 if i else s.evaluations) if race else size)
+            return Plan(episodes * nodes, episodes, forked=False)
+        return final_plan(s, len(self.space.choices), sizes, nodes)
 
     def check(self, session: Session) -> None:
         """Refuse another policy than `dag`, and what there is no problem or no agent for."""

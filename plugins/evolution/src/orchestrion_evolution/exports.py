@@ -11,11 +11,13 @@ from orchestrion_evolution.drawing import front_svg, front_table
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from orchestrion_dag import Graph
+
     from orchestrion import JSON
     from orchestrion.config import Config
     from orchestrion_evolution.evolver import Evolver
 
-__all__ = ["write_exports"]
+__all__ = ["front_graphs", "write_exports"]
 
 
 def write_exports(evolver: Evolver) -> None:
@@ -37,24 +39,43 @@ def write_exports(evolver: Evolver) -> None:
         write_atomic(folder / name, [text.encode()], "export")
 
 
+def front_graphs(report: JSON) -> dict[str, Graph]:
+    """The graphs of the front, cheapest first, by what a title says of each; `*` marks the chosen.
+
+    The values are those measured again, as in `front.txt`.
+    """
+    found = {}
+    for one in report["front"]:
+        value = one["fresh"] or one["search"]
+        title = one["name"] + (" *" if one["chosen"] else "")
+        if value:
+            title += f": reward {value['quality']:.3g} at {report['measure']} {value['cost']:.3g}"
+        found[title] = _graph(one["config"])
+    return found
+
+
+def _graph(shape: JSON) -> Graph:
+    from orchestrion_dag import Edge, Graph, Node
+
+    return Graph(
+        nodes={
+            name: node if isinstance(node, str) else Node(**node)
+            for name, node in shape["nodes"].items()
+        },
+        edges=[edge if isinstance(edge, str) else Edge(**edge) for edge in shape["edges"]],
+        outputs=shape["outputs"],
+    )
+
+
 def _files(report: JSON, config: Config, source: Path) -> Iterator[tuple[str, str]]:
-    from orchestrion_dag import Edge, Graph, Node, to_svg
+    from orchestrion_dag import to_svg
 
     yield "front.json", json.dumps(report, indent=1) + "\n"
     yield "front.svg", front_svg(report)
     yield "front.txt", front_table(report)
     for one in report["front"]:
-        shape = one["config"]
-        graph = Graph(
-            nodes={
-                name: node if isinstance(node, str) else Node(**node)
-                for name, node in shape["nodes"].items()
-            },
-            edges=[edge if isinstance(edge, str) else Edge(**edge) for edge in shape["edges"]],
-            outputs=shape["outputs"],
-        )
         yield f"{one['name']}.yaml", _runnable(config, one)
-        yield f"{one['name']}.svg", to_svg(graph)
+        yield f"{one['name']}.svg", to_svg(_graph(one["config"]))
 
 
 def _runnable(config: Config, one: JSON) -> str:

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from attrs import asdict, frozen
 from orchestrion_dag import as_config
 
-from orchestrion import JSON, Episode, Key, Metrics, Session, UsageError
+from orchestrion import JSON, Episode, Key, Metrics, Plan, Session, Split, UsageError
 from orchestrion.statistics import Estimate, difference, estimate
 from orchestrion_evolution.evaluation import cost_of
 from orchestrion_evolution.fronts import Value, crowding, front_of, ranks
-from orchestrion_evolution.genome import Genome, Slot, canonical
+from orchestrion_evolution.genome import Genome, Slot, canonical, extent
 from orchestrion_evolution.search import RandomSearch
 from orchestrion_evolution.topology import as_text, graph_of
 
@@ -66,8 +66,10 @@ async def conclude(evolver: Evolver, session: Session) -> Metrics:
     graphs = list(dict.fromkeys([*best, *rivals.values()]))
     values = await evaluator.values(session, [(one, fresh_count) for one in graphs], "fresh")
     fresh = dict(zip(graphs, values, strict=True))
-    places = front_of([fresh[one] for one in best])
-    front = [best[i] for i in places if fresh[best[i]].samples] or best[:1]
+    # Edges cost nothing, so graphs that differ by an idle one are often exactly as good.
+    smallest = sorted(best, key=extent)
+    places = front_of([fresh[one] for one in smallest])
+    front = [smallest[i] for i in places if fresh[smallest[i]].samples] or best[:1]
     chosen = choose([(one, fresh[one]) for one in front], settings)
     if settings.aggregator and "self-consistency" in settings.baselines:
         voters = await _self_consistency(evolver, session, fresh, chosen)
@@ -82,6 +84,21 @@ async def conclude(evolver: Evolver, session: Session) -> Metrics:
     evolver.report = _report(evolver, front, chosen, rivals, fresh, held)
     write_exports(evolver)
     return _metrics(evolver.report)
+
+
+def final_plan(settings: Evolution, choices: int, sizes: Mapping[Split, int], nodes: int) -> Plan:
+    """What `conclude` takes at most."""
+    s = settings
+    rivals = len(s.baselines)
+    fresh = (s.finalists + rivals + 2) * draws(s)
+    held = (s.finalists + rivals) * min(s.held_out, sizes["validation"])
+    search = s.evaluations * s.problems if "random" in s.baselines else 0
+    single = choices * s.problems if rivals else 0
+    activations = (fresh + held + search) * nodes + single
+    if s.aggregator and "self-consistency" in s.baselines:
+        votes = draws(s) + min(s.held_out, sizes["validation"])
+        activations += votes * (MOST_VOTERS + 1) + draws(s) * 3
+    return Plan(activations, fresh + held + search + single, forked=False)
 
 
 def draws(settings: Evolution) -> int:

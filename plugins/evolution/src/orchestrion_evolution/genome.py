@@ -29,6 +29,7 @@ __all__ = [
     "Space",
     "canonical",
     "depths_of",
+    "extent",
     "live",
     "places",
     "valid",
@@ -202,6 +203,11 @@ def live(slots: Sequence[Slot]) -> list[int]:
         if found >> j & 1:
             found |= slots[j].reads
     return places(found)
+
+
+def extent(graph: Genome) -> tuple[int, int]:
+    """Nodes and edges: of graphs that are as good as each other the smaller one is preferred."""
+    return len(graph.slots), sum(slot.reads.bit_count() for slot in graph.slots)
 
 
 # ------------------------------------------------------------------------------ canonical form

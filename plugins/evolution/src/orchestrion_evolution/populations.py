@@ -26,7 +26,7 @@ class Population(Search):
         space: what is searched.
         size: how many genomes may be parents.
         cost_weight: see `Search`.
-        seeds: genomes to begin with.
+        seeds: genomes to begin with; by default every choice alone.
     """
 
     def __init__(
@@ -34,9 +34,9 @@ class Population(Search):
         space: Space,
         size: int = 40,
         cost_weight: float = 0.0,
-        seeds: Iterable[Genome] = (),
+        seeds: Iterable[Genome] | None = None,
     ) -> None:
-        super().__init__(space, cost_weight, seeds)
+        super().__init__(space, cost_weight, space.singles() if seeds is None else seeds)
         self.size = size
         self.members: list[Told] = []
         """Best first."""

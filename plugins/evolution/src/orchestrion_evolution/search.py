@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from orchestrion import Key
 from orchestrion_evolution.fronts import Value, front_of
-from orchestrion_evolution.genome import Genome, Space, canonical
+from orchestrion_evolution.genome import Genome, Space, canonical, extent
 
 __all__ = ["RandomSearch", "Search", "Told", "Trial"]
 
@@ -117,13 +117,14 @@ class Search:
         return [(graph, value) for graph, value in self.known.items() if value.samples]
 
     def front(self) -> list[tuple[Genome, Value]]:
-        """Those of them that nothing dominates, cheapest first."""
-        items = self.comparable()
+        """Those of them that nothing dominates, cheapest first; of equal ones the smallest."""
+        items = sorted(self.comparable(), key=lambda item: extent(item[0]))
         return [items[i] for i in front_of([value for _, value in items])]
 
     def best(self) -> tuple[Genome, Value] | None:
-        """The graph with the highest fitness; of equal ones the first that was told."""
-        return max(self.comparable(), key=lambda item: self.fitness(item[1]), default=None)
+        """The graph with the highest fitness; of equal ones the smallest."""
+        items = sorted(self.comparable(), key=lambda item: extent(item[0]))
+        return max(items, key=lambda item: self.fitness(item[1]), default=None)
 
 
 class RandomSearch(Search):

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from attrs import Factory, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Trainer, UsageError
+from orchestrion import JSON, Meta, OpenContext, Saved, Trainer, UsageError
 from orchestrion.choices import parse_choice
 
 if TYPE_CHECKING:
+    from orchestrion_dag import Graph
+
     from orchestrion_evolution.genome import Space
 
 __all__ = ["Evolution", "Range", "Strategy"]
@@ -117,6 +119,16 @@ class Evolution:
     baselines: Sequence[Baseline] = ("single", "self-consistency", "random")
     aggregator: str = ""
 
+    smoke: ClassVar[Mapping[str, JSON]] = {
+        "evaluations": 4,
+        "batch": 2,
+        "problems": 2,
+        "candidates": 4,
+        "finalists": 2,
+        "fresh": 2,
+        "held_out": 2,
+    }
+
     @property
     def searches(self) -> int:
         """How many iterations search: rungs of a race, else batches."""
@@ -135,6 +147,12 @@ class Evolution:
         from orchestrion_evolution.evolver import Evolver
 
         yield Evolver(self, self.space(ctx), ctx)
+
+    def front(self, saved: Saved) -> Mapping[str, Graph]:
+        """The graphs that a run ended with, by title, for `orchestrion graph RUN --front`."""
+        from orchestrion_evolution.exports import front_graphs
+
+        return front_graphs(saved.data["report"]) if saved.data["report"] is not None else {}
 
     def space(self, ctx: OpenContext) -> Space:
         """What is searched.

@@ -9,7 +9,7 @@ situations were decided in one batch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
@@ -22,10 +22,12 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
+    Plan,
     Problem,
     RunError,
     Saved,
     Session,
+    Split,
     UsageError,
 )
 from orchestrion_reinforce import advantages as estimate
@@ -59,6 +61,12 @@ class Learner:
     def iterations(self) -> int:
         """As set."""
         return self.settings.iterations
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """Whole groups of episodes."""
+        s = self.settings
+        episodes = -(-s.episodes // s.group) * s.group
+        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
 
     def check(self, session: Session) -> None:
         """Refuse a policy that does not learn by gradient."""

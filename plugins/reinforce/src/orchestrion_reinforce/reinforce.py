@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from attrs import Attribute, Factory, field, frozen
 
-from orchestrion import Meta, OpenContext, Trainer
+from orchestrion import JSON, Meta, OpenContext, Trainer
 
 __all__ = ["Reinforce"]
 
@@ -70,6 +70,8 @@ class Reinforce:
     value_hidden: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1)] = Factory(
         lambda: [64, 64]
     )
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"iterations": 2, "episodes": 5}
 
     @group.validator
     def _check_group(self, attribute: Attribute[Any], value: int) -> None:

@@ -1,0 +1,244 @@
+"""An agent that asks a language model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from attrs import Factory, field, frozen
+
+from orchestrion import (
+    JSON,
+    Agent,
+    Calls,
+    Key,
+    Meta,
+    Model,
+    Output,
+    Usage,
+    UsageError,
+    View,
+    learnable,
+)
+from orchestrion_chat.ceilings import activation
+from orchestrion_chat.code import quoted
+from orchestrion_chat.forms import Form, form_of, read_code
+from orchestrion_chat.interfaces import Tool
+from orchestrion_chat.prepared import Prepared
+from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
+from orchestrion_chat.schemas import check_schema
+from orchestrion_chat.sees import LABEL_TOKENS, Sees
+from orchestrion_chat.talk import Ending, Said, Talk, sampling
+from orchestrion_chat.texts import system_text
+from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
+
+__all__ = ["Chat", "Variant"]
+
+Temperature = Annotated[float, Meta(ge=0, le=2)]
+Tokens = Annotated[int, Meta(ge=1)]
+_REPAIR_BYTES = 4000
+"""The most that a repair turn says, beside the schema."""
+
+
+def _is_schema(instance: object, attribute: object, value: Mapping[str, JSON] | None) -> None:
+    if value is not None:
+        check_schema(value)
+
+
+@frozen
+class Variant:
+    """One of an agent's options: what is different with it.
+
+    Args:
+        instructions: added to the agent's.
+        temperature: instead of the agent's.
+        max_tokens: instead of the agent's.
+    """
+
+    instructions: str = ""
+    temperature: Temperature | None = None
+    max_tokens: Tokens | None = None
+
+
+@frozen
+class Chat(Prepared):
+    """Asks a model what to say, in a role, and says it.
+
+    The model is told, in this order: the preset's instructions, the agent's own, those of the
+    option, its habits. Then it is shown the problem, the turns it may see and the environment, as
+    data, each labelled with where it comes from. What a refusal, a cut or an answer that does not
+    fit becomes is said by the settings; a call that fails, fails the turn.
+
+    Args:
+        model: who is asked.
+        preset: a role that ships with this distribution; its settings apply where none are given.
+        preset_file: a preset of your own instead.
+        role: what it does, in a few words, for routers; by default the preset's.
+        instructions: what it is to do; comes after the preset's.
+        habits: short rules, listed after the instructions.
+        variants: options by name; a policy chooses one for each turn.
+        temperature: of sampling; by default the model's.
+        max_tokens: of one answer; by default the model's.
+        tools: what the model may call; by default nothing.
+        tool_rounds: how often in a turn it may do so.
+        sees: what it sees of what was done before.
+        output: JSON Schema of the object that it answers with. The object is the turn's data. An
+            answer that does not fit may be mended once.
+        structured: whether the schema is handed to the model to be held to, or told it in words.
+            The answer is checked either way.
+        content: the text field of the output that others read; by default all of it, as JSON.
+        final: the boolean field of the output that ends the episode; by default none.
+        code: leave fenced blocks as they are; or require one, whose code becomes the turn's data
+            (`code`) and whose lack may be mended once; or quote, which indents them, so that code
+            in a review is nobody's version. By default the preset's, else leave.
+        on_refusal: a refusal or an empty answer fails the turn, or is accepted as it is.
+        on_truncated: an answer that was cut at `max_tokens` fails the turn, or is accepted.
+    """
+
+    model: Model
+    preset: Role | None = None
+    preset_file: Path | None = None
+    role: str = ""
+    instructions: str = learnable("")
+    habits: Sequence[str] = learnable(())
+    variants: Mapping[str, Variant] = Factory(dict)
+    temperature: Temperature | None = None
+    max_tokens: Tokens | None = None
+    tools: Sequence[Tool] = ()
+    tool_rounds: Annotated[int, Meta(ge=1)] = 5
+    sees: Sees = Sees()
+    output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
+    structured: Literal["model", "prompt"] = "model"
+    content: str = ""
+    final: str = ""
+    code: CodeRule | None = None
+    on_refusal: Ending = "fail"
+    on_truncated: Ending = "fail"
+    # For Python: a class whose instances the answers have to be, instead of `output`.
+    _output_class: type | None = None
+
+    def ready(self) -> Agent:
+        """See `Prepared.ready`."""
+        preset = preset_of(self.preset, self.preset_file)
+        if self.output is not None and self._output_class is not None:
+            raise UsageError("output and output_class: give one of them")
+        schema = self.output if self.output is not None else preset.output
+        form = form_of(schema, self._output_class)
+        chatting = _Chatting(self, preset, form)
+        chatting.check()
+        return chatting
+
+
+@frozen
+class _Chatting(Agent):
+    settings: Chat
+    preset: Preset
+    form: Form | None
+
+    @property
+    def options(self) -> Sequence[str]:
+        return tuple(self.settings.variants)
+
+    @property
+    def role(self) -> str:
+        return self.settings.role or self.preset.role
+
+    @property
+    def code(self) -> CodeRule:
+        return self.settings.code or self.preset.code
+
+    @property
+    def content(self) -> str:
+        return self.settings.content or self.preset.content
+
+    @property
+    def final(self) -> str:
+        return self.settings.final or self.preset.final
+
+    def check(self) -> None:
+        """Refuse, with a `UsageError`, settings that contradict each other."""
+        form = self.form
+        if form is None and (self.content or self.final):
+            raise UsageError("content and final name fields of an output: say which in output")
+        if form is not None and self.content and not form.is_text(self.content):
+            raise UsageError(f"content: the output has no required text field {self.content!r}")
+        if form is not None and self.final and not form.is_boolean(self.final):
+            raise UsageError(f"final: the output has no required boolean field {self.final!r}")
+        if form is not None and self.code == "require":
+            raise UsageError("code: require goes without an output; give that a field `code`")
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        settings = self.settings
+        variant = settings.variants.get(view.option or "", Variant())
+        shown = settings.sees.show(view)
+        asked = f"{shown.text}\n\nYou are {view.agent}. It is your turn."
+        talk = Talk(
+            settings.model,
+            [
+                {"role": "system", "content": self._system(variant)},
+                {"role": "user", "content": asked},
+            ],
+            self._sampling(variant),
+            key,
+            calls,
+            await Toolbox.of(settings.tools, calls),
+            settings.tool_rounds,
+            settings.on_refusal,
+            settings.on_truncated,
+            shown.notes,
+        )
+        return self._output(await talk.until(self._read))
+
+    def _system(self, variant: Variant) -> str:
+        settings = self.settings
+        parts = [self.preset.instructions, settings.instructions, variant.instructions]
+        told = self.form is not None and settings.structured == "prompt"
+        wish = self.form.wish if self.form is not None and told else ""
+        return system_text(parts, settings.habits, wish)
+
+    def _sampling(self, variant: Variant) -> dict[str, JSON]:
+        settings = self.settings
+        warmth, most = settings.temperature, settings.max_tokens
+        if variant.temperature is not None:
+            warmth = variant.temperature
+        if variant.max_tokens is not None:
+            most = variant.max_tokens
+        return sampling(warmth, most, self.form if settings.structured == "model" else None)
+
+    def _read(self, text: str) -> dict[str, JSON] | None:
+        """The data of a turn with this text."""
+        if self.form is not None:
+            return self.form.read(text)
+        return read_code(text) if self.code == "require" else None
+
+    def _output(self, said: Said[dict[str, JSON] | None]) -> Output:
+        text, data, final = said.text, said.value, False
+        if self.form is not None and data is not None:
+            chosen = self.content
+            text = str(data[chosen]) if chosen else json.dumps(data, ensure_ascii=False)
+            final = bool(self.final) and data[self.final] is True
+        if self.code == "quote":
+            text = quoted(text)
+        return Output(text, data, final=final, metadata=said.notes)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        settings = self.settings
+        variants = [Variant(), *settings.variants.values()]
+        bounds = [tool.bounds() for tool in settings.tools]
+        schema = len(self.form.wish.encode()) if self.form is not None else 0
+        fixed = max(len(self._system(one).encode()) for one in variants)
+        fixed += schema + sum(one.definitions for one in bounds)
+        may_mend = self.form is not None or self.code == "require"
+        rounds = settings.tool_rounds if settings.tools else 0
+        result = max((one.result for one in bounds), default=0) + 2 * LABEL_TOKENS
+        limits = [one.max_tokens for one in variants] + [settings.max_tokens]
+        return activation(
+            settings.model,
+            settings.sees.ceiling(tokens) + fixed,
+            1 + rounds + may_mend,
+            max((one for one in limits if one is not None), default=None),
+            max(MOST_CALLS * result if rounds else 0, _REPAIR_BYTES + schema if may_mend else 0),
+            rounds * MOST_CALLS,
+        )

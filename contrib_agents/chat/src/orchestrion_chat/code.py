@@ -1,0 +1,78 @@
+"""Code in what a model says."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from attrs import frozen
+
+__all__ = ["code_in", "quoted"]
+
+_OPEN = re.compile(r"[ ]{0,3}(`{3,}|~{3,})\s*([\w+#.-]*)[^`]*")
+_PYTHON = ("python", "python3", "py")
+
+
+@frozen
+class _Block:
+    """A fenced block: its first and last line, and what stands between."""
+
+    first: int
+    last: int
+    language: str
+    lines: tuple[str, ...]
+
+
+def code_in(text: str) -> str | None:
+    """The code a text brings; None if there is none.
+
+    That is its last fenced block of Python; else the last that names no language; else the whole
+    text, if it is a program that defines something. A block that is never closed reaches to the
+    end.
+    """
+    blocks = [one for one in _blocks(text.splitlines()) if any(map(str.strip, one.lines))]
+    for languages in (_PYTHON, ("",)):
+        found = [one for one in blocks if one.language in languages]
+        if found:
+            return "\n".join(found[-1].lines) + "\n"
+    return text.strip() + "\n" if not blocks and _is_program(text) else None
+
+
+def quoted(text: str) -> str:
+    """The text with every fenced block as an indented one, so that it is nobody's version."""
+    lines = text.splitlines()
+    out: list[str] = []
+    start = 0
+    for block in _blocks(lines):
+        out += lines[start : block.first]
+        out += [f"    {line}".rstrip() for line in block.lines]
+        start = block.last + 1
+    return text if not start else "\n".join([*out, *lines[start:]])
+
+
+def _blocks(lines: list[str]) -> Iterator[_Block]:
+    number = 0
+    while number < len(lines):
+        opened = _OPEN.fullmatch(lines[number])
+        if opened is None:
+            number += 1
+            continue
+        fence, first = opened[1], number
+        closing = re.compile(rf"[ ]{{0,3}}{re.escape(fence[0])}{{{len(fence)},}}\s*")
+        inside: list[str] = []
+        number += 1
+        while number < len(lines) and not closing.fullmatch(lines[number]):
+            inside.append(lines[number])
+            number += 1
+        last = min(number, len(lines) - 1)
+        yield _Block(first, last, opened[2].lower(), tuple(inside))
+        number += 1
+
+
+def _is_program(text: str) -> bool:
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in tree.body)

@@ -1,0 +1,34 @@
+"""`orchestrion chat-presets`: what roles there are, and copies of them to change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from orchestrion import UsageError
+from orchestrion_chat.presets import ROLES, Role, preset_of, text_of
+
+__all__ = ["chat_presets"]
+
+
+@click.command("chat-presets")
+@click.option("--copy", "role", type=click.Choice(ROLES), help="Write this one into a file.")
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file; by default ROLE.yaml. One that exists is not written over.",
+)
+def chat_presets(role: Role | None, to: Path | None) -> None:
+    """List the roles of `chat` agents, or copy one to change it (`preset_file: FILE`)."""
+    if role is None:
+        for name in ROLES:
+            click.echo(f"{name:12}{preset_of(name, None).role}")
+        return
+    path = to if to is not None else Path(f"{role}.yaml")
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text_of(role))
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
+    click.echo(path)

@@ -1,0 +1,196 @@
+"""Typed Python functions as tools: the schema comes from annotations and docstring."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from attrs import Factory, field, frozen
+
+from orchestrion import JSON, Answer, Calls, Meta, Request, Usage
+from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
+from orchestrion_chat.schemas import schema_of
+from orchestrion_chat.texts import capped
+
+__all__ = ["FunctionTool", "Functions", "definition_bytes", "writes"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+def writes(function: F) -> F:
+    """Mark a function that changes something; a config has to allow it by name."""
+    function.writes = True  # type: ignore[attr-defined]
+    return function
+
+
+@frozen
+class FunctionTool(Tool):
+    """Base of tools that are Python functions; a subclass says which in `offers`.
+
+    A function needs an annotation for every parameter, and a docstring that says what it does;
+    its `Args:` section describes the parameters. It may be a coroutine function; others run in a
+    worker thread. What it raises is told to the model. A text it returns is the result as it is,
+    anything else as JSON.
+
+    Args:
+        allow_writes: functions that change something (`@writes`) and may be called all the same.
+        timeout: seconds that one call may take; the model is told if it takes longer.
+        max_result: bytes of a result; a longer one is cut, and says so.
+    """
+
+    allow_writes: Sequence[str] = field(default=(), kw_only=True)
+    timeout: Seconds = field(default=60.0, kw_only=True)
+    max_result: Annotated[int, Meta(ge=1)] = field(default=8_000, kw_only=True)
+
+    def offers(self) -> Sequence[Callable[..., Any]]:
+        """The functions, whether they write or not."""
+        raise NotImplementedError
+
+    def __attrs_post_init__(self) -> None:
+        known = {one.function.name for one in self._all() if one.function.writes}
+        for name in self.allow_writes:
+            if name not in known:
+                raise ValueError(f"allow_writes: no function {name!r} that writes")
+
+    def _all(self) -> list[_Described]:
+        return [_described(function) for function in self.offers()]
+
+    def _offered(self) -> list[_Described]:
+        return [
+            one
+            for one in self._all()
+            if not one.function.writes or one.function.name in self.allow_writes
+        ]
+
+    async def functions(self, calls: Calls) -> Sequence[Function]:
+        """See `Tool.functions`."""
+        return [one.function for one in self._offered()]
+
+    def bounds(self) -> Bounds:
+        """See `Tool.bounds`."""
+        return Bounds(
+            sum(definition_bytes(one.function) for one in self._offered()), self.max_result
+        )
+
+    async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
+        """See `Tool.call`."""
+        name = function.name
+        one = next(one for one in self._offered() if one.function.name == name)
+        try:
+            given = msgspec.convert(arguments, one.arguments)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise ArgumentError(str(error)) from None
+        # By attribute: `asdict` would turn nested records into mappings.
+        values = {key: getattr(given, key) for key in one.arguments.__struct_fields__}
+
+        async def do() -> Answer:
+            result = await self._result(one.call, values)
+            return Answer({"text": result.text, "error": result.error}, Usage(calls=1))
+
+        request = Request(f"tool:{name}", [name, dict(arguments)], timeout=self.timeout + 60)
+        answer = await calls.run(request, do, Usage(calls=1))
+        return Result(answer.data["text"], answer.data["error"])
+
+    async def _result(self, function: Callable[..., Any], values: dict[str, Any]) -> Result:
+        try:
+            async with asyncio.timeout(self.timeout):
+                if inspect.iscoroutinefunction(function):
+                    value = await function(**values)
+                else:
+                    value = await asyncio.to_thread(function, **values)
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        except TimeoutError:
+            return Result(f"no result within {self.timeout:g} s", error=True)
+        except Exception as error:  # the model's to mend
+            return Result(capped(f"{type(error).__name__}: {error}", self.max_result), error=True)
+        return Result(capped(text, self.max_result))
+
+
+@frozen
+class Functions(FunctionTool):
+    """Functions given from Python.
+
+    Args:
+        given: the functions.
+    """
+
+    given: Sequence[Callable[..., Any]] = Factory(tuple)
+
+    def offers(self) -> Sequence[Callable[..., Any]]:
+        """As given."""
+        return self.given
+
+
+# ---------------------------------------------------------------- functions as models see them
+
+
+@frozen
+class _Described:
+    function: Function
+    arguments: type[msgspec.Struct]
+    call: Callable[..., Any]
+
+
+_known: dict[Any, _Described] = {}
+
+
+def _described(function: Callable[..., Any]) -> _Described:
+    """A function with its schema; bound methods are described once for their class."""
+    key = getattr(function, "__func__", function)
+    found = _known.get(key)
+    if found is None:
+        found = _known[key] = _described_anew(function)
+    return _Described(found.function, found.arguments, function)
+
+
+def _described_anew(function: Callable[..., Any]) -> _Described:
+    name = function.__name__
+    text = inspect.cleandoc(function.__doc__ or "")
+    if not text:
+        raise TypeError(f"the function {name} needs a docstring: it tells the model what it does")
+    hints = typing.get_type_hints(function, include_extras=True)
+    helps = _argument_helps(text)
+    fields: list[Any] = []
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise TypeError(f"the function {name} cannot take *{parameter.name} as a tool")
+        if parameter.name not in hints:
+            raise TypeError(f"the parameter {parameter.name!r} of {name} has no annotation")
+        hint = hints[parameter.name]
+        if parameter.name in helps:
+            hint = Annotated[hint, msgspec.Meta(description=helps[parameter.name])]
+        default = () if parameter.default is parameter.empty else (parameter.default,)
+        fields.append((parameter.name, hint, *default))
+    arguments = msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+    schema = {key: value for key, value in schema_of(arguments).items() if key != "title"}
+    description = re.split(r"^(?:Args|Raises|Returns):$", text, maxsplit=1, flags=re.M)[0].strip()
+    changes = bool(getattr(function, "writes", False))
+    return _Described(Function(name, description, schema, changes), arguments, function)
+
+
+def _argument_helps(text: str) -> dict[str, str]:
+    """What the `Args:` section of a docstring says about each parameter."""
+    found: dict[str, str] = {}
+    name = ""
+    _, _, section = text.partition("\nArgs:\n")
+    for line in section.splitlines():
+        if line.strip() and not line.startswith(" "):
+            break
+        started = re.fullmatch(r" {1,4}(\w+)(?: \([^)]*\))?: (.*)", line)
+        if started:
+            name = started[1]
+            found[name] = started[2]
+        elif name and line.strip():
+            found[name] += f" {line.strip()}"
+    return found
+
+
+def definition_bytes(function: Function) -> int:
+    """How much a request says of a function."""
+    return len(msgspec.json.encode([function.name, function.description, function.schema]))

@@ -1,0 +1,127 @@
+"""The tools of an MCP server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from attrs import Factory, asdict, frozen
+
+from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Request, Usage
+from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
+from orchestrion_chat.schemas import misfits
+
+if TYPE_CHECKING:
+    from orchestrion_chat.mcp_session import Session
+
+__all__ = ["MCP"]
+
+Seconds = Annotated[float, Meta(gt=0)]
+
+
+@frozen
+class MCP:
+    """The allowed tools of a server that speaks the Model Context Protocol.
+
+    A server is started with the run and stopped after it, or reached over HTTP. In a replay it is
+    neither: what it offered and what it gave is on record. A tool that fails is told to the model;
+    a server that cannot be reached fails the turn.
+
+    Args:
+        command: program and arguments of a server that is talked to by standard input and output.
+        url: of a server that is talked to over streamable HTTP, instead of `command`.
+        allow: tools that may be called; the server must declare that they only read.
+        allow_writes: tools that may be called although they may change something, or do not say.
+        environment: names of variables handed on to `command`, beside HOME, PATH and the like.
+        directory: where `command` runs; by default here.
+        token: name of the environment variable with a bearer token for `url`.
+        prefix: put before the name of each tool, to tell two servers apart.
+        timeout: seconds that one call may take; the model is told if it takes longer.
+        start_timeout: seconds until the server has to answer at the beginning.
+        max_result: bytes of a result; a longer one is cut, and says so.
+        max_definition: bytes that name, description and schema of a tool may have.
+    """
+
+    command: list[str] = Factory(list)
+    url: Annotated[str, Meta(pattern=r"^(https?://\S+)?$")] = ""
+    allow: list[str] = Factory(list)
+    allow_writes: list[str] = Factory(list)
+    environment: list[str] = Factory(list)
+    directory: Path | None = None
+    token: Annotated[str, Meta(pattern=r"^([A-Za-z_]\w*)?$")] = ""
+    prefix: Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{0,32}$")] = ""
+    timeout: Seconds = 60.0
+    start_timeout: Seconds = 30.0
+    max_result: Annotated[int, Meta(ge=1)] = 8_000
+    max_definition: Annotated[int, Meta(ge=1)] = 8_000
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.command) == bool(self.url):
+            raise ValueError("give either command or url")
+        if not self.allowed:
+            raise ValueError("allow and allow_writes are empty: name the tools that may be called")
+        if len({*self.allowed}) < len(self.allowed):
+            raise ValueError("a tool is named twice in allow and allow_writes")
+        if self.token and not self.url:
+            raise ValueError("token goes with url; for command name the variable in environment")
+
+    @property
+    def allowed(self) -> list[str]:
+        """The server's names of all tools that may be called."""
+        return [*self.allow, *self.allow_writes]
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Tool]:
+        """With the server running, unless this is a replay or a dry run."""
+        name = ctx.path.removeprefix("tools.")
+        if not ctx.live:
+            yield _Server(self, name)
+            return
+        from orchestrion_chat.mcp_session import Session
+
+        async with Session.opened(self, ctx.path) as session:
+            yield _Server(self, name, session)
+
+
+@frozen
+class _Server(Tool):
+    settings: MCP
+    name: str
+    session: Session | None = None
+
+    async def functions(self, calls: Calls) -> Sequence[Function]:
+        # On record in every activation: a replay shows the model what it was shown.
+        content: JSON = ["tools", self.settings.allowed, self.settings.prefix]
+
+        async def do() -> Answer:
+            return Answer([asdict(one) for one in self._running().functions.values()])
+
+        answer = await calls.run(Request(f"mcp:{self.name}", content), do)
+        return [Function(**one) for one in answer.data]
+
+    def bounds(self) -> Bounds:
+        settings = self.settings
+        return Bounds(len(settings.allowed) * settings.max_definition, settings.max_result)
+
+    async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
+        name = function.name
+        wrong = misfits(function.schema, dict(arguments))
+        if wrong:
+            raise ArgumentError("; ".join(wrong))
+
+        async def do() -> Answer:
+            result = await self._running().call(name, arguments)
+            return Answer(asdict(result), Usage(calls=1))
+
+        # The session's own time limit comes first, and is told to the model.
+        limit = self.settings.timeout + 60
+        request = Request(f"mcp:{self.name}", ["call", name, dict(arguments)], timeout=limit)
+        answer = await calls.run(request, do, Usage(calls=1))
+        return Result(**answer.data)
+
+    def _running(self) -> Session:
+        if self.session is None:
+            raise CallError(f"the MCP server {self.name} is not started in a replay", "permanent")
+        return self.session

@@ -1,0 +1,240 @@
+"""A connection to an MCP server, with the official SDK. Imported when one is opened."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import tempfile
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TextIO
+
+import anyio
+import httpx2
+import msgspec
+from attrs import define, field
+from mcp import Client, MCPError, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from mcp.types import CONNECTION_CLOSED
+
+from orchestrion import JSON, CallError, UsageError
+from orchestrion_chat.functions import definition_bytes
+from orchestrion_chat.interfaces import Function, Result
+from orchestrion_chat.texts import capped
+
+if TYPE_CHECKING:
+    from orchestrion_chat.mcp import MCP
+
+__all__ = ["Session"]
+
+_MOST_PAGES = 100
+_TOLD = 500
+"""Characters of a server's last words that an error repeats."""
+
+
+@define
+class Session:
+    """A server that runs, and the functions it offers by the names that models are given."""
+
+    settings: MCP
+    place: str
+    functions: dict[str, Function] = field(factory=dict)
+    _names: dict[str, str] = field(factory=dict)
+    _client: Client | None = None
+    _words: TextIO | None = None
+    _heard: str = ""
+    _end: asyncio.Event = field(factory=asyncio.Event)
+
+    @staticmethod
+    @asynccontextmanager
+    async def opened(settings: MCP, place: str) -> AsyncIterator[Session]:
+        """A session that ends with the block.
+
+        Raises:
+            UsageError: the server does not start, or does not offer what is allowed.
+        """
+        session = Session(settings, place)
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        # In a task of its own: the SDK's scopes have to be left where they were entered, and
+        # an error in them must not cancel whoever opened us.
+        running = asyncio.create_task(session._run(ready))
+        try:
+            async with asyncio.timeout(settings.start_timeout):
+                await asyncio.shield(ready)
+        except BaseException as error:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+            if isinstance(error, UsageError) or not isinstance(error, Exception):
+                raise
+            raise UsageError(session._not_started(error)) from None
+        try:
+            yield session
+        finally:
+            session._end.set()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _run(self, ready: asyncio.Future[None]) -> None:
+        try:
+            async with AsyncExitStack() as stack:
+                transport = await self._transport(stack)
+                # No cache: what is offered is asked for once.
+                client = await stack.enter_async_context(Client(transport, cache=None))
+                self._client = client
+                await self._list(client)
+                ready.set_result(None)
+                await self._end.wait()
+        except BaseException as error:
+            if not ready.done():
+                ready.set_exception(_plain(error))
+                ready.exception()  # nobody may be waiting any more
+            if not isinstance(error, Exception):
+                raise
+        finally:
+            self._client = None
+
+    async def _transport(self, stack: AsyncExitStack) -> Any:
+        settings = self.settings
+        if settings.command:
+            words = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (the stack's)
+            self._words = stack.enter_context(words)
+            stack.callback(self._listen)  # a last time, before the file is closed
+            program, *arguments = settings.command
+            given = {name: os.environ[name] for name in settings.environment if name in os.environ}
+            server = StdioServerParameters(
+                command=program, args=arguments, env=given, cwd=settings.directory
+            )
+            return stdio_client(server, errlog=self._words)
+        headers = {}
+        if settings.token:
+            if not os.environ.get(settings.token):
+                raise UsageError(f"{self.place}.token: the variable {settings.token} is not set")
+            headers["Authorization"] = f"Bearer {os.environ[settings.token]}"
+        http = httpx2.AsyncClient(
+            headers=headers,
+            timeout=httpx2.Timeout(settings.start_timeout, read=settings.timeout + 60),
+            follow_redirects=False,
+        )
+        await stack.enter_async_context(http)
+        return streamable_http_client(settings.url, http_client=http)
+
+    async def _list(self, client: Client) -> None:
+        """Find out what the server offers, and keep of it what is allowed."""
+        offered: dict[str, Any] = {}
+        cursor = None
+        for _ in range(_MOST_PAGES):
+            page = await client.list_tools(cursor=cursor)
+            offered |= {tool.name: tool for tool in page.tools}
+            cursor = page.next_cursor
+            if not cursor:
+                break
+        for name in self.settings.allowed:
+            if name not in offered:
+                raise UsageError(
+                    f"{self.place}: the server has no tool {name!r}; "
+                    f"it has {', '.join(sorted(offered)) or 'none'}"
+                )
+            self._keep(offered[name])
+
+    def _keep(self, tool: Any) -> None:
+        hints = tool.annotations
+        reads = hints is not None and hints.read_only_hint is True
+        if tool.name in self.settings.allow and not reads:
+            raise UsageError(
+                f"{self.place}.allow: the server does not declare that {tool.name!r} only reads; "
+                "if it may change something, name it in allow_writes instead"
+            )
+        shown = self.settings.prefix + re.sub(r"[^A-Za-z0-9_-]", "_", tool.name)
+        function = Function(
+            shown[:64],
+            tool.description or tool.title or "",
+            tool.input_schema,
+            tool.name in self.settings.allow_writes,
+        )
+        size = definition_bytes(function)
+        if size > self.settings.max_definition:
+            raise UsageError(
+                f"{self.place}: the definition of {tool.name!r} has {size} bytes; "
+                "raise max_definition if that may be"
+            )
+        if function.name in self.functions:
+            raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
+        self.functions[function.name] = function
+        self._names[function.name] = tool.name
+
+    async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result:
+        """Call a tool.
+
+        Raises:
+            CallError: the server cannot be reached.
+        """
+        client = self._client
+        if client is None:
+            raise CallError(self._gone(), "permanent")
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                result = await client.call_tool(self._names[name], dict(arguments))
+        except TimeoutError:
+            return Result(f"no result within {self.settings.timeout:g} s", error=True)
+        except MCPError as error:
+            if error.code == CONNECTION_CLOSED:
+                raise CallError(self._gone(), "permanent") from None
+            return Result(self._capped(f"{error.message}"), error=True)
+        except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
+            raise CallError(self._gone(), "permanent") from None
+        except (RuntimeError, ValueError) as error:  # a result that is not what it declared
+            return Result(self._capped(f"{type(error).__name__}: {error}"), error=True)
+        return Result(self._capped(_text(result)), result.is_error)
+
+    def _capped(self, text: str) -> str:
+        return capped(text, self.settings.max_result)
+
+    # ------------------------------------------------------------ what went wrong
+
+    def _not_started(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            what = f"no answer within {self.settings.start_timeout:g} s (start_timeout)"
+        else:
+            what = f"{type(error).__name__}: {error}"
+        return f"{self.place}: the MCP server {self._who()} does not start: {what}{self._last()}"
+
+    def _gone(self) -> str:
+        return f"the MCP server {self._who()} cannot be reached any more{self._last()}"
+
+    def _who(self) -> str:
+        return self.settings.url or os.path.basename(self.settings.command[0])
+
+    def _last(self) -> str:
+        """The last words of a program that was started."""
+        self._listen()
+        return f"; it said: {self._heard}" if self._heard else ""
+
+    def _listen(self) -> None:
+        if self._words is not None and not self._words.closed:
+            self._words.seek(0)
+            self._heard = self._words.read().strip()[-_TOLD:]
+
+
+def _plain(error: BaseException) -> BaseException:
+    """The first error in a group of them; a cancellation as an error."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error if isinstance(error, Exception) else RuntimeError("it was stopped")
+
+
+def _text(result: Any) -> str:
+    """A result's text; what is no text is named, not shown."""
+    parts = []
+    for block in result.content:
+        if block.type == "text":
+            parts.append(block.text)
+        elif block.type == "resource" and isinstance(getattr(block.resource, "text", None), str):
+            parts.append(block.resource.text)
+        elif block.type == "resource_link":
+            parts.append(f"[a link to {block.uri}]")
+        else:
+            parts.append(f"[{block.type}, not shown]")
+    if not parts and result.structured_content is not None:
+        return msgspec.json.encode(result.structured_content).decode()
+    return "\n".join(parts)

@@ -1,0 +1,193 @@
+"""An agent that says who is next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from attrs import frozen
+
+from orchestrion import (
+    JSON,
+    Activation,
+    Agent,
+    Calls,
+    Key,
+    Model,
+    Output,
+    Usage,
+    View,
+    learnable,
+)
+from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion_chat.ceilings import activation
+from orchestrion_chat.chat import Temperature, Tokens
+from orchestrion_chat.forms import Form
+from orchestrion_chat.prepared import Prepared
+from orchestrion_chat.presets import Preset, Role, preset_of
+from orchestrion_chat.sees import Sees
+from orchestrion_chat.talk import Talk, TurnError, sampling
+from orchestrion_chat.texts import system_text
+
+__all__ = ["Router"]
+
+STOP = "stop"
+_MOST_TEAM = 16_000
+"""Bytes that names and roles of a team may take."""
+_REPAIR_BYTES = 4000
+
+
+@frozen
+class Router(Prepared):
+    """Asks a model which agent is next, for the policy `follow`.
+
+    It chooses among the agents of its team and their options, itself and what the task blocks now
+    excepted; each is shown with its role. The turn's data is `{"next": ..., "reason": ...}`, with
+    `option` where the agent has some. An answer that names nobody is mended once; then, and if the
+    model refuses or is cut, the fallback is taken, and the metadata says why. A call that fails
+    fails the turn.
+
+    Args:
+        model: who is asked.
+        preset: its role; `router` unless a file is given.
+        preset_file: a preset of your own instead.
+        instructions: come after the preset's.
+        habits: short rules, listed after the instructions.
+        agents: whom it may choose; null is everybody in its team.
+        may_stop: whether it may end the work.
+        fallback: an agent ("name" or "name:option") or "stop"; without one the turn fails.
+        temperature: of sampling; by default the model's.
+        max_tokens: of one answer; by default the model's.
+        structured: whether the form of the answer is handed to the model to be held to, or told it
+            in words. It is checked either way.
+        sees: what it sees of what was done before.
+    """
+
+    model: Model
+    preset: Role | None = None
+    preset_file: Path | None = None
+    instructions: str = learnable("")
+    habits: Sequence[str] = learnable(())
+    agents: list[str] | None = None
+    may_stop: bool = True
+    fallback: str = ""
+    temperature: Temperature | None = None
+    max_tokens: Tokens | None = None
+    structured: Literal["model", "prompt"] = "model"
+    sees: Sees = Sees()
+
+    def ready(self) -> Agent:
+        """See `Prepared.ready`."""
+        given = self.preset is not None or self.preset_file is not None
+        role = self.preset if given else "router"
+        return _Routing(self, preset_of(role, self.preset_file))
+
+
+@frozen
+class _Routing(Agent):
+    settings: Router
+    preset: Preset
+
+    @property
+    def role(self) -> str:
+        return self.preset.role
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        settings = self.settings
+        open_ = self._open(view)
+        form = Form(_schema(open_, settings.may_stop))
+        shown = settings.sees.show(view)
+        held = form if settings.structured == "model" else None
+        given = sampling(settings.temperature, settings.max_tokens, held)
+        asked = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
+        messages: list[dict[str, JSON]] = [
+            {"role": "system", "content": self._system(form, self._listed(view, open_))},
+            {"role": "user", "content": asked},
+        ]
+        talk = Talk(settings.model, messages, given, key, calls, notes=shown.notes)
+        try:
+            said = await talk.until(form.read)
+        except TurnError as error:
+            return self._instead(error, open_, talk)
+        assert said.value is not None
+        name, reason = str(said.value["next"]), str(said.value["reason"])
+        return _turn(open_.get(name), reason, said.notes)
+
+    def _open(self, view: View) -> dict[str, Activation]:
+        """Who may be next now."""
+        team = [member for member in view.team if member.name != view.agent]
+        known = [member.name for member in team]
+        for name in self.settings.agents or ():
+            if name not in known:
+                raise RuntimeError(
+                    f"the router's agents name {name!r}, who is not in the team "
+                    f"({', '.join(known)})"
+                )
+        if self.settings.agents is not None:
+            team = [member for member in team if member.name in self.settings.agents]
+        found = {
+            choice_name(one): one for one in choices(team) if not is_blocked(one, view.observation)
+        }
+        if not found and not self.settings.may_stop:
+            raise RuntimeError("nobody may act now, and the router may not stop (may_stop)")
+        return found
+
+    def _system(self, form: Form, listed: str) -> str:
+        parts = [self.preset.instructions, self.settings.instructions, listed]
+        told = self.settings.structured == "prompt"
+        return system_text(parts, self.settings.habits, form.wish if told else "")
+
+    def _listed(self, view: View, open_: dict[str, Activation]) -> str:
+        roles = {member.name: member.role for member in view.team}
+        lines = []
+        for name, choice in open_.items():
+            role = roles.get(choice.agent, "")
+            lines.append(f"- {name}: {role}" if role else f"- {name}")
+        if self.settings.may_stop:
+            lines.append(f"- {STOP}: hand the work in as it is")
+        listed = "\n".join(lines)
+        if len(listed.encode()) > _MOST_TEAM:
+            raise RuntimeError("the roles of the team are too long to be listed")
+        return f"These can act next:\n{listed}"
+
+    def _instead(self, error: TurnError, open_: dict[str, Activation], talk: Talk) -> Output:
+        """The turn where the model said nothing that can be used."""
+        fallback = self.settings.fallback
+        if not fallback:
+            raise error
+        if fallback != STOP and fallback not in open_:
+            raise TurnError(f"{error}; the fallback {fallback!r} may not act now") from None
+        notes = {**talk.notes, "fallback": str(error)}
+        return _turn(open_.get(fallback), "by the fallback", notes)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        settings = self.settings
+        empty = Form(_schema({}, True))
+        # Names stand in the list, in the schema twice, and in what a repair says.
+        fixed = len(self._system(empty, "").encode()) + len(empty.wish.encode()) + 3 * _MOST_TEAM
+        seen = settings.sees.ceiling(tokens) + fixed
+        between = _REPAIR_BYTES + len(empty.wish.encode()) + _MOST_TEAM
+        return activation(settings.model, seen, 2, settings.max_tokens, between)
+
+
+def _schema(open_: dict[str, Activation], may_stop: bool) -> dict[str, JSON]:
+    names = [*open_, *([STOP] if may_stop else [])]
+    return {
+        "type": "object",
+        "properties": {
+            "reason": {"type": "string", "description": "in one sentence"},
+            "next": {"enum": names},
+        },
+        "required": ["reason", "next"],
+        "additionalProperties": False,
+    }
+
+
+def _turn(choice: Activation | None, reason: str, notes: Mapping[str, JSON]) -> Output:
+    data: dict[str, JSON] = {"next": STOP if choice is None else choice.agent}
+    if choice is not None and choice.option is not None:
+        data["option"] = choice.option
+    data["reason"] = reason
+    name = STOP if choice is None else choice_name(choice)
+    return Output(f"next: {name} ({reason})", data, metadata=notes)

@@ -1,0 +1,165 @@
+"""What an agent sees of the trajectory, and how it is put before the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from attrs import frozen
+
+from orchestrion import JSON, Meta, Turn, View
+from orchestrion_chat.texts import capped, labelled
+
+__all__ = ["BYTES_PER_TOKEN", "LABEL_TOKENS", "Sees", "Shown", "tokens_of"]
+
+BYTES_PER_TOKEN = 3
+"""Limits count a token for so many bytes: rather too many tokens than too few."""
+LABEL_TOKENS = 80
+"""The most that the tags around one turn take."""
+
+
+@frozen
+class Shown:
+    """What a model is shown.
+
+    Args:
+        text: all of it.
+        left_out: the indices of turns for which there was no room.
+        cut: whether the observation was cut.
+    """
+
+    text: str
+    left_out: tuple[int, ...] = ()
+    cut: bool = False
+
+    @property
+    def notes(self) -> dict[str, JSON]:
+        """For the turn's metadata."""
+        notes: dict[str, JSON] = {}
+        if self.left_out:
+            notes["left_out"] = list(self.left_out)
+        if self.cut:
+            notes["observation_cut"] = True
+        return notes
+
+
+@frozen
+class Sees:
+    """What an agent sees of what was done before.
+
+    Args:
+        agents: whose turns; null is everybody's.
+        own: its own turns as well.
+        last: at most so many turns, the latest.
+        tokens: at most so many tokens of problem, turns and observation together; a token is
+            counted for 3 bytes.
+        overflow: what happens where there is more: the turn fails, or the oldest turns are left
+            out, one by one, until the rest fits. The model is told, and so is the turn's metadata.
+            The problem, the latest turn and the observation are never cut.
+        data: show the problem's data beside its text, as JSON.
+        observation: at most so many tokens of what the environment says; a longer text is cut at
+            the end, which is said there and in the metadata.
+    """
+
+    agents: list[str] | None = None
+    own: bool = True
+    last: Annotated[int, Meta(ge=0)] | None = None
+    tokens: Annotated[int, Meta(ge=1)] | None = None
+    overflow: Literal["fail", "drop-oldest"] = "fail"
+    data: bool = False
+    observation: Annotated[int, Meta(ge=0)] = 4000
+
+    def show(self, view: View) -> Shown:
+        """What is put before the model.
+
+        Raises:
+            RuntimeError: it does not fit, or an agent that it names is not in the team.
+        """
+        turns = self._turns(view)
+        fixed = [self._problem(view)]
+        now, cut = self._now(view)
+        if now:
+            fixed.append(labelled("now", now))
+        texts = [_turn(turn, view.agent) for turn in turns]
+        dropped = self._too_many(fixed, texts)
+        note = []
+        if dropped:
+            note = [f"({dropped} earlier turns are left out for lack of room.)"]
+        text = "\n\n".join([fixed[0], *note, *texts[dropped:], *fixed[1:]])
+        return Shown(text, tuple(turn.index for turn in turns[:dropped]), cut)
+
+    def _now(self, view: View) -> tuple[str, bool]:
+        """What the environment says, and whether it was cut."""
+        text = view.observation.text if view.observation is not None else ""
+        if not text or not self.observation:
+            return "", False
+        most = self.observation * BYTES_PER_TOKEN
+        shown = capped(text, most)
+        return shown, len(text.encode(errors="replace")) > most
+
+    def ceiling(self, tokens: int) -> int:
+        """The most tokens that it shows of a problem and turns of so many tokens."""
+        shown = tokens + self.observation * BYTES_PER_TOKEN + 3 * LABEL_TOKENS
+        if self.tokens is None:
+            return shown
+        return min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
+
+    def _turns(self, view: View) -> Sequence[Turn]:
+        turns: Sequence[Turn] = view.turns
+        if self.agents is not None:
+            known = {member.name for member in view.team} | {turn.agent for turn in view.given}
+            unknown = [name for name in self.agents if known and name not in known]
+            if unknown:
+                raise RuntimeError(
+                    f"sees.agents names {unknown[0]!r}, who is not in the team "
+                    f"({', '.join(sorted(known))})"
+                )
+            turns = [one for one in turns if one.agent in self.agents or one.agent == view.agent]
+        if not self.own:
+            turns = [one for one in turns if one.agent != view.agent]
+        return turns if self.last is None else turns[max(0, len(turns) - self.last) :]
+
+    def _problem(self, view: View) -> str:
+        text = view.problem.text
+        if self.data and view.problem.data is not None:
+            text = f"{text}\n\n{msgspec.json.encode(view.problem.data).decode()}"
+        return labelled("problem", text)
+
+    def _too_many(self, fixed: Sequence[str], texts: Sequence[str]) -> int:
+        """How many of the oldest turns have to go."""
+        if self.tokens is None:
+            return 0
+        room = self.tokens - sum(map(tokens_of, fixed))
+        sizes = [tokens_of(text) for text in texts]
+        if self.overflow == "fail" and sum(sizes) > room:
+            raise RuntimeError(self._overflow(sum(sizes) - room))
+        dropped = 0
+        while sum(sizes[dropped:]) > room and dropped < len(sizes) - 1:
+            dropped += 1
+        if (rest := sum(sizes[dropped:])) > room:
+            raise RuntimeError(self._overflow(rest - room))
+        return dropped
+
+    def _overflow(self, by: int) -> str:
+        return (
+            f"what it should read takes {by} tokens more than sees.tokens ({self.tokens}); "
+            "raise that, or see less (sees.last, sees.agents, sees.overflow: drop-oldest)"
+        )
+
+
+def tokens_of(text: str) -> int:
+    """An estimate that is rather too high."""
+    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
+
+
+def _turn(turn: Turn, reader: str) -> str:
+    text = turn.output.content
+    if not text and turn.output.data is not None:
+        text = msgspec.json.encode(turn.output.data).decode()
+    attributes = {"number": str(turn.index), "agent": turn.agent}
+    if turn.option is not None:
+        attributes["option"] = turn.option
+    if turn.agent == reader:
+        attributes["by"] = "you"
+    return labelled("turn", text, **attributes)

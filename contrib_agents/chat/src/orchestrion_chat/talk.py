@@ -1,0 +1,179 @@
+"""One activation's conversation with a model: calls of tools, one repair, and an end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from attrs import define, field, frozen
+
+from orchestrion import JSON, Calls, Key, Model
+from orchestrion_chat.toolbox import Toolbox
+
+__all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit", "sampling"]
+
+Ending = Literal["fail", "accept"]
+T = TypeVar("T")
+
+
+class TurnError(RuntimeError):
+    """Why a turn failed that cost what it cost: the model did not do what it should."""
+
+
+class Unfit(Exception):
+    """An answer cannot be used; the model may mend it once.
+
+    Args:
+        what: what is wrong with it.
+        wish: what the model is asked to do, beside being told what is wrong.
+    """
+
+    def __init__(self, what: str, wish: str) -> None:
+        super().__init__(what)
+        self.wish = wish
+
+
+@frozen
+class Said(Generic[T]):
+    """The end of a conversation.
+
+    Args:
+        text: the model's last word.
+        value: what was read from it; None if a refusal was accepted.
+        notes: for the turn's metadata.
+    """
+
+    text: str
+    value: T | None
+    notes: Mapping[str, JSON]
+
+
+class _Held(Protocol):
+    @property
+    def schema(self) -> Mapping[str, JSON]: ...
+
+
+def sampling(
+    temperature: float | None, max_tokens: int | None, held: _Held | None
+) -> dict[str, JSON]:
+    """The settings of requests: what is not given is the model's own."""
+    given: dict[str, JSON] = {}
+    if temperature is not None:
+        given["temperature"] = temperature
+    if max_tokens is not None:
+        given["max_tokens"] = max_tokens
+    if held is not None:
+        given["schema"] = dict(held.schema)
+    return given
+
+
+@define
+class Talk:
+    """A conversation.
+
+    Args:
+        model: who is asked.
+        messages: so far; this list grows.
+        settings: the rest of every request, e.g. temperature.
+        key: of the activation; each request has one of its own below it.
+        calls: of the activation.
+        tools: what the model may call.
+        rounds: how often it may do so.
+        on_refusal: whether a refusal fails the turn.
+        on_truncated: whether an answer that was cut fails it.
+    """
+
+    model: Model
+    messages: list[dict[str, JSON]]
+    settings: Mapping[str, JSON]
+    key: Key
+    calls: Calls
+    tools: Toolbox = field(factory=Toolbox)
+    rounds: int = 0
+    on_refusal: Ending = "fail"
+    on_truncated: Ending = "fail"
+    notes: dict[str, JSON] = field(factory=dict)
+    _asked: int = 0
+    _used: int = 0
+    _mistaken: bool = False
+
+    async def until(self, read: Callable[[str], T]) -> Said[T]:
+        """Go on until an answer can be read; it may be mended once.
+
+        Raises:
+            TurnError: it still cannot be read, or the model refused, was cut or lost its way.
+            CallError: the model or a tool cannot be reached.
+        """
+        while True:
+            answer = await self._ask()
+            text = str(answer.get("text") or "")
+            if calls := answer.get("tool_calls"):
+                await self._use(text, calls)
+                continue
+            if self._ended(str(answer.get("stop", "end")), text):
+                return Said(text, None, self.notes)
+            try:
+                return Said(text, read(text), self.notes)
+            except Unfit as error:
+                self._mend(text, error)
+
+    async def _ask(self) -> Mapping[str, Any]:
+        request: dict[str, JSON] = {"messages": list(self.messages), **self.settings}
+        if self.tools.functions:
+            request["tools"] = self.tools.definitions
+        key = self.key.child("call", self._asked)
+        self._asked += 1
+        answer = await self.model.complete(request, key, self.calls)
+        data: Mapping[str, Any] = answer.data
+        if data.get("model"):
+            self.notes["model"] = data["model"]
+        return data
+
+    async def _use(self, text: str, asked: Sequence[Mapping[str, Any]]) -> None:
+        """Make the calls that the model asks for, and tell it what came of them."""
+        if not self.tools.functions:
+            raise TurnError("the model called a tool, and has none")
+        if self._used == self.rounds:
+            raise TurnError(f"no answer after {self.rounds} rounds of tools (tool_rounds)")
+        self._used += 1
+        done = await self.tools.answer(asked, self.calls)
+        names = [str(one["name"])[:64] for one in asked]
+        self.notes["tools"] = [*self.notes.get("tools", []), *names]
+        if done.mistakes:
+            if self._mistaken:
+                raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
+            self._mistaken = True
+        self.messages.append({"role": "assistant", "content": text, "tool_calls": list(asked)})
+        self.messages += done.messages
+        if self._used == self.rounds:
+            last = self.messages[-1]
+            last["content"] += "\n\n(You cannot call tools any more: give your answer now.)"
+
+    def _ended(self, stop: str, text: str) -> bool:
+        """Whether this was a refusal that is accepted as the end.
+
+        Raises:
+            TurnError: it was one, or a cut, and is not accepted.
+        """
+        if stop == "length":
+            if self.on_truncated == "fail":
+                raise TurnError(
+                    "the answer was cut at max_tokens; raise that, or set on_truncated: accept"
+                )
+            self.notes["truncated"] = True
+        elif stop == "refused" or not text.strip():
+            what = "refused to answer" if stop == "refused" else "answered with nothing"
+            if self.on_refusal == "fail":
+                raise TurnError(f"the model {what}: {text[:300]}".rstrip(": "))
+            self.notes["refused"] = True
+            return True
+        return False
+
+    def _mend(self, text: str, error: Unfit) -> None:
+        """Tell the model what is wrong with its answer."""
+        if "repaired" in self.notes:
+            raise TurnError(f"the answer cannot be used, nor can its repair: {error}")
+        self.notes["repaired"] = str(error)
+        self.messages.append({"role": "assistant", "content": text})
+        told = f"Your answer cannot be used: {error}\n\n{error.wish}"
+        self.messages.append({"role": "user", "content": told})

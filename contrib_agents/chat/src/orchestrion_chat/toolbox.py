@@ -1,0 +1,119 @@
+"""The tools of one activation: what the model is offered, and what becomes of its calls."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from attrs import Factory, frozen
+
+from orchestrion import JSON, Calls
+from orchestrion_chat.interfaces import ArgumentError, Function, Result, Tool
+from orchestrion_chat.texts import labelled
+
+__all__ = ["MOST_CALLS", "Answered", "Toolbox"]
+
+MOST_CALLS = 8
+"""Calls in one answer of a model; with more, the turn fails."""
+
+
+@frozen
+class Answered:
+    """The messages that answer a model's calls, and what was wrong with those calls."""
+
+    messages: list[dict[str, JSON]]
+    mistakes: list[str]
+
+
+@frozen
+class Toolbox:
+    """Functions by the name that the model is given."""
+
+    functions: Mapping[str, tuple[Tool, Function]] = Factory(dict)
+
+    @staticmethod
+    async def of(tools: Sequence[Tool], calls: Calls) -> Toolbox:
+        """What these tools offer now.
+
+        Raises:
+            RuntimeError: two functions have one name.
+        """
+        found: dict[str, tuple[Tool, Function]] = {}
+        for tool in tools:
+            for function in await tool.functions(calls):
+                if function.name in found:
+                    raise RuntimeError(
+                        f"two of its tools have a function {function.name!r}; give one of them a "
+                        "`prefix`, or leave it out"
+                    )
+                found[function.name] = (tool, function)
+        return Toolbox(found)
+
+    @property
+    def definitions(self) -> list[dict[str, JSON]]:
+        """As a request has them."""
+        return [
+            {"name": name, "description": one.description, "schema": dict(one.schema)}
+            for name, (_, one) in self.functions.items()
+        ]
+
+    async def answer(self, asked: Sequence[Mapping[str, Any]], calls: Calls) -> Answered:
+        """Make a model's calls: all at once, unless one of them writes; then in order.
+
+        Raises:
+            CallError: a tool cannot be reached.
+            RuntimeError: there are too many.
+        """
+        if len(asked) > MOST_CALLS:
+            raise RuntimeError(f"the model made {len(asked)} calls at once, at most {MOST_CALLS}")
+        writes = any(self._writes(str(one["name"])) for one in asked)
+        if writes:
+            results = [await self._one(one, calls) for one in asked]
+        else:
+            done = await asyncio.gather(
+                *(self._one(one, calls) for one in asked), return_exceptions=True
+            )
+            # All have ended: no call outlives its turn. The first error counts.
+            results = []
+            for result in done:
+                if isinstance(result, BaseException):
+                    raise result
+                results.append(result)
+        messages = [_message(one, result) for one, (result, _) in zip(asked, results, strict=True)]
+        return Answered(messages, [mistake for _, mistake in results if mistake])
+
+    def _writes(self, name: str) -> bool:
+        return name in self.functions and self.functions[name][1].writes
+
+    async def _one(self, asked: Mapping[str, Any], calls: Calls) -> tuple[Result, str]:
+        """What a call gives, and what was wrong with it, if anything was."""
+        name = str(asked["name"])
+        try:
+            if name not in self.functions:
+                known = ", ".join(self.functions)
+                raise ArgumentError(f"there is no such tool (there are: {known})")
+            tool, function = self.functions[name]
+            arguments = _arguments(str(asked.get("arguments") or "{}"))
+            return await tool.call(function, arguments, calls), ""
+        except ArgumentError as error:
+            return Result(str(error), error=True), f"{name}: {error}"
+
+
+def _arguments(text: str) -> dict[str, JSON]:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError) as error:
+        raise ArgumentError(f"the arguments are no JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ArgumentError("the arguments must be a JSON object")
+    return value
+
+
+def _message(asked: Mapping[str, Any], result: Result) -> dict[str, JSON]:
+    name = re.sub(r"[^\w.-]", "_", str(asked["name"]))[:64]
+    outcome = "error" if result.error else "ok"
+    text = labelled("result", result.text, of=name, outcome=outcome)
+    return {"role": "tool", "tool_call_id": asked.get("id", ""), "content": text}

@@ -1,0 +1,157 @@
+"""Anthropic's Messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from orchestrion_offline.wires.form import (
+    Asked,
+    BadRequestError,
+    Made,
+    encode,
+    event,
+    mapping,
+    pieces,
+    plain_text,
+    sampling,
+    texts,
+    whole_number,
+)
+
+__all__ = ["Messages"]
+
+_STOPS = {"end": "end_turn", "length": "max_tokens", "tools": "tool_use", "refused": "refusal"}
+
+
+class Messages:
+    """`POST /v1/messages`."""
+
+    name = "anthropic"
+    overloaded = 529
+
+    def decode(self, body: Mapping[str, Any]) -> Asked:
+        """See `Wire.decode`."""
+        listed = body.get("messages")
+        if not isinstance(listed, list) or not listed:
+            raise BadRequestError("messages: expected a list with at least one message")
+        messages: list[dict[str, Any]] = []
+        if body.get("system"):
+            messages.append({"role": "system", "content": plain_text(body["system"], "system")})
+        for i, one in enumerate(listed):
+            _add(messages, mapping(one, "messages"), f"messages.{i}")
+        limit = whole_number(body, "max_tokens", required=True)
+        request = {"messages": messages, **sampling(body, "stop_sequences", limit)}
+        if body.get("tools"):
+            request["tools"] = [
+                {
+                    "name": one.get("name"),
+                    "description": one.get("description") or "",
+                    "schema": one.get("input_schema") or {},
+                }
+                for one in body["tools"]
+            ]
+        config = mapping(body.get("output_config") or {}, "output_config")
+        wanted = mapping(config.get("format") or {}, "output_config.format")
+        if wanted.get("type") == "json_schema":
+            request["schema"] = wanted.get("schema")
+        return Asked(request, bool(body.get("stream")))
+
+    def encode(self, made: Sequence[Made]) -> bytes:
+        """See `Wire.encode`."""
+        one = made[0]
+        content: list[dict[str, Any]] = []
+        if one.text or not one.calls:
+            content.append({"type": "text", "text": one.text, "citations": None})
+        for call in one.calls:
+            content.append(_tool_use(call.id, call.name, _object(call.arguments)))
+        usage = {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens}
+        return encode(
+            {
+                **_head(one),
+                "content": content,
+                "stop_reason": _STOPS[one.stop] if one.sequence is None else "stop_sequence",
+                "stop_sequence": one.sequence,
+                "usage": usage,
+            }
+        )
+
+    def stream(self, made: Made, asked: Asked) -> tuple[bytes, list[bytes], bytes]:
+        """See `Wire.stream`."""
+
+        def send(name: str, /, **data: Any) -> bytes:
+            return event({"type": name, **data}, name)
+
+        usage = {"input_tokens": made.input_tokens, "output_tokens": 1}
+        empty = {**_head(made), "content": [], "stop_reason": None, "stop_sequence": None}
+        begin = send("message_start", message={**empty, "usage": usage}) + send("ping")
+        middle: list[bytes] = []
+        place = 0
+        if made.text or not made.calls:
+            block: dict[str, Any] = {"type": "text", "text": ""}
+            middle.append(send("content_block_start", index=0, content_block=block))
+            for piece in pieces(made.text):
+                delta = {"type": "text_delta", "text": piece}
+                middle.append(send("content_block_delta", index=0, delta=delta))
+            middle.append(send("content_block_stop", index=0))
+            place = 1
+        for i, call in enumerate(made.calls, place):
+            block = _tool_use(call.id, call.name, {})
+            middle.append(send("content_block_start", index=i, content_block=block))
+            for piece in pieces(call.arguments):
+                delta = {"type": "input_json_delta", "partial_json": piece}
+                middle.append(send("content_block_delta", index=i, delta=delta))
+            middle.append(send("content_block_stop", index=i))
+        reason = _STOPS[made.stop] if made.sequence is None else "stop_sequence"
+        end = send(
+            "message_delta",
+            delta={"stop_reason": reason, "stop_sequence": made.sequence},
+            usage={"output_tokens": made.output_tokens},
+        )
+        return begin, middle, end + send("message_stop")
+
+    def error(self, status: int, kind: str, message: str) -> bytes:
+        """See `Wire.error`."""
+        return encode({"type": "error", "error": {"type": kind, "message": message}})
+
+
+def _add(messages: list[dict[str, Any]], message: Mapping[str, Any], where: str) -> None:
+    """A message; results of tools become messages of their own."""
+    role = message.get("role")
+    if role not in ("user", "assistant"):
+        raise BadRequestError(f"{where}.role: got {role!r}, expected 'user' or 'assistant'")
+    said: list[Mapping[str, Any]] = []
+    calls: list[dict[str, Any]] = []
+    for part in texts(message.get("content"), where):
+        if part.get("type") == "tool_use":
+            arguments = encode(part.get("input")).decode()
+            calls.append({"id": part.get("id"), "name": part.get("name"), "arguments": arguments})
+        elif part.get("type") == "tool_result":
+            content = plain_text(part.get("content"), where)
+            messages.append(
+                {"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content}
+            )
+        else:
+            said.append(part)
+    if said or calls or role == "assistant":
+        one: dict[str, Any] = {"role": role, "content": plain_text(list(said), where)}
+        messages.append({**one, "tool_calls": calls} if calls else one)
+
+
+def _head(made: Made) -> dict[str, Any]:
+    return {"id": f"msg_{made.id}", "type": "message", "role": "assistant", "model": made.model}
+
+
+def _tool_use(name: str, tool: str, given: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": name, "name": tool, "input": given}
+
+
+def _object(arguments: str) -> Any:
+    """Arguments as an object; what is none goes under a name, as this format has no other way."""
+    try:
+        found = msgspec.json.decode(arguments)
+    except msgspec.DecodeError:
+        return {"unparsed": arguments}
+    return found if isinstance(found, dict) else {"unparsed": arguments}

@@ -1,0 +1,1 @@
+"""An agent that is one prompt, one completion and one strict reading of it."""

@@ -1,0 +1,106 @@
+"""The agent `prompted`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+from attrs import Factory, frozen
+
+from orchestrion import JSON, Agent, Calls, Key, Meta, Model, Output, Usage, View, learnable
+from orchestrion.bounds import ceiling_of
+from orchestrion_prompted.reading import Form, read
+from orchestrion_prompted.template import template
+
+__all__ = ["Prompted"]
+
+
+@frozen
+class Prompted(Agent):
+    r"""One prompt, one completion, one strict reading of it.
+
+    Made for models that are trained: what is said is a turn whether or not it can be read. A
+    response that cannot be read, or that was cut, counts as `fallback`; the turn's metadata says
+    `valid: false`, and trainers can fine that. The turn's data is {"value", "valid"}, and "next" with
+    `route`, for the policy `follow`.
+
+    Args:
+        model: who completes.
+        prompt: the user's message, with places: {problem}, {observation}, {agent}, {option}, {turn}
+            (number of this turn), {count} and {count:AGENT} (number of the next turn of one agent),
+            {last} and {last:AGENT}, {said} and {said:AGENT} (all turns, with names).
+        system: the system message; same places.
+        role: in words, for people and policies.
+        form: what is read: the whole text, the content of <TAG>..</TAG>, or of \boxed{..}.
+        tag: its name, for `form: tag`.
+        choices: what may be said, whatever the case; anything else cannot be read.
+        route: who is next, by what was said.
+        fallback: what a response that cannot be read is taken to say; null for nothing.
+        whole: others read the whole response and not only what was read from it.
+        final: the episode ends after this turn.
+        max_tokens: of the response; by default the model's own.
+        temperature: likewise.
+    """
+
+    model: Model
+    prompt: str = learnable("{problem}")
+    system: str = learnable("")
+    role: str = ""
+    form: Form = "text"
+    tag: str = ""
+    choices: Sequence[str] = ()
+    route: Mapping[str, str] = Factory(dict)
+    fallback: str | None = None
+    whole: bool = False
+    final: bool = False
+    max_tokens: Annotated[int, Meta(ge=1)] | None = None
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        template(self.prompt)
+        template(self.system)
+        if (self.form == "tag") != bool(self.tag):
+            raise ValueError("`tag` is the name of the tag for `form: tag`, and for nothing else")
+        known = {one.casefold() for one in self.choices}
+        for said in self.route:
+            if known and said.casefold() not in known:
+                raise ValueError(f"route: {said!r} is none of the choices")
+        if self.route and self.fallback is not None and self.fallback not in self.route:
+            raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Ask once, read once."""
+        messages = [{"role": "user", "content": template(self.prompt)(view)}]
+        if self.system:
+            messages.insert(0, {"role": "system", "content": template(self.system)(view)})
+        request: dict[str, JSON] = {"messages": messages}
+        for name in ("max_tokens", "temperature"):
+            if getattr(self, name) is not None:
+                request[name] = getattr(self, name)
+        answer = await self.model.complete(request, key.child("call", 0), calls)
+        return self._output(answer.data)
+
+    def _output(self, answer: Mapping[str, Any]) -> Output:
+        text, cut = str(answer["text"]), answer.get("stop") == "length"
+        value = self._read(text) if not cut and answer.get("stop") != "refused" else None
+        valid = value is not None
+        if value is None:
+            value = self.fallback
+        data: dict[str, JSON] = {"value": value, "valid": valid}
+        if self.route:
+            data["next"] = self.route.get(value or "", "")
+        metadata: dict[str, JSON] = {"valid": valid, "truncated": cut}
+        if "generation" in answer:
+            metadata["generations"] = [answer["generation"]]
+        content = text if self.whole else value or ""
+        return Output(content, data, final=self.final, metadata=metadata)
+
+    def _read(self, text: str) -> str | None:
+        value = read(text, self.form, self.tag)
+        if value is None or not self.choices:
+            return value
+        return next((one for one in self.choices if one.casefold() == value.casefold()), None)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """See `Agent.ceiling`."""
+        return ceiling_of(self.model, tokens + len(self.prompt.encode()) + len(self.system.encode()))

@@ -1,0 +1,1 @@
+"""Mathematics for teams: problems, generated ones too, and a verdict by value."""

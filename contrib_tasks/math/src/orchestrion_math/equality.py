@@ -1,0 +1,109 @@
+"""Whether two answers are one: by text, by number, by parts, and last by symbols.
+
+As in the grading of MATH, a right answer that is a number must be given as a number: "3+4" is no
+answer to 3+4. Brackets matter: an open interval is not a closed one. Tuples have an order; sets,
+unions and lists have none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+from orchestrion_math.normal import normal, number
+
+__all__ = ["LONGEST", "Symbolic", "same"]
+
+LONGEST = 500
+"""Characters of an answer that are read; a longer one is compared as text."""
+
+Symbolic = Callable[[str, str], bool]
+
+_OPEN, _CLOSED = "([{", ")]}"
+
+
+def same(given: str, wanted: str, symbolic: Symbolic) -> bool:
+    """Whether the given answer is the wanted one.
+
+    Args:
+        given: by an agent.
+        wanted: the right one.
+        symbolic: compares two expressions that no simpler way can.
+    """
+    if len(given) > LONGEST or len(wanted) > LONGEST:
+        return given.strip() == wanted.strip() != ""
+    return _same(normal(given), normal(wanted), symbolic)
+
+
+def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
+    if not given or not wanted:
+        return False
+    if given == wanted:
+        return True
+    right = number(wanted)
+    if right is not None:
+        if right.denominator == 1 and ("/" in given or "frac" in given):
+            return False
+        return number(given) == right
+    if number(given) is not None and not _has_value(wanted):
+        return False
+    kind, parts = _parts(wanted)
+    other, mine = _parts(given)
+    if kind or other:
+        return kind == other and _all_same(mine, parts, kind, symbolic)
+    if wanted.isalpha() and len(wanted) > 1:
+        return given.casefold() == wanted.casefold()
+    return symbolic(given, wanted)
+
+
+def _has_value(text: str) -> bool:
+    """Whether it may be a number that is written otherwise, such as a root or 2^{10}."""
+    return not re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text) and not _parts(text)[0]
+
+
+def _all_same(given: Sequence[str], wanted: Sequence[str], kind: str, symbolic: Symbolic) -> bool:
+    if len(given) != len(wanted):
+        return False
+    if kind in ("list", "union", "{}"):
+        left = list(given)
+        for part in wanted:
+            found = next((one for one in left if _same(one, part, symbolic)), None)
+            if found is None:
+                return False
+            left.remove(found)
+        return True
+    return all(_same(one, part, symbolic) for one, part in zip(given, wanted, strict=True))
+
+
+def _parts(text: str) -> tuple[str, Sequence[str]]:
+    """The kind of a compound answer and its parts; "" for a single expression."""
+    united = _split(text, "\\cup")
+    if len(united) > 1:
+        return "union", united
+    listed = _split(text, ",")
+    if len(listed) > 1:
+        return "list", listed
+    braces = re.fullmatch(r"\\\{(.*)\\\}", text)
+    if braces:
+        return "{}", _split(braces[1], ",")
+    if len(text) > 1 and text[0] in "([" and text[-1] in ")]":
+        inner = _split(text[1:-1], ",")
+        if len(inner) > 1:
+            return text[0] + text[-1], inner
+    return "", ()
+
+
+def _split(text: str, by: str) -> list[str]:
+    """The parts between separators outside of brackets."""
+    parts, depth, start, i = [], 0, 0, 0
+    while i < len(text):
+        if text[i] in _OPEN:
+            depth += 1
+        elif text[i] in _CLOSED:
+            depth -= 1
+        elif depth == 0 and text.startswith(by, i):
+            parts.append(text[start:i].strip())
+            start = i + len(by)
+            i = start - 1
+        i += 1
+    return [*parts, text[start:].strip()]

@@ -1,0 +1,155 @@
+"""Generated problems: sums of stated size, as symbols or as a story; no two are alike."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from attrs import Attribute, field, frozen
+
+from orchestrion import Key, Meta, Problem, Split, UsageError
+
+__all__ = ["Arithmetic", "generate", "solve"]
+
+Count = Annotated[int, Meta(ge=0)]
+NAMES = "Ada Bo Cleo Dan Eve Finn Gus Hana Ida Jon Kim Lea".split()
+THINGS = "apples coins stamps shells books pens cards stones".split()
+SAID = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as many"}
+"""What happens in a story, by operator."""
+
+_STEP = re.compile(r"gets (\d+) more|gives (\d+) away|makes it (\d+) times")
+TRIES = 40
+"""Draws for each problem wanted, after which there are not enough different ones."""
+
+
+@frozen
+class Arithmetic:
+    """What generated problems are like.
+
+    Args:
+        form: `symbols`, as in "12+7", or a `story` that is told step by step.
+        operators: which of + - *; in symbols, * goes first.
+        digits: of each number at most.
+        steps: operators in a problem.
+        negative: whether results below zero may come up.
+        reverse: answers are written with the last digit first, which small models learn sooner:
+            a sum is computed from its last digit on.
+        train: training problems.
+        validation: validation problems.
+        test: test problems.
+        seed: of the problems.
+    """
+
+    form: Literal["symbols", "story"] = "symbols"
+    operators: str = field(default="+-")
+    digits: Annotated[int, Meta(ge=1, le=9)] = 2
+    steps: Annotated[int, Meta(ge=1, le=8)] = 1
+    negative: bool = False
+    reverse: bool = False
+    train: Count = 2048
+    validation: Count = 128
+    test: Count = 512
+    seed: int = 0
+
+    @operators.validator
+    def _check(self, attribute: Attribute[str], value: str) -> None:
+        if not value or not set(value) <= set(SAID) or len(set(value)) < len(value):
+            raise ValueError(f"operators: got {value!r}; want some of + - *, each once")
+
+
+def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
+    """The problems of every split; none is in two.
+
+    Raises:
+        UsageError: there are not so many different ones.
+    """
+    made: dict[Split, tuple[Problem, ...]] = {}
+    seen: set[str] = set()
+    # Training problems last: when there are few, a larger training split moves no test problem.
+    order: Sequence[Split] = ("test", "validation", "train")
+    for split in order:
+        size = getattr(settings, split)
+        found: list[Problem] = []
+        for n in range(TRIES * size + TRIES):
+            if len(found) == size:
+                break
+            text = _draw(settings, Key(settings.seed).child("arithmetic", split, n).random())
+            if text and text not in seen:
+                seen.add(text)
+                answer = {"answer": str(solve(text)), "reverse": settings.reverse}
+                name = f"{split}-{len(found) + 1}"
+                found.append(Problem(name, text, category=settings.form, hidden=answer))
+        if len(found) < size:
+            raise UsageError(
+                f"task math: generated: only {len(seen)} different problems were found, which is "
+                f"not enough for {split}: {size}; allow more digits, steps or operators"
+            )
+        made[split] = tuple(found)
+    return made
+
+
+def _draw(settings: Arithmetic, draw: random.Random) -> str:
+    """A problem; empty where the draw's result is one that must not be."""
+    numbers = [draw.randrange(10**settings.digits) for _ in range(settings.steps + 1)]
+    signs = [draw.choice(settings.operators) for _ in range(settings.steps)]
+    if settings.form == "story":
+        text = _story(numbers, signs, draw)
+        low = _lowest(numbers, signs)
+    else:
+        pairs = zip(signs, numbers[1:], strict=True)
+        text = f"{numbers[0]}" + "".join(f"{sign}{one}" for sign, one in pairs)
+        low = solve(text)
+    return "" if low < 0 and not settings.negative else text
+
+
+def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) -> str:
+    name, things = draw.choice(NAMES), draw.choice(THINGS)
+    steps = [SAID[sign].format(one) for sign, one in zip(signs, numbers[1:], strict=True)]
+    told = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
+    return f"{name} has {numbers[0]} {things}. {told}. How many {things} does {name} have now?"
+
+
+def _lowest(numbers: Sequence[int], signs: Sequence[str]) -> int:
+    """The least that anybody has in a story."""
+    now = lowest = numbers[0]
+    for sign, one in zip(signs, numbers[1:], strict=True):
+        now = _apply(now, sign, one)
+        lowest = min(lowest, now)
+    return lowest
+
+
+def _apply(left: int, sign: str, right: int) -> int:
+    if sign == "*":
+        return left * right
+    return left + right if sign == "+" else left - right
+
+
+def solve(text: str) -> int:
+    """The answer to a generated problem.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if re.fullmatch(r"\d+(?:[-+*]\d+)+", text):
+        return _value(text)
+    if " has " not in text:
+        raise ValueError(f"{text[:80]!r} is no generated problem")
+    start, _, rest = text.partition(". ")
+    now = int(start.split()[2])
+    for more, less, times in _STEP.findall(rest):
+        sign, one = ("+", more) if more else ("-", less) if less else ("*", times)
+        now = _apply(now, sign, int(one))
+    return now
+
+
+def _value(text: str) -> int:
+    """Products first, then from left to right."""
+    total = 0
+    for sign, product in re.findall(r"([-+]?)(\d+(?:\*\d+)*)", text):
+        value = 1
+        for factor in product.split("*"):
+            value *= int(factor)
+        total += -value if sign == "-" else value
+    return total

@@ -1,0 +1,89 @@
+"""Asks a process of its own whether two expressions are equal."""
+
+from __future__ import annotations
+
+import json
+import select
+import subprocess
+import sys
+from threading import Lock
+
+from orchestrion import RunError
+
+__all__ = ["Grader"]
+
+PATIENCE = 300.0
+"""Seconds of any clock after which the process counts as broken, not as slow."""
+
+
+class Grader:
+    """A process that is started when it is first needed, and again when an expression ended it.
+
+    Args:
+        seconds: of processor time for one comparison; an expression that takes longer is unequal.
+    """
+
+    def __init__(self, seconds: float = 5.0) -> None:
+        self.seconds = seconds
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = Lock()
+
+    def equal(self, given: str, wanted: str) -> bool:
+        """Whether two LaTeX expressions are equal; False if that takes too much.
+
+        Raises:
+            RunError: the process cannot be started, or says nothing at all.
+        """
+        with self._lock:
+            process = self._process or self._started()
+            said = self._ask(process, json.dumps([given, wanted, self.seconds]))
+            if not said:
+                self._end()
+            return said == "true"
+
+    def _started(self) -> subprocess.Popen[str]:
+        # -P: a module that lies in the working folder is not taken for the library.
+        self._process = process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "orchestrion_math.worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            encoding="utf-8",
+        )
+        if self._line(process) != "ready":
+            self._end()
+            raise RunError(
+                "task math: the process that compares expressions does not start; try "
+                "`python -m orchestrion_math.worker`, which says why"
+            )
+        return process
+
+    def _ask(self, process: subprocess.Popen[str], line: str) -> str:
+        assert process.stdin is not None
+        try:
+            process.stdin.write(line + "\n")
+            process.stdin.flush()
+        except BrokenPipeError:
+            return ""
+        return self._line(process)
+
+    def _line(self, process: subprocess.Popen[str]) -> str:
+        """The next line; "" if the process has ended."""
+        assert process.stdout is not None
+        ready, _, _ = select.select([process.stdout], [], [], PATIENCE)
+        if not ready:
+            self._end()
+            raise RunError(f"task math: no word for {PATIENCE:g} s from who compares expressions")
+        return process.stdout.readline().strip()
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.communicate()
+
+    def close(self) -> None:
+        """End the process."""
+        with self._lock:
+            self._end()

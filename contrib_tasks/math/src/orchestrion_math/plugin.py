@@ -1,0 +1,25 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_math"
+
+
+@hookimpl
+def orchestrion_tasks() -> Iterator[Component]:
+    yield Component(
+        "math", f"{HERE}.task:Math", "problems with one answer, compared by value and not by text"
+    )
+
+
+@hookimpl
+def orchestrion_models() -> Iterator[Component]:
+    yield Component(
+        "math-teacher",
+        f"{HERE}.teacher:MathTeacher",
+        "plays solver and verifier of generated problems with stated mistakes",
+    )

@@ -1,0 +1,111 @@
+"""Problems from files in the public forms of GSM8K and MATH.
+
+GSM8K   {"question", "answer"}, the answer's last line is "#### 18"; JSON lines
+MATH    {"problem", "solution"} with the answer in the solution's last box, and perhaps
+        {"answer", "subject" or "type", "level", "unique_id"}; JSON lines, or a folder with one
+        problem a file (*.json)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrion_prompted.reading import read
+
+from orchestrion import Problem, UsageError
+
+__all__ = ["load"]
+
+_MARKED = re.compile(r"^####\s*(\S.*)$", re.M)
+SHOWN = 10
+"""How many mistakes an error lists."""
+
+
+def load(path: Path) -> tuple[Problem, ...]:
+    """All problems of a file or a folder; a text that comes again is left out.
+
+    Raises:
+        UsageError: something cannot be read, or has another form; with file and line.
+    """
+    found: dict[str, Problem] = {}
+    wrong: list[str] = []
+    for place, text, name in _rows(path):
+        try:
+            problem = _problem(text, name)
+        except ValueError as error:
+            wrong.append(f"{place}: {error}")
+        else:
+            found.setdefault(problem.text, problem)
+    if wrong:
+        more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
+    if not found:
+        raise UsageError(f"{path}: no problem in it; want *.jsonl, or a folder of *.json")
+    return tuple(found.values())
+
+
+def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
+    """Place, JSON text and name of every problem."""
+    files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
+    for file in files:
+        try:
+            text = file.read_text("utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{file}: cannot be read: {error}") from error
+        name = file.relative_to(path).with_suffix("").as_posix() if path.is_dir() else file.stem
+        if file.suffix == ".json":
+            yield str(file), text, name
+        else:
+            for number, line in enumerate(text.split("\n"), 1):
+                if line.strip():
+                    yield f"{file}:{number}", line, f"{name}-{number}"
+
+
+def _problem(line: str, name: str) -> Problem:
+    try:
+        row = json.loads(line)
+    except ValueError as error:
+        raise ValueError(f"is not JSON: {error}") from None
+    if not isinstance(row, dict):
+        raise ValueError(f"is a {type(row).__name__}; want an object")
+    if "problem" in row:
+        return _math(row, name)
+    if "question" in row:
+        return _gsm8k(row, name)
+    raise ValueError(
+        'has neither "problem" (as MATH has) nor "question" (as GSM8K has), but '
+        + (", ".join(map(repr, list(row)[:8])) or "nothing")
+    )
+
+
+def _gsm8k(row: Mapping[str, Any], name: str) -> Problem:
+    answer = _text(row, "answer")
+    marked = _MARKED.findall(answer)
+    if not marked:
+        raise ValueError('"answer" has no last line "#### ..."')
+    return Problem(name, _text(row, "question"), hidden={"answer": marked[-1].strip()})
+
+
+def _math(row: Mapping[str, Any], name: str) -> Problem:
+    given = row.get("answer")
+    answer = str(given) if given is not None else read(_text(row, "solution"), "boxed")
+    if not answer or not answer.strip():
+        raise ValueError('has no "answer", and no \\boxed{...} in its "solution"')
+    return Problem(
+        str(row.get("unique_id") or name),
+        _text(row, "problem"),
+        data={"level": row["level"]} if isinstance(row.get("level"), str | int) else None,
+        category=str(row.get("subject") or row.get("type") or ""),
+        hidden={"answer": answer.strip()},
+    )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    text = row.get(name)
+    if not isinstance(text, str) or not text.strip():
+        raise ValueError(f'"{name}" is missing, or no text')
+    return text

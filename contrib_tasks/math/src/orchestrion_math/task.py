@@ -1,0 +1,175 @@
+"""The task `math`: a problem with one answer; whether it was found is said by value."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from attrs import evolve, frozen
+from orchestrion_prompted.reading import read
+from orchestrion_recorded.split import Shares, split_of
+
+from orchestrion import (
+    Calls,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    Trajectory,
+    UsageError,
+    no_calls,
+)
+from orchestrion_math.equality import same
+from orchestrion_math.generate import Arithmetic, generate
+from orchestrion_math.grader import Grader
+from orchestrion_math.problems import load
+
+__all__ = ["Math", "RunningMath"]
+
+
+@frozen
+class Math(Task):
+    r"""Problems with one answer each; it is compared by value, whatever anybody claims.
+
+    The answer is the last \boxed{...} of the solver's last finished turn, or with `answer: plain`
+    that turn's whole text. What was thought before `</think>` does not count.
+
+    Args:
+        source: `generated`, or a file or folder in the form of GSM8K or MATH.
+        test: a file or folder of its own for the test split; a problem in it is nowhere else.
+        split: how the problems of `source` are divided.
+        generated: what generated problems are like.
+        solver: the agent whose last turn has the answer.
+        answer: where in that turn.
+        seconds: of processor time for comparing two expressions; more counts as unequal.
+    """
+
+    source: Literal["generated"] | Path = "generated"
+    test: Path | None = None
+    split: Shares = Shares()
+    generated: Arithmetic = Arithmetic()
+    solver: str = "solver"
+    answer: Literal["boxed", "plain"] = "boxed"
+    seconds: Annotated[float, Meta(gt=0)] = 5.0
+
+    ceiling = no_calls
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """With the problems read; expressions are compared in a process of its own."""
+        if ctx.roster and self.solver not in {one.name for one in ctx.roster}:
+            raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team")
+        grader = Grader(self.seconds)
+        running = RunningMath(self, grader)
+        try:
+            yield running
+        finally:
+            await asyncio.to_thread(grader.close)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split, for those who only want to count them."""
+        return self.divided()[split]
+
+    def divided(self) -> dict[Split, tuple[Problem, ...]]:
+        """All problems, by split.
+
+        Raises:
+            UsageError: a file is wrong, with its line; or there are not enough problems.
+        """
+        if not isinstance(self.source, Path):
+            if self.test is not None:
+                raise UsageError("task math: `test` is for problems from files; see `generated`")
+            return generate(self.generated)
+        own = load(self.test) if self.test is not None else ()
+        tested = {one.text for one in own}
+        made: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": list(own)}
+        for problem in load(self.source):
+            if problem.text not in tested:
+                made[split_of(problem.text, self.split)].append(problem)
+        return {name: _named(name, found) for name, found in made.items()}
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Only an opened task compares answers."""
+        raise UsageError("open the math task before asking it for a verdict")
+
+
+def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
+    """Problems whose ids are different across files of equal names."""
+    return tuple(evolve(one, id=f"{split}/{one.id}") for one in problems)
+
+
+class RunningMath(Task):
+    """An opened task: problems, and who compares."""
+
+    ceiling = no_calls
+
+    def __init__(self, settings: Math, grader: Grader) -> None:
+        self.settings, self.grader = settings, grader
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The problems of a split."""
+        return self._divided[split]
+
+    @cached_property
+    def _divided(self) -> dict[Split, tuple[Problem, ...]]:
+        return self.settings.divided()
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """1 for the right answer, else 0; also of an unfinished episode."""
+        given = self._given(trajectory)
+        hidden = problem.hidden
+        if given is None or not isinstance(hidden, dict) or "answer" not in hidden:
+            return Scores(0.0)
+        wanted = str(hidden["answer"])
+        if hidden.get("reverse"):
+            given = given[::-1]
+        right = await self._right(given.strip(), wanted, problem.text, calls)
+        return Scores(float(right), right)
+
+    def _given(self, trajectory: Trajectory) -> str | None:
+        """The solver's answer as it was written."""
+        turns = (one for one in trajectory.backward() if one.agent == self.settings.solver)
+        turn = next((one for one in turns if one.status == "completed"), None)
+        if turn is None:
+            return None
+        said = turn.output.content.rpartition("</think>")[2].strip()
+        return read(said, "boxed") if self.settings.answer == "boxed" else said
+
+    async def _right(self, given: str, wanted: str, asked: str, calls: Calls) -> bool:
+        if not given:
+            return False
+
+        def unknown(left: str, right: str) -> bool:
+            raise _NeedsSymbolsError
+
+        try:
+            return same(given, wanted, unknown)
+        except _NeedsSymbolsError:
+            pass
+        # What the problem itself says is equal to its answer, and yet no answer.
+        if _squeezed(given) in _squeezed(asked):
+            return False
+
+        async def compare() -> bool:
+            return await asyncio.to_thread(same, given, wanted, self.grader.equal)
+
+        equal: bool = await calls.reuse(["orchestrion-math", given, wanted], compare)
+        return equal
+
+
+class _NeedsSymbolsError(Exception):
+    pass
+
+
+def _squeezed(text: str) -> str:
+    return "".join(text.split())

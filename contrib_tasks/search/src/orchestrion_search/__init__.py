@@ -1,0 +1,1 @@
+"""Questions for teams that search before they answer."""

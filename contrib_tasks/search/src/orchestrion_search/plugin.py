@@ -1,0 +1,25 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_search"
+
+
+@hookimpl
+def orchestrion_tasks() -> Iterator[Component]:
+    yield Component(
+        "lookup", f"{HERE}.lookup:Lookup", "which of two is larger, once letters are looked up"
+    )
+
+
+@hookimpl
+def orchestrion_models() -> Iterator[Component]:
+    yield Component(
+        "lookup-teacher",
+        f"{HERE}.lookup:LookupTeacher",
+        "plays the roles of `lookup` with stated mistakes",
+    )

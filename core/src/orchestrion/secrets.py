@@ -1,0 +1,168 @@
+"""Secrets of a process, and the one place where their values are taken out of what is written.
+
+A component asks for one with `OpenContext.secret`; the config registers its own. From then on the
+value is replaced in everything that core writes: the run's store and exports, error texts, logs,
+tracebacks of the command line, JSON on standard output. It is found as it is, and as base64, in
+URLs, and as JSON or Python would escape it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import traceback
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote, quote_plus
+
+__all__ = ["SHORTEST", "Secret", "hidden", "hidden_bytes", "register", "register_named"]
+
+_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+
+SHORTEST: Final = 6
+"""Shorter values are not taken out: they are placeholders, and occur in ordinary text."""
+
+
+class Secret:
+    """A value that shows its name alone; `reveal` gives it to whoever makes the request."""
+
+    __slots__ = ("_value", "name")
+
+    def __init__(self, name: str, value: str) -> None:
+        self.name, self._value = name, value
+        register(name, value)
+
+    def reveal(self) -> str:
+        """The value itself; empty where there is none."""
+        return self._value
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __repr__(self) -> str:
+        return f"Secret({self.name})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"the secret {self.name} cannot be stored")
+
+
+class _Known:
+    """Every form of every registered value."""
+
+    def __init__(self) -> None:
+        self.forms: dict[str, str] = {}
+        self.text: re.Pattern[str] | None = None
+        self.data: re.Pattern[bytes] | None = None
+
+    def add(self, name: str, value: str) -> None:
+        new = {form: _mark(name) for form in _forms(value) if form not in self.forms}
+        if not new:
+            return
+        self.forms.update(new)
+        # The longest first: a form may begin with another.
+        forms = sorted(self.forms, key=lambda form: (-len(form), form))
+        pattern = "|".join(map(re.escape, forms))
+        self.text = re.compile(pattern)
+        self.data = re.compile(pattern.encode())
+
+
+_KNOWN = _Known()
+
+
+def register(name: str, value: str) -> None:
+    """Keep a value out of everything that is written from now on; `name` stands in its place."""
+    value = value.strip()
+    if len(value) < SHORTEST:
+        return
+    if not _KNOWN.forms:
+        _watch_logs()
+    _KNOWN.add(name, value)
+
+
+def register_named(variables: Mapping[str, str]) -> None:
+    """Register those variables of a `.env` file whose names say that they are secret."""
+    for name, value in variables.items():
+        if _SECRET.search(name):
+            register(name, value)
+
+
+def hidden(text: str) -> str:
+    """Text without the values of known secrets."""
+    if _KNOWN.text is None:
+        return text
+    return _KNOWN.text.sub(lambda found: _KNOWN.forms[found[0]], text)
+
+
+def hidden_bytes(data: bytes) -> bytes:
+    """Bytes of UTF-8 text without the values of known secrets."""
+    if _KNOWN.data is None:
+        return data
+    return _KNOWN.data.sub(lambda found: _KNOWN.forms[found[0].decode()].encode(), data)
+
+
+def _mark(name: str) -> str:
+    # Nothing that JSON, YAML, CSV or a URL would have to escape.
+    return f"[{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}]"
+
+
+def _forms(value: str) -> set[str]:
+    """How a value may be written; every form is long enough to be told from ordinary text."""
+    raw = value.encode(errors="surrogatepass")
+    found = {
+        value,
+        quote(raw, safe=""),
+        quote(raw),
+        quote_plus(raw),
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        repr(value)[1:-1],
+        json.dumps(json.dumps(value)[1:-1])[1:-1],
+        raw.hex(),
+    }
+    # UTF-8 that was taken for Latin-1, as happens to headers.
+    garbled = raw.decode("latin-1")
+    found |= {garbled, json.dumps(garbled)[1:-1], repr(garbled)[1:-1]}
+    for before in range(3):
+        # Inside a longer text base64 depends on where it begins, as in "user:password".
+        text = b64encode(b"\0" * before + raw).decode().rstrip("=")
+        # Characters that the neighbours have a part in are left out.
+        text = text[(0, 2, 3)[before] :]
+        if (before + len(raw)) % 3:
+            text = text[:-1]
+        found |= {text, text.replace("+", "-").replace("/", "_"), text.replace("/", "\\/")}
+    found = {form for form in found if len(form) >= SHORTEST}
+    # Forms for files, which are UTF-8: half a surrogate pair is none.
+    return {form for form in found if form.isascii() or _encodes(form)}
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _watch_logs() -> None:
+    """Take secrets out of every log record, whichever handler writes it."""
+    make = logging.getLogRecordFactory()
+
+    def record(*args: Any, **kwargs: Any) -> logging.LogRecord:
+        made = make(*args, **kwargs)
+        try:
+            text = made.getMessage()
+        except Exception:  # a record that cannot be formatted is its handler's affair
+            return made
+        clean = hidden(text)
+        if clean != text:
+            made.msg, made.args = clean, ()
+        if made.exc_info and made.exc_info[0] is not None:
+            # Formatters take this text if it is there.
+            told = "".join(traceback.format_exception(*made.exc_info)).rstrip("\n")
+            if (clean := hidden(told)) != told:
+                made.exc_text = clean
+        return made
+
+    logging.setLogRecordFactory(record)

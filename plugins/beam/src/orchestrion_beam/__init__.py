@@ -1,0 +1,1 @@
+"""Beam search over what a team could say, with group-relative advantages."""

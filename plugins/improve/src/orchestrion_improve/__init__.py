@@ -1,0 +1,1 @@
+"""What agents are told, improved: habits that were shown to help, and evolved instructions."""

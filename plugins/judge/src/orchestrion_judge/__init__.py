@@ -1,0 +1,1 @@
+"""Rewards by judgement: of a language model by a rubric, or of a person."""

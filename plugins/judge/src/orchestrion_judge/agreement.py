@@ -1,0 +1,227 @@
+"""How far two judgements of the same work agree, with intervals, and what else explains one.
+
+Work on one problem is not independent, so intervals are over problems: for correlations a cluster
+bootstrap (Field and Welsh 2007), for the AUC the variance for clustered data (Obuchowski 1997,
+Biometrics 53, 567-578). With a single problem they are over episodes, and say so.
+
+Ranks are given once, over all episodes; a resample of problems is then six sums for each problem.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import groupby
+
+from attrs import frozen
+
+from orchestrion import JSON, Key
+from orchestrion.statistics import Estimate, estimate
+
+__all__ = ["Measured", "auc", "average", "partial", "rank_correlation", "ranks"]
+
+RESAMPLES = 1000
+_WIDTH = 1.959964
+
+
+@frozen
+class Measured:
+    """A number with a 95 % interval; NaN where it is not defined, e.g. of equal values.
+
+    Args:
+        value: the estimate.
+        low: lower end.
+        high: upper end.
+        count: episodes.
+        over: what the interval is over, problems or episodes.
+    """
+
+    value: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    count: int = 0
+    over: str = "problems"
+
+    def excludes(self, number: float) -> bool:
+        """Whether the interval is known, and the number is not in it."""
+        return self.low > number or self.high < number
+
+    @property
+    def known(self) -> bool:
+        """Whether there is an estimate with an interval."""
+        return not (math.isnan(self.value) or math.isnan(self.low))
+
+    def as_json(self) -> JSON:
+        """For reports; null for what is not known."""
+        numbers = {"value": self.value, "low": self.low, "high": self.high}
+        plain = {name: None if math.isnan(one) else one for name, one in numbers.items()}
+        return {**plain, "episodes": self.count, "over": self.over}
+
+
+def ranks(values: Sequence[float]) -> list[float]:
+    """Ranks from 1; equal values share the mean of theirs."""
+    order = sorted(range(len(values)), key=values.__getitem__)
+    out = [0.0] * len(values)
+    place = 1
+    for _, group in groupby(order, key=values.__getitem__):
+        members = list(group)
+        for i in members:
+            out[i] = place + (len(members) - 1) / 2
+        place += len(members)
+    return out
+
+
+def rank_correlation(
+    x: Sequence[float], y: Sequence[float], clusters: Sequence[str], key: Key
+) -> Measured:
+    """Spearman's correlation."""
+    return _bootstrapped((x, y), clusters, key, _plain)
+
+
+def partial(
+    x: Sequence[float],
+    y: Sequence[float],
+    given: Sequence[float],
+    clusters: Sequence[str],
+    key: Key,
+) -> Measured:
+    """Spearman's correlation of x and y with what `given` explains of both taken out."""
+    return _bootstrapped((x, y, given), clusters, key, _partial)
+
+
+def auc(score: Sequence[float], good: Sequence[bool], clusters: Sequence[str]) -> Measured:
+    """How often the score puts a good one above a bad one; ties count half."""
+    count, goods = len(score), sum(good)
+    bads = count - goods
+    if not goods or not bads:
+        return Measured(count=count)
+    names, over = _units(clusters)
+    everybody = ranks(score)
+    among = {
+        side: dict(zip([i for i in range(count) if good[i] is side], own, strict=True))
+        for side in (True, False)
+        for own in [ranks([score[i] for i in range(count) if good[i] is side])]
+    }
+    # The share of the other side that each one beats (for the bad: that it is beaten by).
+    beats = [
+        (everybody[i] - among[True][i]) / bads
+        if good[i]
+        else 1 - (everybody[i] - among[False][i]) / goods
+        for i in range(count)
+    ]
+    value = sum(beats[i] for i in range(count) if good[i]) / goods
+    width = _WIDTH * math.sqrt(_auc_variance(beats, good, names, value, goods, bads))
+    if math.isnan(width):
+        return Measured(value, count=count, over=over)
+    return Measured(value, max(value - width, 0.0), min(value + width, 1.0), count, over)
+
+
+def _auc_variance(
+    beats: Sequence[float],
+    good: Sequence[bool],
+    names: Sequence[str],
+    value: float,
+    goods: int,
+    bads: int,
+) -> float:
+    """Obuchowski's variance; NaN with fewer than two clusters on a side."""
+    sums: dict[str, list[float]] = {}
+    for beat, side, name in zip(beats, good, names, strict=True):
+        own = sums.setdefault(name, [0.0, 0.0, 0, 0])
+        own[0 if side else 1] += beat - value
+        own[2 if side else 3] += 1
+    with_good = sum(1 for one in sums.values() if one[2])
+    with_bad = sum(1 for one in sums.values() if one[3])
+    if with_good < 2 or with_bad < 2:
+        return math.nan
+    first = with_good / (with_good - 1) * sum(one[0] ** 2 for one in sums.values()) / goods**2
+    second = with_bad / (with_bad - 1) * sum(one[1] ** 2 for one in sums.values()) / bads**2
+    both = sum(one[0] * one[1] for one in sums.values()) * len(sums) / (len(sums) - 1)
+    return max(first + second + 2 * both / (goods * bads), 0.0)
+
+
+def average(values: Sequence[float], clusters: Sequence[str], key: Key) -> Measured:
+    """The mean over problems of their means."""
+    names, over = _units(clusters)
+    by_name: dict[str, list[float]] = {}
+    for value, name in zip(values, names, strict=True):
+        by_name.setdefault(name, []).append(value)
+    found: Estimate = estimate([sum(own) / len(own) for own in by_name.values()], key)
+    if found.count < 2:
+        return Measured(found.mean, count=len(values), over=over)
+    return Measured(found.mean, found.low, found.high, len(values), over)
+
+
+# ------------------------------------------------------------------------- the bootstrap
+
+
+def _units(clusters: Sequence[str]) -> tuple[Sequence[str], str]:
+    """What is resampled: problems, or episodes where there is one problem only."""
+    if len(set(clusters)) > 1:
+        return clusters, "problems"
+    return [str(i) for i in range(len(clusters))], "episodes"
+
+
+_Sums = tuple[float, ...]
+_Statistic = Callable[[_Sums, int], float]
+
+
+def _bootstrapped(
+    columns: Sequence[Sequence[float]], clusters: Sequence[str], key: Key, of: _Statistic
+) -> Measured:
+    count = len(clusters)
+    names, over = _units(clusters)
+    ranked = [ranks(column) for column in columns]
+    middle = (count + 1) / 2
+    sums: dict[str, list[float]] = {}
+    for i, name in enumerate(names):
+        row = [column[i] - middle for column in ranked]
+        terms = [1.0, *row, *(row[a] * row[b] for a, b in _pairs(len(row)))]
+        own = sums.setdefault(name, [0.0] * len(terms))
+        for place, term in enumerate(terms):
+            own[place] += term
+    if count < 3 or len(sums) < 3:
+        return Measured(count=count, over=over)
+    groups = list(sums.values())
+    value = of(_added(groups), len(columns))
+    draw = key.child("agreement", count, len(groups)).random()
+    drawn = sorted(
+        found
+        for _ in range(RESAMPLES)
+        if not math.isnan(found := of(_added(draw.choices(groups, k=len(groups))), len(columns)))
+    )
+    if math.isnan(value) or len(drawn) < RESAMPLES / 2:
+        return Measured(value, count=count, over=over)
+    low, high = drawn[int(0.025 * len(drawn))], drawn[math.ceil(0.975 * len(drawn)) - 1]
+    return Measured(value, min(low, value), max(high, value), count, over)
+
+
+def _pairs(columns: int) -> list[tuple[int, int]]:
+    return [(a, b) for a in range(columns) for b in range(a, columns)]
+
+
+def _added(groups: Sequence[Sequence[float]]) -> _Sums:
+    return tuple(map(sum, zip(*groups, strict=True)))
+
+
+def _correlations(sums: _Sums, columns: int) -> dict[tuple[int, int], float]:
+    total, means = sums[0], sums[1 : columns + 1]
+    products = dict(zip(_pairs(columns), sums[columns + 1 :], strict=True))
+    spread = {pair: products[pair] - means[pair[0]] * means[pair[1]] / total for pair in products}
+    found = {}
+    for a, b in spread:
+        scale = spread[a, a] * spread[b, b]
+        known = min(spread[a, a], spread[b, b]) > 1e-9 * total
+        found[a, b] = spread[a, b] / math.sqrt(scale) if known else math.nan
+    return found
+
+
+def _plain(sums: _Sums, columns: int) -> float:
+    return _correlations(sums, columns)[0, 1]
+
+
+def _partial(sums: _Sums, columns: int) -> float:
+    found = _correlations(sums, columns)
+    xy, xz, yz = found[0, 1], found[0, 2], found[1, 2]
+    left = (1 - xz * xz) * (1 - yz * yz)
+    return (xy - xz * yz) / math.sqrt(left) if left > 1e-9 else math.nan

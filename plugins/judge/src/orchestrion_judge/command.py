@@ -1,0 +1,137 @@
+"""`orchestrion judge`: answers for a run. `orchestrion judge-report`: what its judges are worth."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrion import JSON, UsageError
+from orchestrion.cli.common import answer, emit, json_option, note, table
+
+if TYPE_CHECKING:
+    from orchestrion_judge.agreement import Measured
+    from orchestrion_judge.questions import Question, Questions
+    from orchestrion_judge.report import JudgeReport
+
+__all__ = ["judge", "judge_report"]
+
+
+@click.command("judge")
+@click.argument("target", metavar="RUN|FOLDER")
+@click.option("--list", "only_list", is_flag=True, help="Show what waits, and ask nothing.")
+@json_option
+def judge(target: str, only_list: bool, as_json: bool) -> None:
+    """Answer the questions that the reward human has left in RUN, or in a FOLDER of its own.
+
+    One line for each: a score, or nothing to skip it. The end of input leaves the rest waiting.
+    """
+    questions = _questions(target)
+    waiting = questions.waiting()
+    if as_json:
+        emit({"folder": str(questions.folder), "waiting": [one.data for one in waiting]})
+        return
+    if only_list:
+        for one in waiting:
+            answer("\n".join([*one.lines, ""]))
+    else:
+        answered = _ask(questions, waiting)
+        waiting = waiting[answered:]
+    note(f"{len(waiting)} questions wait in {questions.folder}")
+
+
+def _questions(target: str) -> Questions:
+    from orchestrion.run import run_directory
+    from orchestrion_judge.questions import FOLDER, Questions
+
+    if Path(target).is_dir() and not (Path(target) / "run.db").exists():
+        return Questions(Path(target))
+    directory = run_directory(target)
+    if directory is None:
+        raise UsageError(f"{target}: is a file; name a run, or a folder of questions")
+    return Questions(directory / FOLDER)
+
+
+def _ask(questions: Questions, waiting: list[Question]) -> int:
+    """Ask them in order; returns how many were answered or skipped."""
+    for number, one in enumerate(waiting):
+        answer("\n".join(one.lines))
+        found = _answer(one)
+        if found is None:
+            return number
+        questions.answer(one, found)
+    return len(waiting)
+
+
+def _answer(question: Question) -> dict[str, JSON] | None:
+    """What the person says; None at the end of input."""
+    from orchestrion_judge.questions import read_score
+
+    while line := sys.stdin.readline():
+        if not line.strip():
+            return {"skipped": True}
+        score = read_score(line, question.scale)
+        if score is not None:
+            return {"score": score}
+        note(f"that is no {question.scale.in_words}")
+    return None
+
+
+@click.command("judge-report")
+@click.argument("run", metavar="RUN")
+@click.option("--source", help="Only training (train), or one evaluation by its name.")
+@json_option
+def judge_report(run: str, source: str | None, as_json: bool) -> None:
+    """How far the judge of RUN can be trusted: what is missing, bias, agreement with the verifier.
+
+    Intervals are 95 %, over problems. `exports/judge.json` in the run's folder holds the same.
+    """
+    from orchestrion.run import run_directory
+    from orchestrion.store import RunReader
+    from orchestrion_judge.report import report_of_run
+
+    directory = run_directory(run)
+    if directory is None:
+        raise UsageError(f"{run}: is a file; name a run")
+    with RunReader(directory) as store:
+        reports = report_of_run(store, source)
+    if as_json:
+        emit({"run": str(directory), "judges": [one.as_json() for one in reports]})
+        return
+    if not reports:
+        raise UsageError(f"{directory}: no reward in it is a judgement")
+    for report in reports:
+        click.echo(_text(report))
+
+
+def _text(report: JudgeReport) -> str:
+    counts = [
+        f"judged {report.judged}",
+        f"not to be judged {report.unjudged}",
+        f"missing {sum(report.missing.values())}",
+        f"asked again {report.again}",
+    ]
+    rows = [
+        ("agreement with the verifier (rank correlation)", report.agreement),
+        ("solved above unsolved (AUC)", report.tells_success),
+        ("with length (rank correlation)", report.length),
+        ("with length, given the verifier's score", report.length_given_verifier),
+        ("given order minus reverse", report.position),
+        ("size of that difference", report.flips),
+    ]
+    lines = [f"{report.judge}: {', '.join(counts)}"]
+    if report.mean is not None:
+        lines.append(f"mean value {report.mean:.3f}")
+    lines.append(table([(f"  {name}", _number(one)) for name, one in rows]))
+    lines += [f"  {count} x missing: {why[:200]}" for why, count in report.missing.items()]
+    return "\n".join([*lines, *report.findings])
+
+
+def _number(one: Measured) -> str:
+    if not one.count or one.value != one.value:
+        return "-"
+    if not one.known:
+        return f"{one.value:.3f}"
+    return f"{one.value:.3f} [{one.low:.3f}, {one.high:.3f}] over {one.over}"

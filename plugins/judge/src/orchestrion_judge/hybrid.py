@@ -1,0 +1,81 @@
+"""A cheap score for everything, a judgement for what deserves one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from attrs import frozen
+
+from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Usage
+from orchestrion.bounds import ceiling_of
+
+__all__ = ["Hybrid"]
+
+
+@frozen(kw_only=True)
+class Hybrid(RewardFunction):
+    """A cheap score C and a judgement J of finished episodes, together.
+
+        R = (1 - w) C + w J    if the judge is asked, which is where C >= judge_from
+        R = (1 - w) C          otherwise
+
+    The bar is a number and not a share of the episodes: these finish in any order, and a reward
+    must not depend on which came first. A missing score of either makes the reward missing. Partial
+    trajectories are never judged here: while a beam search is under way, its `value` values them.
+
+    Args:
+        judge: gives J, e.g. `llm-judge` or `human`.
+        cheap: gives C; by default it is what the verifier says, 0 for a run that was stopped.
+        judge_from: the cheap score from which on the judge is asked; by default always.
+        weight: w, the share of the judgement.
+    """
+
+    judge: RewardFunction
+    cheap: RewardFunction | None = None
+    judge_from: float | None = None
+    weight: Annotated[float, Meta(gt=0, le=1)] = 0.5
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        """The cheap score, and the judgement if that is high enough."""
+        cheap = await self._cheap(episode, calls)
+        if cheap is None:
+            return None
+        if self.judge_from is not None and cheap.total < self.judge_from:
+            return _mixed([(1 - self.weight, cheap)], cheap, 0.0)
+        judged = await self.judge.score(episode, calls)
+        if judged is None:
+            return None
+        return _mixed([(1 - self.weight, cheap), (self.weight, judged)], cheap, 1.0)
+
+    async def _cheap(self, episode: Episode, calls: Calls) -> Reward | None:
+        if self.cheap is not None:
+            return await self.cheap.score(episode, calls)
+        if episode.scores is None:
+            return None
+        return Reward(episode.scores.value if episode.status == "completed" else 0.0)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most both take together."""
+        cheap = Usage() if self.cheap is None else ceiling_of(self.cheap, tokens)
+        judge = ceiling_of(self.judge, tokens)
+        return None if cheap is None or judge is None else cheap + judge
+
+
+def _mixed(rewards: list[tuple[float, Reward]], cheap: Reward, asked: float) -> Reward:
+    """The weighted sum: of totals, of turns and of agents."""
+    parts = {name: value for _, one in rewards for name, value in one.parts.items()}
+    turns = [
+        [weight * number for number in one.turns]
+        for weight, one in rewards
+        if one.turns is not None
+    ]
+    agents: dict[str, float] = {}
+    for weight, one in rewards:
+        for name, number in (one.agents or {}).items():
+            agents[name] = agents.get(name, 0.0) + weight * number
+    return Reward(
+        sum(weight * one.total for weight, one in rewards),
+        tuple(map(sum, zip(*turns, strict=True))) if turns else None,
+        agents or None,
+        {**parts, "hybrid.cheap": cheap.total, "hybrid.judged": asked},
+    )

@@ -1,0 +1,205 @@
+"""What a run's judgements are worth: missing ones, bias, and agreement with the verifier."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from orchestrion import JSON, Episode, Key
+from orchestrion_judge.agreement import Measured, auc, average, partial, rank_correlation
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrion.store import RunReader
+
+__all__ = ["JudgeReport", "report_of", "report_of_run", "write_report"]
+
+KEY = Key(0).child("judge-report")
+WORTH_A_WORD = 0.02
+"""A shift of the value by less is no bias that matters, however sure it is."""
+
+
+@frozen
+class JudgeReport:
+    """What is known of one judge, a model or a person.
+
+    Args:
+        judge: the part of the reward it is about, `judge` or `human`.
+        judged: episodes it judged.
+        unjudged: episodes that needed no judgement: stopped, empty, or below a hybrid's bar.
+        missing: episodes without a reward, by reason.
+        mean: of its values.
+        again: questions that were asked again.
+        unusable: answers that could not be used.
+        spread: mean of the largest minus the smallest sample of an episode, if there are several.
+        verifier: whether the verifier tells episodes apart, so that something can be compared.
+        agreement: rank correlation of its value with the verifier's score.
+        tells_success: how often it puts a solved episode above one that is not (AUC).
+        length: rank correlation of its value with the length of what it saw.
+        length_given_verifier: the same with what the verifier's score explains taken out.
+        position: mean difference of its value in the given order and the reverse.
+        flips: mean size of that difference.
+    """
+
+    judge: str
+    judged: int
+    unjudged: int
+    missing: dict[str, int]
+    mean: float | None
+    again: int
+    unusable: int
+    spread: float | None
+    verifier: bool
+    agreement: Measured
+    tells_success: Measured
+    length: Measured
+    length_given_verifier: Measured
+    position: Measured
+    flips: Measured
+
+    @property
+    def findings(self) -> list[str]:
+        """What a person should know, in sentences; nothing that the intervals do not support."""
+        return [*self._missing(), *self._agreement(), *self._length(), *self._position()]
+
+    def _missing(self) -> list[str]:
+        count = sum(self.missing.values())
+        if not count:
+            return []
+        share = count / (count + self.judged)
+        return [f"missing: {count} rewards, {share:.0%} of what was to be judged"]
+
+    def _agreement(self) -> list[str]:
+        if not self.judged:
+            return []
+        if not self.verifier:
+            return ["agreement: not known; the verifier gives every judged episode the same score"]
+        found = self.agreement
+        if not found.known:
+            return ["agreement: not known; too few problems, or judgements that are all equal"]
+        if found.low > 0:
+            return ["agreement: the judgement rises with the verifier's score"]
+        if found.high < 0:
+            return ["agreement: the judgement FALLS where the verifier's score rises"]
+        return ["agreement: none shown; the judgement may be noise as far as the verifier can tell"]
+
+    def _length(self) -> list[str]:
+        found = self.length_given_verifier if self.verifier else self.length
+        if not found.known or not found.excludes(0):
+            return []
+        what = "longer" if found.value > 0 else "shorter"
+        if self.verifier:
+            return [f"length bias: {what} work is judged better than the verifier's score explains"]
+        return [f"length: {what} work is judged better; without a verifier that may be deserved"]
+
+    def _position(self) -> list[str]:
+        found = self.position
+        if not found.known or not found.excludes(0) or abs(found.value) < WORTH_A_WORD:
+            return []
+        order = "given" if found.value > 0 else "reverse"
+        return [f"position bias: the {order} order is judged better, by {abs(found.value):.2f}"]
+
+    def as_json(self) -> JSON:
+        """For `--json` and the export."""
+        numbers = "agreement tells_success length length_given_verifier position flips".split()
+        plain = "judge judged unjudged missing mean again unusable spread verifier".split()
+        return {
+            **{name: getattr(self, name) for name in plain},
+            **{name: getattr(self, name).as_json() for name in numbers},
+            "findings": self.findings,
+        }
+
+
+def report_of(episodes: Iterable[Episode], judge: str = "judge") -> JudgeReport:
+    """What the parts of these episodes' rewards say of a judge."""
+    judged, unjudged = [], 0
+    missing: dict[str, int] = {}
+    for one in episodes:
+        if one.reward is None:
+            if one.scores is not None:
+                reason = one.error or "no judgement that could be used"
+                missing[reason] = missing.get(reason, 0) + 1
+        elif judge in one.reward.parts:
+            judged.append(one)
+        else:
+            unjudged += 1
+    return _Columns(judge, judged).report(unjudged, missing)
+
+
+@frozen
+class _Columns:
+    """The numbers of the judged episodes, one a place."""
+
+    judge: str
+    episodes: Sequence[Episode]
+
+    def part(self, name: str = "") -> list[float]:
+        """Of each episode that has it, in order."""
+        name = f"{self.judge}.{name}" if name else self.judge
+        parts = [one.reward.parts for one in self.episodes if one.reward is not None]
+        return [found[name] for found in parts if name in found]
+
+    def report(self, unjudged: int, missing: dict[str, int]) -> JudgeReport:
+        value, length, spread = self.part(), self.part("length"), self.part("spread")
+        problems = [one.problem.id for one in self.episodes]
+        scored = [one.scores for one in self.episodes if one.scores is not None]
+        score = [one.value for one in scored]
+        verifier = len(score) == len(value) and len(set(score)) > 1
+        nothing = Measured(count=len(value))
+        return JudgeReport(
+            self.judge,
+            len(value),
+            unjudged,
+            missing,
+            sum(value) / len(value) if value else None,
+            round(sum(self.part("again"))),
+            round(sum(self.part("unusable"))),
+            sum(spread) / len(spread) if any(spread) else None,
+            verifier,
+            rank_correlation(value, score, problems, KEY) if verifier else nothing,
+            auc(value, [one.success for one in scored], problems) if verifier else nothing,
+            rank_correlation(value, length, problems, KEY),
+            partial(value, length, score, problems, KEY) if verifier else nothing,
+            *self._position(),
+        )
+
+    def _position(self) -> tuple[Measured, Measured]:
+        given, flipped = self.part("given"), self.part("reversed")
+        name = f"{self.judge}.given"
+        problems = [
+            one.problem.id for one in self.episodes if one.reward and name in one.reward.parts
+        ]
+        moved = [a - b for a, b in zip(given, flipped, strict=True)]
+        if not moved:
+            return Measured(), Measured()
+        sizes = [abs(one) for one in moved]
+        return average(moved, problems, KEY), average(sizes, problems, KEY)
+
+
+def report_of_run(store: RunReader, source: str | None = None) -> list[JudgeReport]:
+    """A report for each judge whose word is in a run's stored rewards."""
+    names = store.part_names("reward")
+    # Where every reward is missing, no part tells who was to judge.
+    judges = [name for name in ("judge", "human") if name in names] or ["judge"]
+    episodes = [one.episode for one in store.episodes(source=source)]
+    reports = [report_of(episodes, judge) for judge in judges]
+    return [one for one in reports if one.judged or one.missing]
+
+
+def write_report(directory: Path) -> None:
+    """`exports/judge.json` in a run's folder, if somebody judged."""
+    import json
+
+    from orchestrion.store import RunReader
+    from orchestrion.store.files import make_folder, write_atomic
+
+    with RunReader(directory) as store:
+        reports = report_of_run(store)
+        folder = store.exports
+    if reports:
+        data = {"schema": 1, "judges": [one.as_json() for one in reports]}
+        text = json.dumps(data, indent=2) + "\n"
+        write_atomic(make_folder(folder) / "judge.json", [text.encode()], "export")

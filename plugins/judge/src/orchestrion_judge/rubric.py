@@ -1,0 +1,166 @@
+"""What a judge goes by: criteria with weights and scales, as data."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from attrs import Attribute, field, frozen
+
+from orchestrion import ConfigError, Meta, UsageError
+
+__all__ = ["SHIPPED", "Criterion", "Rubric", "Scale", "ShippedRubric", "read_rubric", "shipped"]
+
+ShippedRubric = Literal["answer", "code-review", "research-report"]
+SHIPPED: tuple[ShippedRubric, ...] = ("answer", "code-review", "research-report")
+
+
+@frozen
+class Scale:
+    """What scores a criterion can have.
+
+    Args:
+        low: the worst.
+        high: the best.
+        step: scores are `low` and whole steps above it; 0 allows every number between.
+        written: how a judge writes a score: a number, or text such as "8.5/10", whose second
+            number must be `high`.
+    """
+
+    # As floats however they were given: what is made of them is hashed.
+    low: float = field(default=1.0, converter=float)
+    high: float = field(default=5.0, converter=float)
+    step: Annotated[float, Meta(ge=0)] = field(default=1.0, converter=float)
+    written: Literal["number", "fraction"] = "number"
+
+    @high.validator
+    def _check_high(self, attribute: Attribute[float], value: float) -> None:
+        if not value > self.low:
+            raise ValueError(f"high must be above low, which is {self.low:g}; it is {value:g}")
+
+    @step.validator
+    def _check_step(self, attribute: Attribute[float], value: float) -> None:
+        if value and not self._on_step(self.high, value):
+            raise ValueError(f"from {self.low:g} to {self.high:g} is no whole number of steps")
+
+    def _on_step(self, score: float, step: float) -> bool:
+        steps = (score - self.low) / step
+        return abs(steps - round(steps)) < 1e-9
+
+    def has(self, score: float) -> bool:
+        """Whether a score is one of this scale. Nothing is rounded or clamped."""
+        inside = self.low <= score <= self.high
+        return inside and (not self.step or self._on_step(score, self.step))
+
+    def share(self, score: float) -> float:
+        """A score as a share of the scale, 0 to 1."""
+        return (score - self.low) / (self.high - self.low)
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """All scores there are, if they are few; nothing otherwise."""
+        if not self.step or (count := round((self.high - self.low) / self.step)) > 100:
+            return ()
+        return tuple(self.low + i * self.step for i in range(count + 1))
+
+    @property
+    def in_words(self) -> str:
+        """As a judge is told."""
+        between = f"from {self.low:g} to {self.high:g}"
+        if self.step == 1 and float(self.low).is_integer():
+            kind = "integer"
+        else:
+            kind = f"number in steps of {self.step:g}" if self.step else "number"
+        if self.written == "fraction":
+            return f'{kind} {between}, written as text with the best score, as in "{self.example}"'
+        return f"{kind} {between}"
+
+    @property
+    def example(self) -> str:
+        """The best score as a judge would write it."""
+        return f"{self.high:g}/{self.high:g}" if self.written == "fraction" else f"{self.high:g}"
+
+
+@frozen
+class Criterion:
+    """One thing that is judged.
+
+    Args:
+        name: a word; what the judge's answer calls it.
+        description: what it means, best with what the ends of the scale stand for.
+        weight: its share in the reward, against the other criteria.
+        scale: what scores it can have.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_-]{0,40}$")]
+    description: Annotated[str, Meta(min_length=1)]
+    weight: Annotated[float, Meta(gt=0)] = 1.0
+    scale: Scale = Scale()
+
+
+@frozen
+class Rubric:
+    """Criteria to judge by.
+
+    Args:
+        criteria: at least one; their names differ.
+        name: what it is called.
+        description: what is judged, in a sentence.
+    """
+
+    criteria: Annotated[tuple[Criterion, ...], Meta(min_length=1)] = field()
+    name: str = "rubric"
+    description: str = ""
+
+    @criteria.validator
+    def _check_criteria(self, attribute: Attribute[Any], value: tuple[Criterion, ...]) -> None:
+        names = [one.name for one in value]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"criteria must have different names; twice: {', '.join(twice)}")
+
+    def value(self, scores: dict[str, float]) -> float:
+        """The weighted mean of the scores as shares of their scales, 0 to 1."""
+        total = sum(one.weight for one in self.criteria)
+        weighted = (one.weight * one.scale.share(scores[one.name]) for one in self.criteria)
+        return min(sum(weighted) / total, 1.0)  # rounding may carry full marks past 1
+
+
+@cache
+def shipped(name: ShippedRubric) -> Rubric:
+    """A rubric that comes with this distribution."""
+    path = files("orchestrion_judge") / "rubrics" / f"{name}.yaml"
+    return _structured(path.read_text("utf-8"), f"{name}.yaml", Path())
+
+
+def read_rubric(path: Path) -> Rubric:
+    """A rubric from a YAML file.
+
+    Raises:
+        UsageError: it cannot be read.
+        ConfigError: everything in it that is wrong, with its line.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"the rubric {path} cannot be read: {error}") from None
+    return _structured(text, str(path), path.parent)
+
+
+def _structured(text: str, name: str, folder: Path) -> Rubric:
+    # A rubric in a file is held to the same rules, with the same messages, as one in a config.
+    from orchestrion.config.documents import read_yaml
+    from orchestrion.config.nodes import Problems, Source
+    from orchestrion.config.shapes import Record, Shaper
+    from orchestrion.config.structure import Structurer
+
+    problems = Problems()
+    node = read_yaml(text, Source(name, folder), problems)
+    found: Any = None
+    if node is not None:
+        found = Structurer(Shaper(), problems).value(Record(cls=Rubric), node, "")
+    if problems.found or not isinstance(found, Rubric):
+        raise ConfigError(problems.in_order() or ["a rubric is a mapping"], name)
+    return found

@@ -1,0 +1,93 @@
+"""A judge's answer, read strictly: what is not exactly as asked for is no verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any
+
+from orchestrion import JSON
+from orchestrion_judge.rubric import Criterion, Rubric, Scale
+
+__all__ = ["UnusableError", "parse_verdict"]
+
+_FRACTION = re.compile(r"(-?\d{1,9}(?:\.\d{1,9})?) ?/ ?(\d{1,9}(?:\.\d{1,9})?)")
+_LONGEST = 100_000
+
+
+class UnusableError(Exception):
+    """The answer is no verdict; says why."""
+
+
+def parse_verdict(text: str, rubric: Rubric, mark: str) -> dict[str, float]:
+    """The score of every criterion.
+
+    Raises:
+        UnusableError: something is missing, extra, repeated, outside its scale, of another type, or
+            the mark is not the one that was asked for.
+    """
+    answer = _read(text)
+    _has_exactly(answer, ("mark", "reason", "scores"), "the answer")
+    if answer["mark"] != mark:
+        raise UnusableError("the mark is not the one in the first line")
+    if type(answer["reason"]) is not str:
+        raise UnusableError("the reason is not text")
+    scores = answer["scores"]
+    if type(scores) is not dict:
+        raise UnusableError("scores is not an object")
+    _has_exactly(scores, [one.name for one in rubric.criteria], "scores")
+    return {one.name: _score(one, scores[one.name]) for one in rubric.criteria}
+
+
+def _read(text: str) -> dict[str, Any]:
+    if len(text) > _LONGEST:
+        raise UnusableError(f"it has {len(text)} characters")
+    try:
+        answer = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise UnusableError(f"it is not JSON and nothing else ({error})") from None
+    if type(answer) is not dict:
+        raise UnusableError("it is not a JSON object")
+    return answer
+
+
+def _once(pairs: list[tuple[str, JSON]]) -> dict[str, JSON]:
+    """An object whose keys are all different: which of two scores counts is not ours to guess."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise UnusableError("a key stands in it twice")
+    return found
+
+
+def _no_number(name: str) -> JSON:
+    raise UnusableError(f"{name} is not a number")
+
+
+def _has_exactly(found: dict[str, Any], wanted: Any, what: str) -> None:
+    missing = [name for name in wanted if name not in found]
+    if missing:
+        raise UnusableError(f"{what} lacks {', '.join(missing)}")
+    extra = [name for name in found if name not in wanted]
+    if extra:
+        raise UnusableError(f"{what} has {len(extra)} keys that were not asked for")
+
+
+def _score(criterion: Criterion, given: JSON) -> float:
+    scale = criterion.scale
+    score = _fraction(scale, given) if scale.written == "fraction" else _number(given)
+    if score is None or not math.isfinite(score) or not scale.has(score):
+        shown = json.dumps(given)[:60]
+        raise UnusableError(f"{criterion.name} is {shown}, which is no {scale.in_words}")
+    return score
+
+
+def _number(given: JSON) -> float | None:
+    return float(given) if type(given) in (int, float) and abs(given) < 1e9 else None
+
+
+def _fraction(scale: Scale, given: JSON) -> float | None:
+    match = _FRACTION.fullmatch(given) if type(given) is str else None
+    if match is None or float(match[2]) != scale.high:
+        return None
+    return float(match[1])

@@ -1,0 +1,247 @@
+"""What kind of fault it was: from a status, its headers and its body, or from an error's name.
+
+    | what came | fault |
+    | --- | --- |
+    | 429 | rate_limit, with the hint of the service |
+    | quota or billing, in whatever status it comes; 402; 401 and 403 | quota: the run pauses |
+    | 503, 529, "overloaded" | overload |
+    | 408, 409, 425, other 5xx, connection, DNS, a broken connection | transient |
+    | an answer that is none | malformed |
+    | 3xx, other 4xx, a certificate that does not verify | permanent |
+
+A refusal is no fault: see `is_refusal`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from urllib.parse import urlsplit
+
+import msgspec
+from attrs import frozen
+
+from orchestrion import CallError
+from orchestrion.secrets import hidden
+from orchestrion_llm.wire import ServiceError
+
+__all__ = ["ContextOverflowError", "Place", "described", "hint", "is_refusal", "of_answer"]
+
+_LONGEST = 300
+_QUOTA_CODES = re.compile(
+    r"insufficient_quota|billing|credit_balance|spend_limit|usage_limit|quota_exceeded|payment"
+)
+_QUOTA_WORDS = re.compile(
+    r"usage limits?\b|credit balance|exceeded your current quota|insufficient (quota|funds|credit)"
+    r"|billing (hard )?limit|spend(ing)? limit|payment required",
+    re.I,
+)
+_OVERFLOW_CODES = re.compile(r"context_length_exceeded|context_window_exceeded|request_too_large")
+_OVERFLOW_WORDS = re.compile(
+    r"prompt is too long|maximum context length|context (window|length|size)"
+    r"|too many (input )?tokens|input (is too long|length)",
+    re.I,
+)
+_REFUSAL_CODES = re.compile(r"content_filter|content_policy|moderation_blocked")
+_STATUS_OF = {
+    # names that errors have inside an answer or a stream, by the status they would have had
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "billing_error": 402,
+    "authentication_error": 401,
+    "invalid_api_key": 401,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "request_too_large": 413,
+    "invalid_request_error": 400,
+    "invalid_prompt": 400,
+    "context_length_exceeded": 400,
+    "content_filter": 400,
+    "overloaded_error": 529,
+    "overloaded": 529,
+    "server_overloaded": 503,
+    "timeout_error": 504,
+}
+
+
+class ContextOverflowError(CallError):
+    """The prompt does not fit into the model's context; nothing was cut silently."""
+
+
+@frozen
+class Place:
+    """Whom messages speak of.
+
+    Args:
+        path: of the model in the config.
+        service: as the limiter knows it.
+        model: its name at the service.
+        key_env: the environment variable of the key, or "".
+    """
+
+    path: str
+    service: str
+    model: str
+    key_env: str
+
+
+class _Inner(msgspec.Struct):
+    message: str | None = None
+    type: str | None = None
+    code: str | int | None = None
+
+
+class _Body(msgspec.Struct):
+    error: _Inner | str | None = None
+    message: str | None = None
+    detail: str | None = None
+
+
+def of_answer(place: Place, status: int, headers: Mapping[str, str], body: bytes) -> CallError:
+    """The fault of an answer that is an error by its status."""
+    codes, text = _read(body)
+    return _classified(place, status, codes, text, headers)
+
+
+def of_error(place: Place, error: ServiceError) -> CallError:
+    """The fault of an error that came inside an answer, as if it had come as its status."""
+    status = _STATUS_OF.get(error.kind.lower(), 500)
+    return _classified(place, status, error.kind.lower(), _clean(str(error)), {})
+
+
+def is_refusal(error: CallError) -> bool:
+    """Whether the service declined to answer because of what it was asked."""
+    return isinstance(error, _Declined)
+
+
+class _Declined(CallError):
+    """Declined by a content filter in front of the model."""
+
+
+def _classified(
+    place: Place, status: int, codes: str, text: str, headers: Mapping[str, str]
+) -> CallError:
+    said = f"{place.service}: {status} {text}".rstrip()
+    if status == 402 or (status in (400, 403, 429) and _is_quota(codes, text)):
+        return CallError(f"{said}; the account is used up", "quota")
+    if status == 429:
+        return CallError(said, "rate_limit", hint(headers))
+    if status in (401, 403):
+        where = f"the key in {place.key_env}" if place.key_env else "requests without a key"
+        return CallError(f"{said}; the service does not accept {where}", "quota")
+    if status in (503, 529) or "overloaded" in codes:
+        return CallError(said, "overload", hint(headers))
+    if status in (408, 409, 425) or status >= 500:
+        return CallError(said, "transient", hint(headers))
+    return _permanent(place, status, codes, text, said, headers)
+
+
+def _permanent(
+    place: Place, status: int, codes: str, text: str, said: str, headers: Mapping[str, str]
+) -> CallError:
+    if 300 <= status < 400:
+        host = hidden(urlsplit(headers.get("location", "")).hostname or "another address")
+        return CallError(
+            f"{said}; redirects are not followed (to {host}): correct {place.path}.base_url",
+            "permanent",
+        )
+    if _REFUSAL_CODES.search(codes):
+        return _Declined(said, "permanent")
+    if status == 413 or _OVERFLOW_CODES.search(codes) or _OVERFLOW_WORDS.search(text):
+        return ContextOverflowError(
+            f"{said}; the prompt does not fit into the context of {place.model} "
+            f"({place.path}.model)",
+            "permanent",
+        )
+    if status == 404:
+        return CallError(
+            f"{said}; is {place.model} ({place.path}.model) the name of a model there, and "
+            f"{place.path}.base_url the address of its API?",
+            "permanent",
+        )
+    return CallError(
+        f"{said}; asked of {place.model}: see the settings of {place.path}", "permanent"
+    )
+
+
+def _is_quota(codes: str, text: str) -> bool:
+    return bool(_QUOTA_CODES.search(codes) or _QUOTA_WORDS.search(text))
+
+
+def _read(body: bytes) -> tuple[str, str]:
+    """The names an error has, and its message; of anything, also of HTML."""
+    try:
+        read = msgspec.json.decode(body, type=_Body)
+    except (msgspec.DecodeError, RecursionError):
+        return "", _clean(body[:4000].decode("utf-8", "replace"))
+    inner = read.error if isinstance(read.error, _Inner) else _Inner(message=read.error)
+    codes = f"{inner.type or ''} {inner.code or ''}".lower()
+    return codes, _clean(inner.message or read.message or read.detail or "")
+
+
+def _clean(text: str) -> str:
+    """One short line without markup, control characters and secrets."""
+    text = re.sub(r"(?s)<(style|script)\b.*?</\1>|<[^>]*>", " ", hidden(text))
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+
+
+def hint(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the service asks to wait: in milliseconds, in seconds, or as a date."""
+    milliseconds = _number(headers.get("retry-after-ms"))
+    if milliseconds is not None:
+        return milliseconds / 1000
+    text = headers.get("retry-after")
+    seconds = _number(text)
+    if seconds is not None or text is None:
+        return seconds
+    until = _date(text)
+    if until is None:
+        return None
+    # By the clock of whoever wrote the date.
+    now = _date(headers.get("date", "")) or datetime.now(UTC)
+    left = (until - now).total_seconds()
+    return left if left > 0 else None
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        number = float(text or "")
+    except ValueError:
+        return None
+    return number if math.isfinite(number) and number > 0 else None
+
+
+def _date(text: str) -> datetime | None:
+    try:
+        found = parsedate_to_datetime(text)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def described(error: BaseException) -> str:
+    """A connection's error in a few words: its innermost cause says most."""
+    causes = list(_causes(error))
+    text = next((str(one) for one in reversed(causes) if str(one)), "")
+    return _clean(f"{type(causes[-1]).__name__}: {text}" if text else type(causes[-1]).__name__)
+
+
+def is_certificate(error: BaseException) -> bool:
+    """Whether the connection failed because the other side is not who it says."""
+    return any(isinstance(one, ssl.SSLCertVerificationError) for one in _causes(error))
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: BaseException | None = error
+    for _ in range(12):
+        if seen is None:
+            return
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -1,0 +1,139 @@
+"""A model at work: canonical request, reservation, fallback."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from attrs import evolve
+
+from orchestrion import JSON, Answer, CallError, CallLimits, Calls, Key, Model, Request, Usage
+from orchestrion.secrets import hidden_bytes
+from orchestrion_llm.faults import Place
+from orchestrion_llm.prices import Price
+from orchestrion_llm.wire import Wire
+
+if TYPE_CHECKING:
+    from orchestrion_llm.client import Client
+    from orchestrion_llm.settings import ApiSettings
+
+__all__ = ["ApiModel"]
+
+VERSION = "1"
+"""Raised when equal requests begin to be sent or read differently."""
+
+_FRAME = 64
+"""Tokens that a service puts around a prompt, beside its fields, which the bytes cover."""
+_TOOLS_FRAME = 1024
+"""Tokens that it adds to explain tools, or the form of the output, to the model."""
+
+_encode = msgspec.json.encode
+
+
+class ApiModel(Model):
+    """A model behind an API.
+
+    Args:
+        settings: of the component.
+        wire: the API it is asked through.
+        place: whom messages speak of.
+        price: what tokens cost, if that is known.
+        client: does the attempts; None in a replay and in a dry run, where there are none.
+    """
+
+    def __init__(
+        self,
+        settings: ApiSettings,
+        wire: Wire,
+        place: Place,
+        price: Price | None,
+        client: Client | None,
+    ) -> None:
+        self._settings, self._wire, self._place = settings, wire, place
+        self._price, self._client = price, client
+        limits = settings.limits
+        self._limits = CallLimits(
+            limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
+        )
+        self._writes = b'"cache_control"' in _encode(settings.extra)
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """See `Model.complete`. An answer by the fallback model names, as `instead_of`, this one.
+
+        Raises:
+            CallError: after the last attempt, if there is no fallback model for it.
+        """
+        settings = self._settings
+        body = self._wire.body(request, settings)
+        plain = _encode(body)
+        content = hidden_bytes(plain)
+        if content is not plain and content != plain:
+            body = msgspec.json.decode(content)
+        reserve = self._bound(
+            len(content) + _FRAME + (_TOOLS_FRAME if _explained(request) else 0),
+            int(request.get("max_tokens") or settings.max_tokens),
+        )
+        name = key.hex()
+        show = None
+        if calls.watched:
+            show = calls.show
+            content = _encode({**body, **self._wire.streaming})
+        client, place = self._client, self._place
+
+        async def attempt() -> Answer:
+            if client is None:
+                raise CallError(f"{place.service}: opened without a connection", "permanent")
+            return await client.attempt(content, name, reserve, show)
+
+        asked = Request(
+            place.service,
+            body,
+            VERSION,
+            sample=name,
+            cache=settings.cache,
+            limits=self._limits,
+            timeout=settings.timeout,
+        )
+        if settings.fallback is None:
+            return await calls.run(asked, attempt, reserve)
+        try:
+            return await calls.run(asked, attempt, reserve)
+        except CallError as error:
+            if error.fault in ("permanent", "quota"):
+                raise
+        answer = await settings.fallback.complete(request, key.child("fallback"), calls)
+        return evolve(answer, data={**answer.data, "instead_of": place.service})
+
+    def ceiling(self, tokens: int) -> Usage:
+        """The most that one completion takes if it reads at most `tokens` tokens."""
+        own = self._bound(tokens + _FRAME + _TOOLS_FRAME, self._settings.max_tokens)
+        other: Any = getattr(self._settings.fallback, "ceiling", None)
+        if other is None:
+            return own
+        # Only one of them answers; an attempt that failed is free, or is retried at most.
+        most: Usage = other(tokens)
+        return Usage(
+            max(own.calls, most.calls),
+            max(own.input_tokens, most.input_tokens),
+            max(own.output_tokens, most.output_tokens),
+            _larger(own.usd, most.usd),
+            _larger(own.cost, most.cost),
+        )
+
+    def _bound(self, input_tokens: int, output_tokens: int) -> Usage:
+        price = self._price
+        if price is None:
+            return Usage(1, input_tokens, output_tokens, math.nan, 0.0)
+        usd = price.most(input_tokens, output_tokens, self._writes)
+        return Usage(1, input_tokens, output_tokens, usd, usd)
+
+
+def _explained(request: Mapping[str, JSON]) -> bool:
+    return bool(request.get("tools")) or request.get("schema") is not None
+
+
+def _larger(one: float, other: float) -> float:
+    """The larger of two; unknown if either is."""
+    return math.nan if math.isnan(one) or math.isnan(other) else max(one, other)

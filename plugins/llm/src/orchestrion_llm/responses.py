@@ -1,0 +1,231 @@
+"""The Responses API of OpenAI on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from orchestrion import JSON, CallError
+from orchestrion_llm.prices import Tokens
+from orchestrion_llm.wire import (
+    ErrorBody,
+    MalformedError,
+    Result,
+    Said,
+    Stop,
+    ToolCall,
+    closed,
+    decoded,
+    is_strict,
+    messages,
+    missing,
+    sampling,
+    settled,
+)
+
+__all__ = ["ResponsesWire"]
+
+_CUT: Mapping[str, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
+
+
+class _Details(msgspec.Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _Usage(msgspec.Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _Details | None = None
+
+
+class _Part(msgspec.Struct):
+    type: str
+    text: str = ""
+    refusal: str = ""
+
+
+class _Item(msgspec.Struct):
+    type: str
+    content: list[_Part] | None = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class _Incomplete(msgspec.Struct):
+    reason: str | None = None
+
+
+class _Response(msgspec.Struct):
+    status: str | None = None
+    output: list[_Item] | None = None
+    model: str = ""
+    usage: _Usage | None = None
+    error: ErrorBody | None = None
+    incomplete_details: _Incomplete | None = None
+
+
+class _Event(msgspec.Struct):
+    type: str = ""
+    delta: Any = None
+    response: _Response | None = None
+    error: ErrorBody | None = None
+    code: str | None = None
+    message: str | None = None
+
+
+class ResponsesWire:
+    """See `Wire`."""
+
+    path = "/responses"
+    streaming: Mapping[str, JSON] = {"stream": True}
+
+    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
+        """See `Wire.body`."""
+        chosen = sampling(request, settings)
+        if "stop" in chosen:
+            raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
+        system, said = messages(request)
+        body: dict[str, JSON] = {
+            "model": settings.model,
+            "input": [item for one in said for item in _items(one)],
+            "max_output_tokens": chosen.pop("max_tokens"),
+            # The service need not keep what was said.
+            "store": False,
+            **chosen,
+        }
+        if system:
+            body["instructions"] = system
+        if tools := request.get("tools"):
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "name": tool["name"],
+                    "description": tool.get("description", ""),
+                    "parameters": tool["schema"],
+                    "strict": False,
+                }
+                for tool in tools
+            ]
+        if (schema := request.get("schema")) is not None:
+            shape = closed(schema)
+            # Beside what `extra` says of the text, e.g. its verbosity.
+            text = {**settings.extra.get("text", {})}
+            text["format"] = {
+                "type": "json_schema",
+                "name": "answer",
+                "schema": shape,
+                "strict": is_strict(shape),
+            }
+            return {**body, **settings.extra, "text": text}
+        return body | dict(settings.extra)
+
+    def read(self, raw: bytes) -> Result:
+        """See `Wire.read`."""
+        return _result(decoded(raw, _Response))
+
+    def collector(self) -> _Collector:
+        """See `Wire.collector`."""
+        return _Collector()
+
+
+def _items(one: Said) -> list[JSON]:
+    if one.role == "tool":
+        return [
+            {"type": "function_call_output", "call_id": one.tool_call_id, "output": one.content}
+        ]
+    items: list[JSON] = []
+    if one.content or not one.tool_calls:
+        items.append({"role": one.role, "content": one.content})
+    items += [
+        {
+            "type": "function_call",
+            "call_id": call.id,
+            "name": call.name,
+            "arguments": call.arguments,
+        }
+        for call in one.tool_calls
+    ]
+    return items
+
+
+def _result(response: _Response) -> Result:
+    if response.error is not None:
+        raise response.error.raised()
+    if response.output is None:
+        raise missing("output")
+    parts = [
+        part for item in response.output if item.type == "message" for part in item.content or ()
+    ]
+    calls = [
+        ToolCall(item.call_id, item.name, item.arguments or "{}")
+        for item in response.output
+        if item.type == "function_call"
+    ]
+    text = "".join(part.text for part in parts if part.type == "output_text")
+    refusal = "".join(part.refusal for part in parts if part.type == "refusal")
+    stop: Stop
+    if response.status == "incomplete":
+        reason = response.incomplete_details.reason if response.incomplete_details else None
+        if reason is None or reason not in _CUT:
+            raise MalformedError(f"an answer that is incomplete because of {reason!r}")
+        stop = _CUT[reason]
+    elif response.status == "completed":
+        stop = "refused" if refusal else "end"
+        if not parts and not calls:
+            raise missing("a message")
+    else:
+        raise MalformedError(f"an answer with the status {response.status!r}")
+    stop = settled(text or refusal, stop, calls)
+    return Result(text or refusal, stop, response.model, calls, _tokens(response.usage))
+
+
+def _tokens(usage: _Usage | None) -> Tokens | None:
+    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+        return None
+    details = usage.input_tokens_details or _Details()
+    return Tokens(
+        usage.input_tokens,
+        usage.output_tokens,
+        details.cached_tokens or 0,
+        details.cache_write_tokens or 0,
+    )
+
+
+class _Collector:
+    """See `Collector`. The last event holds the whole answer; what came before is for show."""
+
+    def __init__(self) -> None:
+        self._text: list[str] = []
+        self._response: _Response | None = None
+        self.whole = False
+
+    def event(self, name: str, data: bytes) -> str:
+        """See `Collector.event`."""
+        if data == b"[DONE]":
+            return ""
+        event = decoded(data, _Event)
+        if event.error is not None:
+            raise event.error.raised()
+        if event.type == "error":
+            raise ErrorBody(event.message, code=event.code).raised()
+        if event.type in ("response.completed", "response.incomplete", "response.failed"):
+            self._response, self.whole = event.response, event.response is not None
+        elif event.type == "response.output_text.delta" and isinstance(event.delta, str):
+            self._text.append(event.delta)
+            return event.delta
+        return ""
+
+    @property
+    def text(self) -> str:
+        """See `Collector.text`."""
+        return "".join(self._text)
+
+    def result(self) -> Result:
+        """See `Collector.result`."""
+        if self._response is None:
+            raise missing("response")
+        return _result(self._response)

@@ -1,0 +1,133 @@
+"""HTTP as many calls in flight need it: connections found in no time, bodies that stay bounded.
+
+A pool that looks at every idle connection for every request spends most of its time on that when
+hundreds are open. Here every connection is a transport of its own, and the one used last is used
+next. Imported when a model is opened, never before.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from functools import cache
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpx2
+
+__all__ = ["LARGEST", "EncodedError", "TooLongError", "http_client", "timeouts"]
+
+LARGEST = 32 * 2**20
+"""Bytes of an answer; the longest that a model writes today has about one."""
+
+_CONNECT = 15.0
+_ONE = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=30.0)
+
+
+class TooLongError(Exception):
+    """An answer with more bytes than any model writes."""
+
+
+class EncodedError(Exception):
+    """A compressed answer, which was not asked for and could unfold without bound."""
+
+
+def timeouts(read: float) -> httpx2.Timeout:
+    """How long one step may take; the limiter is the only queue, so none is waited in here."""
+    return httpx2.Timeout(connect=_CONNECT, read=read, write=read, pool=None)
+
+
+def http_client(base_url: str, timeout: float) -> httpx2.AsyncClient:
+    """A client for one server: no redirects, no compression, as many connections as needed."""
+    return httpx2.AsyncClient(
+        transport=_Lanes(_trust(base_url.startswith("https:")), _proxy(base_url)),
+        follow_redirects=False,
+        timeout=timeouts(timeout),
+        headers={"Accept-Encoding": "identity"},
+    )
+
+
+@cache
+def _trust(encrypted: bool) -> ssl.SSLContext:
+    """Whom to trust: read once, a third of a second; nobody where nothing is encrypted."""
+    if encrypted:
+        return httpx2.create_ssl_context()
+    return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+
+def _proxy(base_url: str) -> str | None:
+    """The proxy that the environment names for an address, if any."""
+    parts = urlsplit(base_url)
+    if proxy_bypass(parts.netloc):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+class _Lanes(httpx2.AsyncBaseTransport):
+    """Connections to one server; each carries one request at a time."""
+
+    def __init__(self, trust: ssl.SSLContext, proxy: str | None) -> None:
+        self._trust, self._proxy = trust, proxy
+        self._free: list[httpx2.AsyncHTTPTransport] = []
+        self._all: set[httpx2.AsyncHTTPTransport] = set()
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """One request on a connection that is free, or on a new one."""
+        lane = self._free.pop() if self._free else self._open()
+        try:
+            response = await lane.handle_async_request(request)
+        except BaseException:
+            # Its one connection is closed; the next request makes another.
+            self._free.append(lane)
+            raise
+        encoding = response.headers.get("content-encoding", "identity")
+        if encoding != "identity":
+            await response.stream.aclose()  # type: ignore[union-attr]
+            self._free.append(lane)
+            raise EncodedError(f"content-encoding {encoding}")
+        response.stream = _Body(response.stream, lane, self._free)
+        return response
+
+    def _open(self) -> httpx2.AsyncHTTPTransport:
+        lane = httpx2.AsyncHTTPTransport(verify=self._trust, limits=_ONE, proxy=self._proxy)
+        self._all.add(lane)
+        return lane
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for lane in self._all:
+            await lane.aclose()
+        self._all.clear()
+        self._free.clear()
+
+
+class _Body(httpx2.AsyncByteStream):
+    """A body that ends with an error when it grows too long, and frees its connection."""
+
+    def __init__(
+        self,
+        inner: Any,
+        lane: httpx2.AsyncHTTPTransport,
+        free: list[httpx2.AsyncHTTPTransport],
+    ) -> None:
+        self._inner, self._lane, self._free = inner, lane, free
+        self._closed = False
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        async for chunk in self._inner:
+            size += len(chunk)
+            if size > LARGEST:
+                raise TooLongError(f"more than {LARGEST} bytes")
+            yield chunk
+
+    async def aclose(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            await self._inner.aclose()
+        finally:
+            self._free.append(self._lane)

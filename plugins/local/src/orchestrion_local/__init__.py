@@ -1,0 +1,1 @@
+"""Language models with local weights: sampled in batches, trained in place."""

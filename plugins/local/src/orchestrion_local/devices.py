@@ -1,0 +1,170 @@
+"""What models are placed on: the kind `device`, whose members make up a run's pool."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Protocol
+
+from attrs import define, field, frozen
+
+from orchestrion import Meta, OpenContext, RunError
+
+if TYPE_CHECKING:
+    import torch
+
+__all__ = ["CPU", "Cuda", "Device", "Place", "parse_size"]
+
+_UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
+Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?[KMGT]?B$")]
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size like "40 GB"."""
+    number = text.rstrip("KMGTB ")
+    return int(float(number) * _UNITS[text[len(number) :].strip()])
+
+
+class Device(Protocol):
+    """A place for models. Several models on one device share its memory.
+
+    Other placements (another machine, a scheduler's) are other components of this kind.
+    """
+
+    def torch_device(self) -> torch.device:
+        """Where tensors go."""
+        ...
+
+    def place(self, model: str, needed: int) -> None:
+        """Set bytes aside for a model.
+
+        Raises:
+            RunError: there is no room for it; names who has how much.
+        """
+        ...
+
+
+@define
+class Place:
+    """A device at work.
+
+    Args:
+        name: its config name.
+        device: for torch.
+        memory: bytes that may be given away; None means no limit is known.
+    """
+
+    name: str
+    device: torch.device
+    memory: int | None
+    taken: dict[str, int] = field(factory=dict)
+
+    def torch_device(self) -> torch.device:
+        """See `Device.torch_device`."""
+        return self.device
+
+    def place(self, model: str, needed: int) -> None:
+        """See `Device.place`."""
+        total = sum(self.taken.values()) + needed
+        if self.memory is not None and total > self.memory:
+            others = ", ".join(f"{who} {_said(size)}" for who, size in self.taken.items())
+            raise RunError(
+                f"{self.name}: {model} needs {_said(needed)} for weights, gradients and optimizer, "
+                f"and {_said(self.memory - total + needed)} of {_said(self.memory)} are left"
+                + (f" (taken: {others})" if others else "")
+                + "; take a smaller model, bfloat16, a `lora`, or another device"
+            )
+        self.taken[model] = self.taken.get(model, 0) + needed
+
+
+def _said(size: int) -> str:
+    for unit in ("GB", "MB", "KB"):
+        if size >= _UNITS[unit]:
+            return f"{size / _UNITS[unit]:.1f} {unit}"
+    return f"{size} B"
+
+
+@frozen
+class CPU:
+    """The processors and memory of this machine.
+
+    Args:
+        memory: how much may be given to models; by default what is free when the run starts.
+        threads: that torch computes with.
+    """
+
+    memory: Size | None = None
+    threads: Annotated[int, Meta(ge=1)] | None = None
+
+    def torch_device(self) -> torch.device:
+        """See `Device.torch_device`."""
+        raise NotImplementedError("a device must be opened")
+
+    def place(self, model: str, needed: int) -> None:
+        """See `Device.place`."""
+        raise NotImplementedError("a device must be opened")
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Place]:
+        """Look how much memory there is."""
+        import torch
+
+        before = torch.get_num_threads()
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        memory = parse_size(self.memory) if self.memory is not None else _free_memory()
+        try:
+            yield Place(ctx.path, torch.device("cpu"), memory)
+        finally:
+            torch.set_num_threads(before)
+
+
+def _free_memory() -> int | None:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            for line in file:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return None
+
+
+@frozen
+class Cuda:
+    """A GPU that torch knows.
+
+    Args:
+        index: which one.
+        memory: how much of it may be given to models; by default what is free when the run starts.
+    """
+
+    index: Annotated[int, Meta(ge=0)] = 0
+    memory: Size | None = None
+
+    def torch_device(self) -> torch.device:
+        """See `Device.torch_device`."""
+        raise NotImplementedError("a device must be opened")
+
+    def place(self, model: str, needed: int) -> None:
+        """See `Device.place`."""
+        raise NotImplementedError("a device must be opened")
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Place]:
+        """Look whether it is there and how much memory it has free.
+
+        Raises:
+            RunError: torch sees no such GPU.
+        """
+        import torch
+
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if self.index >= found:
+            raise RunError(
+                f"{ctx.path}: torch sees {found} GPUs and none with index {self.index}; "
+                "use a device `cpu`, or install a build of torch for your GPU"
+            )
+        device = torch.device("cuda", self.index)
+        memory = parse_size(self.memory) if self.memory else torch.cuda.mem_get_info(device)[0]
+        yield Place(ctx.path, device, memory)

@@ -1,0 +1,170 @@
+"""Supervised fine-tuning of several models from one stream of episodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from orchestrion import (
+    Job,
+    Key,
+    Metrics,
+    Model,
+    OpenContext,
+    Saved,
+    Session,
+    UsageError,
+)
+from orchestrion_local.interfaces import Generation, Trainable, generations_of
+from orchestrion_local.optimizing import WeightOptimizer
+from orchestrion_local.sft import Sft
+
+__all__ = ["Imitation", "trainable"]
+
+
+def trainable(models: Sequence[Model], path: str) -> dict[str, Trainable]:
+    """Models by name.
+
+    Raises:
+        UsageError: one has no weights that can be trained, or is named twice.
+    """
+    found: dict[str, Trainable] = {}
+    for i, model in enumerate(models):
+        if not isinstance(model, Trainable):
+            raise UsageError(f"{path}.models[{i}]: this model has no weights to train; use `hf`")
+        if model.name in found:
+            raise UsageError(f"{path}.models[{i}]: {model.name} is named twice")
+        found[model.name] = model
+    return found
+
+
+class Imitation:
+    """See `Sft`."""
+
+    def __init__(self, settings: Sft, ctx: OpenContext) -> None:
+        self.settings, self._path = settings, ctx.path
+        self.models = trainable(settings.models, ctx.path)
+        teachers = settings.teachers
+        self._teachers: dict[str, Model] = {
+            name: teachers[i if len(teachers) > 1 else 0]
+            for i, name in enumerate(self.models)
+            if teachers
+        }
+        unknown = sorted(set(settings.optimizers) - set(self.models))
+        if unknown:
+            raise UsageError(f"{ctx.path}.optimizers: {unknown[0]} is none of the models it trains")
+        total = settings.iterations * settings.steps
+        self.optimizers = {
+            name: WeightOptimizer(
+                model, settings.optimizers.get(name, settings.optimizer), total
+            )
+            for name, model in self.models.items()
+        }
+        self._examples = self._read(Path(settings.data)) if settings.data is not None else None
+
+    @property
+    def iterations(self) -> int:
+        """See `Trainer.iterations`."""
+        return self.settings.iterations
+
+    def _read(self, path: Path) -> dict[str, list[Generation]]:
+        examples: dict[str, list[Generation]] = {name: [] for name in self.models}
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self._path}.data: {path} cannot be read: {error}") from error
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            where = f"{self._path}.data: {path}:{number}"
+            try:
+                one = json.loads(line)
+                name, messages, text = one["model"], one["messages"], one["text"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise UsageError(
+                    f'{where}: want {{"model": ..., "messages": [...], "text": ...}} ({error})'
+                ) from error
+            if name not in self.models:
+                raise UsageError(f"{where}: {name!r} is none of the models it trains")
+            examples[name].append(_example(self.models[name], messages, text))
+        return examples
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Gather what teachers say, then some steps of every student."""
+        examples = self._examples
+        metrics: dict[str, float] = {}
+        if examples is None:
+            examples = await self._taught(session)
+        for name, model in self.models.items():
+            if not examples[name]:
+                raise UsageError(f"{self._path}: nobody said anything for {name} to learn")
+            losses = self._learn(name, model, examples[name], session.key.child("sft", name))
+            metrics[f"{name}/loss"] = losses[-1]
+            metrics[f"{name}/examples"] = float(len(examples[name]))
+        return metrics
+
+    async def _taught(self, session: Session) -> dict[str, list[Generation]]:
+        settings, key = self.settings, session.key
+        problems = session.problems("train")
+        draws = key.child("problems").uniforms(settings.episodes)
+        jobs = [
+            Job(problems[int(one * len(problems))], key.child("episode", n))
+            for n, one in enumerate(draws)
+        ]
+        with ExitStack() as stack:
+            for name, model in self.models.items():
+                stack.enter_context(model.taught(self._teachers[name]))
+            episodes = await session.rollout(jobs)
+        said: dict[str, list[Generation]] = {name: [] for name in self.models}
+        for episode in episodes:
+            if settings.keep == "all" or episode.success:
+                for turn in episode.turns:
+                    for one in generations_of(turn.output.metadata):
+                        if one.model in said:
+                            said[one.model].append(one)
+        return said
+
+    def _learn(
+        self, name: str, model: Trainable, examples: Sequence[Generation], key: Key
+    ) -> list[float]:
+        optimizer, settings = self.optimizers[name], self.settings
+        losses = []
+        for step in range(settings.steps):
+            draws = key.child(step).uniforms(min(settings.batch, len(examples)))
+            chosen = [examples[int(one * len(examples))] for one in draws]
+            tokens = sum(len(one.response) for one in chosen)
+            optimizer.zero()
+            total = 0.0
+            for start in range(0, len(chosen), settings.micro_batch):
+                scored = model.score(chosen[start : start + settings.micro_batch])
+                loss = -scored.logprobs.sum() / tokens
+                loss.backward()  # type: ignore[no-untyped-call]
+                total += float(loss.detach())
+            optimizer.step()
+            losses.append(total)
+        model.updated()
+        return losses
+
+    def save(self) -> Saved:
+        """The optimizers."""
+        arrays, data = {}, {}
+        for name, optimizer in self.optimizers.items():
+            saved = optimizer.save(f"{name}/")
+            arrays.update(saved.arrays)
+            data[name] = saved.data
+        return Saved(arrays, data)
+
+    def load(self, saved: Saved) -> None:
+        """See `Stateful.load`."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load(Saved(saved.arrays, saved.data[name]), f"{name}/")
+
+
+def _example(model: Trainable, messages: Sequence[Mapping[str, object]], text: str) -> Generation:
+    prompt, response = model.encode(messages), model.encode_response(text)
+    return Generation(
+        model.name, 0, tuple(prompt), tuple(response), (0.0,) * len(response)
+    )
+

@@ -1,0 +1,161 @@
+"""Weights from a path or from nothing, with adapters, on a device."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from orchestrion import OpenContext, RunError, UsageError
+from orchestrion_local.hf import HF, Architecture
+from orchestrion_local.runtime import LocalModel
+from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
+
+__all__ = ["load"]
+
+
+def load(settings: HF, ctx: OpenContext) -> LocalModel:
+    """The model at work.
+
+    Raises:
+        RunError: it cannot be loaded, or its device has no room.
+        UsageError: `base` is no `hf` model.
+    """
+    name = ctx.path.partition(".")[2] or ctx.path
+    if settings.base is not None:
+        return _on_base(settings, ctx, name)
+    device = settings.device.torch_device() if settings.device else torch.device("cpu")
+    try:
+        tokenizer = _tokenizer(settings, ctx.path)
+        module = _module(settings, tokenizer, ctx)
+    except (OSError, ValueError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+        what = settings.path or settings.tokenizer
+        raise RunError(f"{ctx.path}: {what} cannot be loaded: {first}") from error
+    module = module.to(getattr(torch, settings.dtype))
+    adapter = None
+    if settings.lora is not None:
+        adapter = "default"
+        with _seeded(ctx):
+            module = _with_adapter(module, settings, ctx.path, adapter)
+    if settings.device is not None:
+        settings.device.place(name, _needed(module))
+    module = module.to(device)
+    return LocalModel(settings, name, module, tokenizer, adapter)
+
+
+def _on_base(settings: HF, ctx: OpenContext, name: str) -> LocalModel:
+    base = settings.base
+    if not isinstance(base, LocalModel):
+        raise UsageError(f"{ctx.path}.base: names no `hf` model")
+    module = base.module
+    # "." has a meaning of its own in the names that adapters are saved under.
+    adapter = name.replace(".", "_") + "_adapter"
+    with _seeded(ctx):
+        module = _with_adapter(module, settings, ctx.path, adapter)
+    module = module.to(base.device)
+    base.module = module
+    return LocalModel(settings, name, module, base.tokenizer, adapter, base)
+
+
+def _with_adapter(module: Any, settings: HF, path: str, adapter: str) -> Any:
+    from peft import get_peft_model
+
+    config = _lora(settings, module)
+    try:
+        with warnings.catch_warnings():
+            # What one library has to say to the other is not for our users.
+            warnings.simplefilter("ignore", FutureWarning)
+            if hasattr(module, "peft_config"):
+                module.add_adapter(adapter, config)
+                return module
+            return get_peft_model(module, config, adapter_name=adapter)
+    except ValueError as error:
+        raise UsageError(f"{path}.lora: {str(error).splitlines()[0]}") from error
+
+
+def _lora(settings: HF, module: Any) -> Any:
+    from peft import LoraConfig
+
+    lora = settings.lora
+    assert lora is not None
+    return LoraConfig(
+        task_type="CAUSAL_LM",
+        r=lora.rank,
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_dropout=lora.dropout,
+        target_modules=list(lora.targets) or "all-linear",
+        # GPT-2 keeps its matrices the other way round.
+        fan_in_fan_out=module.config.model_type == "gpt2",
+    )
+
+
+@contextmanager
+def _seeded(ctx: OpenContext) -> Iterator[None]:
+    """Initial weights come from the run's key, and nobody else's randomness is touched."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(ctx.key.integer())
+        yield
+
+
+def _tokenizer(settings: HF, path: str) -> Tokenizer:
+    if settings.alphabet is not None:
+        return Characters(settings.alphabet, path)
+    source = settings.tokenizer or settings.path
+    assert source is not None
+    return Pretrained(source, settings.chat_template)
+
+
+def _module(settings: HF, tokenizer: Tokenizer, ctx: OpenContext) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    if settings.architecture is None:
+        return AutoModelForCausalLM.from_pretrained(settings.path, use_safetensors=True)
+    with _seeded(ctx):
+        return AutoModelForCausalLM.from_config(_config(settings.architecture, tokenizer))
+
+
+def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
+    from transformers import GPT2Config, LlamaConfig
+
+    common = {
+        "vocab_size": tokenizer.size,
+        "pad_token_id": tokenizer.pad,
+        "bos_token_id": None,
+        "eos_token_id": min(tokenizer.ends),
+    }
+    if shape.type == "gpt2":
+        return GPT2Config(
+            n_positions=shape.context,
+            n_embd=shape.width,
+            n_layer=shape.layers,
+            n_head=shape.heads,
+            n_inner=shape.inner or 4 * shape.width,
+            # What is sampled and what is trained on must be the same distribution.
+            resid_pdrop=0.0,
+            embd_pdrop=0.0,
+            attn_pdrop=0.0,
+            **common,
+        )
+    return LlamaConfig(
+        hidden_size=shape.width,
+        intermediate_size=shape.inner or (8 * shape.width + 2) // 3,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.heads,
+        max_position_embeddings=shape.context,
+        tie_word_embeddings=True,
+        **common,
+    )
+
+
+def _needed(module: Any) -> int:
+    """Bytes of weights, and of gradients and two moments of what can be trained."""
+    total = 0
+    for parameter in module.parameters():
+        size = parameter.numel() * parameter.element_size()
+        total += 4 * size if parameter.requires_grad else size
+    return total

@@ -1,0 +1,165 @@
+"""`orchestrion merge`: one model of several fine-tunes, or the export of one that was trained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion_local.runtime import LocalModel
+
+__all__ = ["merge"]
+
+METHODS = ("linear", "slerp", "task-arithmetic", "ties", "dare")
+FROM_BASE = ("task-arithmetic", "ties", "dare")
+
+
+@click.command("merge")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+@click.option("--output", type=click.Path(path_type=Path), required=True, help="A new folder.")
+@click.option("--method", type=click.Choice(METHODS), default="linear", show_default=True)
+@click.option("--base", metavar="MODEL", help="What the models were tuned from.")
+@click.option("--weights", metavar="W,W,...", help="One for each model.")
+@click.option("--t", type=click.FloatRange(0, 1), help="For slerp: 0 is the first model.")
+@click.option("--density", type=click.FloatRange(0, 1, min_open=True), help="For ties and dare.")
+@click.option("--seed", type=int, help="For dare.")
+def merge(
+    models: tuple[str, ...],
+    output: Path,
+    method: str,
+    base: str | None,
+    weights: str | None,
+    t: float | None,
+    density: float | None,
+    seed: int | None,
+) -> int:
+    """Make one model of several fine-tunes of one base, and write it to a folder.
+
+    A MODEL is a folder in the format of the transformers library, or RUN:NAME, the model NAME as a
+    run has trained it; an adapter is folded into its base. One MODEL alone is written as it is. What
+    was told apart by its model must be told apart by its prompt from then on.
+    """
+    settings = {"t": t, "density": density, "seed": seed}
+    _check(method, len(models), base, weights, settings)
+    if output.exists():
+        raise UsageError(f"--output: {output} is there already")
+    asyncio.run(_merge(models, output, method, base, _numbers(weights, len(models)), settings))
+    click.echo(f"{output}: {method} of {', '.join(models)}")
+    return 0
+
+
+def _check(
+    method: str, count: int, base: str | None, weights: str | None, settings: dict[str, Any]
+) -> None:
+    """Refuse what would do nothing, or cannot be done."""
+    takes = {"slerp": ("t",), "ties": ("density",), "dare": ("density", "seed")}.get(method, ())
+    for name, value in settings.items():
+        if value is not None and name not in takes:
+            raise UsageError(f"--{name} does nothing with --method {method}")
+    if (base is not None) != (method in FROM_BASE):
+        raise UsageError(
+            f"--method {method} needs --base" if base is None else f"--base is not for {method}"
+        )
+    if method == "slerp" and (count != 2 or settings["t"] is None or weights is not None):
+        raise UsageError("--method slerp takes two models, and --t in place of --weights")
+
+
+def _numbers(weights: str | None, count: int) -> list[float] | None:
+    if weights is None:
+        return None
+    try:
+        found = [float(one) for one in weights.split(",")]
+    except ValueError:
+        raise UsageError(f"--weights: {weights!r} is no list of numbers like 0.7,0.3") from None
+    if len(found) != count:
+        raise UsageError(f"--weights: {len(found)} for {count} models")
+    return found
+
+
+async def _merge(
+    names: Sequence[str],
+    output: Path,
+    method: str,
+    base: str | None,
+    weights: list[float] | None,
+    settings: dict[str, Any],
+) -> None:
+    from orchestrion_ensemble import merging
+
+    async with AsyncExitStack() as stack:
+        models = [await _open(name, stack) for name in names]
+        start = None if base is None else _arrays(await _open(base, stack))
+        arrays = [_arrays(model) for model in models]
+        chosen = {name: value for name, value in settings.items() if value is not None}
+        try:
+            if method == "linear":
+                merged = merging.linear(arrays, weights)
+            elif method == "slerp":
+                merged = merging.slerp(arrays[0], arrays[1], chosen["t"])
+            else:
+                function = {
+                    "task-arithmetic": merging.task_arithmetic,
+                    "ties": merging.ties,
+                    "dare": merging.dare,
+                }[method]
+                assert start is not None
+                merged = function(start, arrays, weights, **chosen)
+        except ValueError as error:
+            raise UsageError(f"these models cannot be merged: {error}") from None
+        _write(models[0], merged, output)
+
+
+async def _open(name: str, stack: AsyncExitStack) -> LocalModel:
+    from orchestrion import Key, OpenContext
+    from orchestrion.run import open_run
+    from orchestrion_local.hf import HF
+    from orchestrion_local.loading import load
+    from orchestrion_local.runtime import LocalModel
+
+    if Path(name).is_dir() and (Path(name) / "config.json").is_file():
+        return load(HF(path=name), OpenContext(f"models.{Path(name).name}", Key(0)))
+    run, colon, model = name.rpartition(":")
+    if not colon:
+        raise UsageError(f"{name}: is neither a folder with a model nor RUN:NAME")
+    trained = await stack.enter_async_context(open_run(run))
+    found = trained.opened.runtimes.get(f"models.{model}")
+    if not isinstance(found, LocalModel):
+        known = sorted(
+            path.partition(".")[2]
+            for path, one in trained.opened.runtimes.items()
+            if isinstance(one, LocalModel)
+        )
+        raise UsageError(f"{run} has no local model {model!r}; it has {', '.join(known) or 'none'}")
+    return found
+
+
+def _arrays(model: LocalModel) -> dict[str, Any]:
+    """All weights by the names that the transformers library has for them, in full precision."""
+    import torch
+
+    plain = model.plain()
+    return {
+        name: value.detach().to("cpu", torch.promote_types(value.dtype, torch.float32)).numpy()
+        for name, value in plain.named_parameters()
+    }
+
+
+def _write(model: LocalModel, merged: dict[str, Any], output: Path) -> None:
+    import torch
+
+    plain = model.plain()
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            parameter.copy_(torch.from_numpy(merged[name]))
+    # A folder that is there is whole.
+    partial = output.with_name(output.name + ".partial")
+    plain.save_pretrained(str(partial))
+    model.tokenizer.save(str(partial))
+    partial.rename(output)

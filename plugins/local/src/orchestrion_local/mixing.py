@@ -1,0 +1,147 @@
+"""Several networks that sample as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from orchestrion import JSON, Answer, Calls, Key, Model, OpenContext, Request, Usage, UsageError
+from orchestrion_local.batching import Batcher
+from orchestrion_local.mixture import Mixture
+from orchestrion_local.runtime import VERSION, LocalModel, limits_of
+from orchestrion_local.sampling import Drawn, Wanted, sample
+
+__all__ = ["MixedModel"]
+
+
+class _Caches:
+    """The members' caches, changed together."""
+
+    def __init__(self, parts: Sequence[Any]) -> None:
+        self.parts = parts
+
+    def batch_repeat_interleave(self, repeats: int) -> None:
+        for one in self.parts:
+            one.batch_repeat_interleave(repeats)
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        for one in self.parts:
+            one.batch_select_indices(indices)
+
+
+class _Output:
+    def __init__(self, logits: torch.Tensor) -> None:
+        self.logits = logits
+
+
+class _Network:
+    """Looks to `sample` like one network; its logits have a dimension for the members."""
+
+    def __init__(self, members: Sequence[LocalModel], weights: Sequence[float], mode: str) -> None:
+        self.members, self.mode = members, mode
+        total = sum(weights)
+        self.shares = torch.tensor([one / total for one in weights], dtype=torch.float64)
+
+    def parameters(self) -> Iterator[torch.nn.Parameter]:
+        return iter(self.members[0].module.parameters())
+
+    def make_cache(self) -> _Caches:
+        from transformers import DynamicCache
+
+        return _Caches([DynamicCache() for _ in self.members])
+
+    def __call__(self, ids: torch.Tensor, past_key_values: _Caches, **rest: Any) -> _Output:
+        logits = []
+        for member, cache in zip(self.members, past_key_values.parts, strict=True):
+            with member.active():
+                out = member.module(ids, past_key_values=cache, **rest)
+            logits.append(out.logits)
+        return _Output(torch.stack(logits, dim=2))
+
+    def combine(self, logits: torch.Tensor, picks: Sequence[float]) -> torch.Tensor:
+        """One distribution for each row, as logits [B, V], from logits [B, members, V]."""
+        logprobs = torch.log_softmax(logits.double(), dim=-1)
+        shares = self.shares.to(logits.device)
+        if self.mode == "average":
+            return torch.logsumexp(logprobs + shares.log()[None, :, None], dim=1)
+        points = torch.tensor(picks, dtype=torch.float64, device=logits.device)
+        chosen = torch.searchsorted(shares.cumsum(0), points, right=True)
+        rows = torch.arange(len(points), device=logits.device)
+        return logprobs[rows, chosen.clamp(max=len(shares) - 1)]
+
+
+class MixedModel(Model):
+    """See `Mixture`."""
+
+    def __init__(self, settings: Mixture, ctx: OpenContext) -> None:
+        self.settings = settings
+        self.name = ctx.path.partition(".")[2] or ctx.path
+        members: list[LocalModel] = []
+        for i, member in enumerate(settings.members):
+            if not isinstance(member, LocalModel):
+                raise UsageError(f"{ctx.path}.members[{i}]: is no `hf` model")
+            members.append(member)
+        first = members[0]
+        for i, member in enumerate(members):
+            if not first.tokenizer.same_as(member.tokenizer):
+                raise UsageError(
+                    f"{ctx.path}.members[{i}]: {member.name} has another tokenizer than "
+                    f"{first.name}; tokens can only be mixed where they mean the same"
+                )
+            if member.device != first.device:
+                raise UsageError(
+                    f"{ctx.path}.members[{i}]: {member.name} is on {member.device}, "
+                    f"{first.name} on {first.device}; place them together"
+                )
+        self.members = members
+        weights = settings.weights or [1.0] * len(members)
+        self._network = _Network(members, weights, settings.mode)
+        self._tokenizer = first.tokenizer
+        self.batcher: Batcher[Wanted, Drawn] = Batcher(self._sample, first.settings.batch)
+
+    def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        return sample(self._network, wanted, self._tokenizer.ends, self._tokenizer.pad)
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """See `Model.complete`.
+
+        Raises:
+            CallError: (permanent) as an `hf` model's.
+        """
+        context = min(member.context for member in self.members)
+        prompt = self._tokenizer.encode(request["messages"])
+        asked = limits_of(self.name, request, self.settings, len(prompt), context)
+        wanted = Wanted(
+            prompt,
+            key.uniforms(asked.max_tokens),
+            asked.temperature,
+            asked.top_p,
+            key.child("member").uniforms(asked.max_tokens),
+        )
+
+        async def do() -> Answer:
+            drawn = await self.batcher(wanted)
+            data = {
+                "text": self._tokenizer.decode(drawn.ids),
+                "stop": "end" if drawn.ended else "length",
+                "tool_calls": [],
+                "model": self.name,
+            }
+            return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
+
+        content = {
+            "model": self.name,
+            "versions": [member.version for member in self.members],
+            "prompt": prompt,
+            "max_tokens": asked.max_tokens,
+        }
+        sent = Request(
+            f"local:{self.name}", content, VERSION, sample=key.hex(), journal=False, timeout=86400
+        )
+        return await calls.run(sent, do, Usage(1, len(prompt), asked.max_tokens))
+
+    def ceiling(self, tokens: int) -> Usage:
+        """The most that one completion takes which reads at most `tokens` tokens."""
+        return Usage(1, tokens, self.settings.max_tokens)

@@ -1,0 +1,53 @@
+"""The model `mixture`: its settings. What it does stands in `mixing`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Literal
+
+from attrs import frozen
+
+from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext
+
+__all__ = ["Mixture"]
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+@frozen
+class Mixture(Model):
+    """Several `hf` models with one tokenizer answer together, token by token.
+
+    Args:
+        members: the models; at least two.
+        weights: of the members; equal by default. Only their ratios matter.
+        mode: `average` takes the weighted mean of the members' probabilities; `draw` lets one
+            member, drawn by weight for each token, decide alone. At temperature 1 both draw from the
+            same distribution.
+        max_tokens: of a response, where the request does not say.
+        temperature: likewise.
+    """
+
+    members: Annotated[Sequence[Model], Meta(min_length=2)]
+    weights: Sequence[Annotated[float, Meta(gt=0)]] = ()
+    mode: Literal["average", "draw"] = "average"
+    max_tokens: Count = 256
+    temperature: Annotated[float, Meta(ge=0)] = 1.0
+
+    def __attrs_post_init__(self) -> None:
+        if self.weights and len(self.weights) != len(self.members):
+            raise ValueError(
+                f"weights: {len(self.weights)} for {len(self.members)} members; give one for each"
+            )
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """See `Model.complete`; the open model does it."""
+        raise NotImplementedError("a mixture must be opened")
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
+        """Check that the members fit together."""
+        from orchestrion_local.mixing import MixedModel
+
+        yield MixedModel(self, ctx)

@@ -1,0 +1,52 @@
+"""What this distribution supplies. Importing it loads neither torch nor transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, Kind, hookimpl
+
+HERE = "orchestrion_local"
+TINY = {
+    "use": "hf",
+    "architecture": {"layers": 1, "width": 8, "heads": 1},
+    "alphabet": "".join(map(chr, range(32, 127))) + "\n",
+    "max_tokens": 4,
+}
+
+
+@hookimpl
+def orchestrion_kinds() -> Iterator[Kind]:
+    yield Kind("device", "devices", f"{HERE}.devices:Device")
+
+
+@hookimpl
+def orchestrion_models() -> Iterator[Component]:
+    yield Component(
+        "hf",
+        f"{HERE}.hf:HF",
+        "a causal language model on this machine, sampled in batches, trainable",
+        example={name: value for name, value in TINY.items() if name != "use"},
+    )
+    yield Component(
+        "mixture",
+        f"{HERE}.mixture:Mixture",
+        "several local models answer together, token by token",
+        example={"members": [TINY, TINY], "max_tokens": 4},
+    )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "sft",
+        f"{HERE}.sft:Sft",
+        "models learn to say what teachers say: a warm start",
+        example={"models": ["student"], "teachers": ["student"], "iterations": 1, "episodes": 2},
+    )
+
+
+@hookimpl
+def orchestrion_components() -> Iterator[tuple[str, Component]]:
+    yield "device", Component("cpu", f"{HERE}.devices:CPU", "processors and memory of this machine")
+    yield "device", Component("cuda", f"{HERE}.devices:Cuda", "a GPU that torch knows")

@@ -1,0 +1,352 @@
+"""A model with local weights at work: answers in batches, scores what it said, saves itself."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch
+from attrs import frozen
+
+from orchestrion import (
+    JSON,
+    Answer,
+    Array,
+    CallError,
+    Calls,
+    CheckpointError,
+    Key,
+    Model,
+    Request,
+    Saved,
+    Usage,
+)
+from orchestrion_local.batching import Batcher
+from orchestrion_local.interfaces import Generation, Scored
+from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from orchestrion_local.hf import HF
+
+__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "unpack"]
+
+VERSION = "1"
+_UNKNOWN = ("tools", "schema", "stop")
+_DTYPES = {
+    torch.float64: "F64",
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+}
+
+
+class LocalModel(Model):
+    """See `HF` for the settings; `Trainable` for what a trainer does with it.
+
+    Args:
+        settings: the component.
+        name: its config name.
+        module: the network, of transformers or, with adapters, of peft.
+        tokenizer: fits the network.
+        adapter: the adapter that is this model; None for the network itself.
+        base: whose module this adapter is on, if it is another model's.
+    """
+
+    def __init__(
+        self,
+        settings: HF,
+        name: str,
+        module: Any,
+        tokenizer: Tokenizer,
+        adapter: str | None = None,
+        base: LocalModel | None = None,
+    ) -> None:
+        self.settings, self.name, self.tokenizer = settings, name, tokenizer
+        self.adapter, self._base = adapter, base
+        self.version = 0
+        self._module = module
+        self._first = {key: value.detach().clone() for key, value in self.parameters()}
+        self._teacher: Model | None = None
+        self.batcher: Batcher[Wanted, Drawn] = Batcher(
+            self._sample, settings.batch, settings.overlap
+        )
+        module.eval()
+
+    @property
+    def module(self) -> Any:
+        """The network; models on one base have the same."""
+        return self._module if self._base is None else self._base.module
+
+    @module.setter
+    def module(self, module: Any) -> None:
+        self._module = module
+
+    @property
+    def device(self) -> torch.device:
+        """See `Trainable.device`."""
+        found: torch.device = next(self.module.parameters()).device
+        return found
+
+    @property
+    def context(self) -> int:
+        """Tokens of prompt and response together at most."""
+        return int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+
+    # ------------------------------------------------------------------ answering
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """See `Model.complete`; the answer's data has a `generation` beside the text.
+
+        Raises:
+            CallError: (permanent) see `limits_of`.
+        """
+        if self._teacher is not None:
+            return await self._ask_teacher(request, key, calls)
+        prompt = self.encode(request["messages"])
+        limits = limits_of(self.name, request, self.settings, len(prompt), self.context)
+        longest, temperature = limits.max_tokens, limits.temperature
+        wanted = Wanted(prompt, key.uniforms(longest), temperature, limits.top_p)
+
+        async def do() -> Answer:
+            drawn = await self.batcher(wanted)
+            return self._answer(prompt, drawn, temperature)
+
+        content = {
+            "model": self.name,
+            "version": self.version,
+            "prompt": prompt,
+            "max_tokens": longest,
+            "temperature": temperature,
+            "top_p": limits.top_p,
+        }
+        asked = Request(
+            f"local:{self.name}", content, VERSION, sample=key.hex(), journal=False, timeout=86400
+        )
+        return await calls.run(asked, do, Usage(1, len(prompt), longest))
+
+    def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+        with self.active():
+            return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
+
+    def _answer(self, prompt: list[int], drawn: Drawn, temperature: float) -> Answer:
+        stop = "end" if drawn.ended else "length"
+        generation = Generation(
+            self.name, self.version, tuple(prompt), drawn.ids, drawn.logprobs, temperature, stop
+        )
+        data = {
+            "text": self.tokenizer.decode(drawn.ids),
+            "stop": stop,
+            "tool_calls": [],
+            "model": self.name,
+            "generation": generation.to_json(),
+        }
+        return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
+
+    def ceiling(self, tokens: int) -> Usage:
+        """The most that one completion takes which reads at most `tokens` tokens."""
+        return Usage(1, min(tokens, self.context), self.settings.max_tokens)
+
+    # ------------------------------------------------------------------ being taught
+
+    @contextmanager
+    def taught(self, teacher: Model) -> Iterator[None]:
+        """See `Trainable.taught`."""
+        before, self._teacher = self._teacher, teacher
+        try:
+            yield
+        finally:
+            self._teacher = before
+
+    async def _ask_teacher(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        assert self._teacher is not None
+        answer = await self._teacher.complete(request, key, calls)
+        prompt, response = self.encode(request["messages"]), self.encode_response(answer.data["text"])
+        # Nobody sampled it here: what it would have been sampled with is not known.
+        generation = Generation(
+            self.name, self.version, tuple(prompt), tuple(response), (0.0,) * len(response)
+        )
+        return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
+
+    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
+        """See `Trainable.encode`."""
+        return self.tokenizer.encode(messages)
+
+    def encode_response(self, text: str) -> list[int]:
+        """See `Trainable.encode_response`."""
+        return self.tokenizer.encode_response(text)
+
+    # ------------------------------------------------------------------ being trained
+
+    def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
+        """See `Trainable.parameters`: all weights, or those of the adapter."""
+        for name, parameter in self.module.named_parameters():
+            if self.adapter is None:
+                # Another model's adapter that was put on this one is no part of it, nor may it
+                # change the names of what is.
+                if "lora_" not in name:
+                    yield name.removeprefix("base_model.model.").replace(".base_layer", ""), parameter
+            elif f".{self.adapter}." in name:
+                yield name, parameter
+
+    def updated(self) -> None:
+        """See `Trainable.updated`."""
+        self.version += 1
+
+    @contextmanager
+    def reference(self) -> Iterator[None]:
+        """See `Trainable.reference`."""
+        if self.adapter is not None:
+            # A fresh adapter changes nothing.
+            with self.module.disable_adapter():
+                yield
+            return
+        now = {name: value.detach().clone() for name, value in self.parameters()}
+        self._set(self._first)
+        try:
+            yield
+        finally:
+            self._set(now)
+
+    def _set(self, values: Mapping[str, torch.Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.parameters():
+                parameter.copy_(values[name])
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """While it lasts, the network is this model and none of the others on its base."""
+        if not hasattr(self.module, "peft_config"):
+            yield
+            return
+        if self.adapter is None:
+            with self.module.disable_adapter():
+                yield
+            return
+        if self.module.active_adapter != self.adapter:
+            self.module.set_adapter(self.adapter)
+        yield
+
+    def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
+        """See `Trainable.score`; one pass over all of them."""
+        device = self.device
+        ids, attention, longest = self._padded(generations)
+        position = (attention.cumsum(1) - 1).clamp(min=0)
+        with self.active():
+            out = self.module(
+                ids.to(device),
+                attention_mask=attention.to(device),
+                position_ids=position.to(device),
+                logits_to_keep=longest + 1,
+                output_hidden_states=hidden,
+            )
+        heat = torch.tensor([one.temperature or 1.0 for one in generations], device=device)
+        logits = out.logits[:, :-1].float() / heat[:, None, None]
+        logprobs = torch.log_softmax(logits, dim=-1)
+        targets = ids[:, -longest:].to(device)
+        mask = attention[:, -longest:].to(device, torch.float32)
+        of_targets = logprobs.gather(2, targets[:, :, None])[:, :, 0]
+        entropy = -(logprobs.exp() * logprobs).sum(-1)
+        before = out.hidden_states[-1][:, -longest - 1] if hidden else None
+        return Scored(of_targets * mask, mask, entropy * mask, before)
+
+    def _padded(self, generations: Sequence[Generation]) -> tuple[torch.Tensor, torch.Tensor, int]:
+        """Ids and mask: prompts end, and responses begin, in the same column."""
+        before = max(len(one.prompt) for one in generations)
+        longest = max(len(one.response) for one in generations)
+        ids = torch.full((len(generations), before + longest), self.tokenizer.pad)
+        attention = torch.zeros_like(ids)
+        for i, one in enumerate(generations):
+            begin, end = before - len(one.prompt), before + len(one.response)
+            ids[i, begin:end] = torch.tensor([*one.prompt, *one.response])
+            attention[i, begin:end] = 1
+        return ids, attention, longest
+
+    def plain(self) -> Any:
+        """A network of the transformers library of its own: adapters are folded into the base."""
+        if not hasattr(self.module, "peft_config"):
+            return copy.deepcopy(self.module)
+        module = copy.deepcopy(self.module)
+        if self.adapter is None:
+            return module.unload()
+        return module.merge_and_unload(adapter_names=[self.adapter])
+
+    # ------------------------------------------------------------------ being kept
+
+    def save(self) -> Saved:
+        """What was trained: the weights, or the adapter's."""
+        arrays = {name: pack(value) for name, value in self.parameters()}
+        return Saved(arrays, {"version": self.version})
+
+    def load(self, saved: Saved) -> None:
+        """See `Stateful.load`."""
+        values = {}
+        for name, parameter in self.parameters():
+            found = saved.arrays.get(name)
+            if found is None or tuple(found.shape) != tuple(parameter.shape):
+                raise CheckpointError(
+                    f"{self.name}: the checkpoint has no {name} of shape {tuple(parameter.shape)}"
+                )
+            values[name] = unpack(found)
+        self._set(values)
+        self.version = int(saved.data["version"])
+
+
+class _Sampling(Protocol):
+    """Settings of a model that say how it samples where a request does not."""
+
+    @property
+    def max_tokens(self) -> int: ...
+    @property
+    def temperature(self) -> float: ...
+
+
+@frozen
+class Limits:
+    """How one response is sampled."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+
+
+def limits_of(
+    name: str, request: Mapping[str, JSON], settings: _Sampling, prompt: int, context: int
+) -> Limits:
+    """What a request asks for, the rest from the settings.
+
+    Raises:
+        CallError: (permanent) it does not fit the context, or weights alone cannot do it.
+    """
+    for unknown in _UNKNOWN:
+        if request.get(unknown):
+            raise CallError(f"{name}: local weights do not do `{unknown}`", "permanent")
+    longest = int(request.get("max_tokens") or settings.max_tokens)
+    if prompt + longest > context:
+        raise CallError(
+            f"{name}: a prompt of {prompt} tokens and a response of {longest} do not fit a "
+            f"context of {context}",
+            "permanent",
+        )
+    temperature = _or(request.get("temperature"), settings.temperature)
+    return Limits(longest, temperature, _or(request.get("top_p"), getattr(settings, "top_p", 1.0)))
+
+
+def _or(value: Any, default: float) -> float:
+    return default if value is None else float(value)
+
+
+def pack(value: torch.Tensor) -> Array:
+    """A tensor as it goes into checkpoints."""
+    plain = value.detach().cpu().contiguous()
+    raw = plain.reshape(-1).view(torch.uint8).numpy().tobytes()
+    return Array(_DTYPES[plain.dtype], tuple(plain.shape), raw)
+
+
+def unpack(array: Array) -> torch.Tensor:
+    """The inverse of `pack`."""
+    dtype = next(one for one, name in _DTYPES.items() if name == array.dtype)
+    flat = torch.frombuffer(bytearray(array.data), dtype=dtype)
+    return flat.reshape(array.shape)

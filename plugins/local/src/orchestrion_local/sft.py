@@ -1,0 +1,66 @@
+"""The trainer `sft`: its settings. What it does stands in `imitation`."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated
+
+from attrs import Factory, field, frozen
+
+from orchestrion import Meta, Model, OpenContext, Trainer
+from orchestrion_local.settings import Optimizer
+
+__all__ = ["Sft"]
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+@frozen
+class Sft:
+    """Supervised fine-tuning: models learn to say what was said, a warm start for what follows.
+
+    What was said comes from `teachers`, other models that answer in the students' place while the
+    team works on training problems, or from recorded examples.
+
+    Args:
+        models: the students.
+        teachers: one for each student, or one for all.
+        data: a file of examples, one JSON object {"model", "messages", "text"} a line.
+        keep: which of the team's episodes are learned from.
+        iterations: how many.
+        episodes: of the team in each iteration, with teachers.
+        steps: optimizer steps of each student in each iteration.
+        batch: examples in a step.
+        micro_batch: examples computed at once.
+        optimizer: of every student.
+        optimizers: of single students, by name.
+    """
+
+    models: Annotated[Sequence[Model], Meta(min_length=1)]
+    teachers: Sequence[Model] = ()
+    data: str | None = None
+    keep: Annotated[str, Meta(pattern="^(all|solved)$")] = "all"
+    iterations: Count = 1
+    episodes: Count = 256
+    steps: Count = 50
+    batch: Count = 64
+    micro_batch: Count = 64
+    optimizer: Optimizer = Factory(lambda: Optimizer(learning_rate=2e-3))
+    optimizers: Mapping[str, Optimizer] = field(factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        if bool(self.teachers) == (self.data is not None):
+            raise ValueError("give `teachers` or `data`")
+        if len(self.teachers) not in (0, 1, len(self.models)):
+            raise ValueError(
+                f"teachers: {len(self.teachers)} for {len(self.models)} models; give one for "
+                "each, or one for all"
+            )
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """The trainer at work."""
+        from orchestrion_local.imitation import Imitation
+
+        yield Imitation(self, ctx)

@@ -1,0 +1,138 @@
+"""From messages to token ids and back: characters of an alphabet, or a tokenizer from files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from orchestrion import JSON, CallError
+
+__all__ = ["Characters", "Pretrained", "Tokenizer"]
+
+
+class Tokenizer(Protocol):
+    """What sampling needs to know of a tokenizer."""
+
+    size: int
+    pad: int
+    ends: frozenset[int]
+
+    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]: ...
+    def encode_response(self, text: str) -> list[int]: ...
+    def decode(self, ids: Sequence[int]) -> str: ...
+    def save(self, folder: str) -> None: ...
+    def same_as(self, other: Tokenizer) -> bool: ...
+
+
+class Characters:
+    """One token a character; a prompt is the messages' contents one after another.
+
+    Ids: 0 pads, 1 begins a prompt, 2 ends a response; the alphabet follows.
+    """
+
+    pad, begin, end = 0, 1, 2
+
+    def __init__(self, alphabet: str, path: str = "tokenizer") -> None:
+        self.alphabet, self._path = alphabet, path
+        self._ids = {character: i + 3 for i, character in enumerate(alphabet)}
+        self.size = len(alphabet) + 3
+        self.ends = frozenset({self.end})
+
+    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
+        """Raises `CallError` (permanent) for a character that is not in the alphabet."""
+        return [self.begin, *self._of("".join(str(one["content"]) for one in messages))]
+
+    def encode_response(self, text: str) -> list[int]:
+        """The answer's characters and the end."""
+        return [*self._of(text), self.end]
+
+    def _of(self, text: str) -> list[int]:
+        try:
+            return [self._ids[character] for character in text]
+        except KeyError as error:
+            raise CallError(
+                f"{self._path}: the alphabet {self.alphabet!r} has no {error.args[0]!r}, which is "
+                f"in the text {text[:80]!r}",
+                "permanent",
+            ) from None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; what is no character of the alphabet is left out."""
+        return "".join(self.alphabet[i - 3] for i in ids if i >= 3)
+
+    def same_as(self, other: Tokenizer) -> bool:
+        """Whether tokens mean the same."""
+        return isinstance(other, Characters) and other.alphabet == self.alphabet
+
+    def save(self, folder: str) -> None:
+        """Write a tokenizer that the transformers library loads."""
+        from tokenizers import Regex, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer as Fast
+        from transformers import PreTrainedTokenizerFast
+
+        specials = {"<pad>": self.pad, "<s>": self.begin, "</s>": self.end}
+        fast = Fast(models.WordLevel({**specials, **self._ids}, unk_token="<pad>"))
+        fast.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+        fast.decoder = decoders.Fuse()
+        PreTrainedTokenizerFast(
+            tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+        ).save_pretrained(folder)
+
+
+class Pretrained:
+    """A tokenizer of the transformers library.
+
+    Args:
+        path: its folder, or its name on a hub.
+        template: Jinja text of the chat template in place of the tokenizer's own.
+    """
+
+    def __init__(self, path: str, template: str | None = None) -> None:
+        from transformers import AutoTokenizer
+
+        self._inner: Any = AutoTokenizer.from_pretrained(path)
+        if template is not None:
+            self._inner.chat_template = template
+        self.size = len(self._inner)
+        end = self._inner.eos_token_id
+        if end is None:
+            raise ValueError("the tokenizer has no end-of-sequence token")
+        self.ends = frozenset({end, *self._turn_ends()})
+        self._end = end
+        self.pad = self._inner.pad_token_id if self._inner.pad_token_id is not None else end
+
+    def _turn_ends(self) -> list[int]:
+        """Tokens by which chat models end their turn."""
+        known = self._inner.get_vocab()
+        return [known[name] for name in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>") if name in known]
+
+    def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
+        """By the chat template; without one, roles and contents line by line."""
+        plain = [{"role": one["role"], "content": one["content"]} for one in messages]
+        if self._inner.chat_template is None:
+            text = "".join(f"{one['role']}: {one['content']}\n" for one in plain) + "assistant: "
+            return list(self._inner(text)["input_ids"])
+        found = self._inner.apply_chat_template(
+            plain, add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        return list(found["input_ids"])
+
+    def encode_response(self, text: str) -> list[int]:
+        """The answer's tokens and the end."""
+        return [*self._inner(text, add_special_tokens=False)["input_ids"], self._end]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text without special tokens."""
+        text: str = self._inner.decode(list(ids), skip_special_tokens=True)
+        return text
+
+    def same_as(self, other: Tokenizer) -> bool:
+        """Whether tokens mean the same."""
+        if not isinstance(other, Pretrained):
+            return False
+        same: bool = self._inner.get_vocab() == other._inner.get_vocab()
+        return same
+
+    def save(self, folder: str) -> None:
+        """Write it as it was loaded."""
+        self._inner.save_pretrained(folder)

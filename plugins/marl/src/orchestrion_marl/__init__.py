@@ -1,0 +1,1 @@
+"""Teams of language models trained together by what the team achieves."""

@@ -1,0 +1,311 @@
+"""How fast the beam search is, and what it is worth at equal calls.
+
+    python dev.py python tests/benchmarks/beam.py             # everything, some minutes
+    python dev.py python tests/benchmarks/beam.py speed       # in-process, seconds
+    python dev.py python tests/benchmarks/beam.py http        # against the bare SDK
+    python dev.py python tests/benchmarks/beam.py learning    # beam and baselines, five seeds
+
+speed: k = 5, beam 10, 15 turns at 50 ms a call are 680 calls; 15 x 50 ms is what no search with a
+barrier a turn can beat (its predecessor: 7.15 s). Scores are free. Bar: 1.5 times that.
+
+http: the same search over chat agents and the model `openai`, asked of `orchestrion llm-stub` in
+another process, against the same calls made with the bare AsyncOpenAI, level by level; in turns,
+the median of each. Bar: 1.3 times the bare SDK.
+
+learning: solvers of known skill on the task `steps`, in-process; beam search with the task's
+partial score and with noise, against best-of-n and a single agent, at least as many calls each.
+Over seeds: the mean difference and its 95 % interval (Student's t over the seeds' means).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from math import sqrt
+from pathlib import Path
+from statistics import mean, median, stdev
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from attrs import define, evolve, frozen
+from orchestrion_beam.interfaces import ValueEstimator
+from orchestrion_beam.learner import Learner
+from orchestrion_beam.search import Found
+from orchestrion_beam.trainer import GrpoBeam
+from orchestrion_beam.values import Noise, TaskValue
+from orchestrion_offline.speakers.steps import Solver
+from orchestrion_offline.steps import Steps
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Output,
+    Problem,
+    Scores,
+    Split,
+    Task,
+    Trajectory,
+    Usage,
+    View,
+)
+from tests.plugins.beam.support import opened, session_for
+
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
+"""Student's t at 97.5 %, by the number of seeds."""
+TURNS, CALL = 15, 0.05
+SHAPE = GrpoBeam(problems=1, beam_width=10, samples=5, turns=TURNS, order="rotation")
+
+
+@frozen
+class Free(Task):
+    """Scores cost nothing: they are read off what was said last."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """One in each."""
+        return [Problem(split, "Say something.")]
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Somewhere between 0 and 1, by the text."""
+        last = trajectory.last
+        text = "" if last is None else last.output.content
+        return Scores(Key(text.encode().ljust(16)[:16]).child(text).uniform())
+
+
+@define
+class Talker(Agent):
+    """Says something new in 50 ms, as a service would."""
+
+    options: tuple[str, ...] = ()
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """Its key."""
+        await asyncio.sleep(CALL)
+        return Output(key.hex(), usage=Usage(calls=1))
+
+
+async def search(agent: Agent) -> tuple[Found, int, float]:
+    """One search, the most extensions in flight, and its seconds."""
+    learner = await opened(SHAPE)
+    assert isinstance(learner, Learner)
+    session = session_for({"a": agent}, Free())
+    [problem] = session.problems("train")
+    start = time.perf_counter()
+    found = await learner.search(session, problem, Key(1), training=True).run()
+    return found, learner.flight.most, time.perf_counter() - start
+
+
+def speed(repeats: int) -> None:
+    """In-process."""
+    floor = TURNS * CALL
+    for _ in range(repeats):
+        cpu = time.process_time()
+        found, most, seconds = asyncio.run(search(Talker()))
+        cpu = time.process_time() - cpu
+        counts = found.counts
+        share = counts.scored / counts.samples
+        ancestors = len({node.root for node in found.finalists})
+        print(
+            f"{counts.samples} calls in {seconds:.3f} s, {seconds / floor:.2f} x {floor} s "
+            f"(CPU {cpu:.2f} s); {most} in flight at most; {share:.0%} scored; {ancestors} "
+            f"distinct ancestors among {len(found.finalists)}, {mean(counts.parents):.1f} parents "
+            "a turn"
+        )
+
+
+# ---------------------------------------------------------------------------------- HTTP
+
+
+@asynccontextmanager
+async def stub() -> AsyncIterator[str]:
+    """`orchestrion llm-stub` in a process of its own; the address it listens on."""
+    command = ["-m", "orchestrion", "llm-stub", "serve", "--latency", str(CALL)]
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=pipe)
+    try:
+        assert server.stdout is not None
+        async for line in server.stdout:
+            name, _, address = line.decode().partition("=")
+            if name == "OPENAI_BASE_URL":
+                yield address.strip()
+                break
+    finally:
+        server.terminate()
+        await server.wait()
+
+
+async def over_http(url: str) -> float:
+    """The search, over the model `openai`."""
+    from orchestrion_chat.chat import Chat
+    from orchestrion_chat.sees import Sees
+    from orchestrion_llm.openai import OpenAIModel
+
+    from orchestrion import OpenContext
+
+    model_class: Any = OpenAIModel
+    model = model_class(model="echo", base_url=url, max_tokens=50, preflight=False)
+    async with model.open(OpenContext("models.m", Key(1))) as running:
+        agent = Chat(running, sees=Sees(agents=[], own=False)).ready()
+        found, _, seconds = await search(Keyed(agent))
+        assert found.counts.samples == SHAPE.samples_per_search, found.counts
+    return seconds
+
+
+@frozen
+class Keyed(Agent):
+    """An agent of chat whose samples differ, though the stub echoes."""
+
+    agent: Agent
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """What it says, with its key."""
+        output = self.agent.act(view, key, calls)
+        assert not isinstance(output, Output)
+        return evolve(await output, data=key.hex())
+
+
+async def bare(url: str) -> float:
+    """The same number of calls, of the same size, in the same levels."""
+    from openai import AsyncOpenAI
+
+    async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
+
+        async def call() -> None:
+            await client.chat.completions.create(
+                model="echo",
+                messages=[{"role": "user", "content": "Say something."}],
+                max_tokens=50,
+            )
+
+        start, beam = time.perf_counter(), 1
+        for _ in range(TURNS):
+            await asyncio.gather(*(call() for _ in range(SHAPE.samples * beam)))
+            beam = min(SHAPE.beam_width, SHAPE.samples * beam)
+        return time.perf_counter() - start
+
+
+async def http(repeats: int) -> None:
+    """Ours and the bare SDK's, in turns."""
+    os.environ.setdefault("OPENAI_API_KEY", "none")
+    async with stub() as url:
+        await bare(url)
+        pairs = [(await over_http(url), await bare(url)) for _ in range(repeats)]
+    ours, theirs = (median(one) for one in zip(*pairs, strict=True))
+    print(f"over HTTP {ours:.3f} s, bare SDK {theirs:.3f} s: {ours / theirs:.2f} x")
+
+
+# ------------------------------------------------------------------------------ learning
+
+
+@frozen
+class Worker(Agent):
+    """A simulated solver, asked without HTTP."""
+
+    solver: Solver
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """The next line, as the speaker behind the server would write it."""
+        work = "\n".join(turn.output.content for turn in view.turns)
+        said = f"{view.problem.text}\n\n{work}"
+        request = {"model": "solver", "messages": [{"role": "user", "content": said}]}
+        return Output(self.solver.say(request, key).text, usage=Usage(calls=1))
+
+
+VARIANTS: dict[str, tuple[Solver, Steps]] = {
+    "weak solver": (
+        Solver(skills={"sums": 0.8, "products": 0.6, "digits": 0.5}),
+        Steps(steps=10, train=4, validation=40, test=1),
+    ),
+    "same mistakes": (
+        Solver(skills={"sums": 0.9, "products": 0.7, "digits": 0.6}, common=0.9),
+        Steps(steps=12, categories=("mixed",), train=4, validation=40, test=1),
+    ),
+    "one skill": (
+        Solver(skills={}, skill=0.7),
+        Steps(steps=9, categories=("products",), train=4, validation=40, test=1),
+    ),
+}
+
+
+async def compared(
+    variant: str, value: ValueEstimator, select: Any, seed: int, problems: int
+) -> dict[str, Any]:
+    """One seed's report."""
+    solver, task = VARIANTS[variant]
+    learner = await opened(
+        GrpoBeam(
+            rounds=1,
+            beam_width=3,
+            samples=6,
+            turns=task.steps,
+            order="rotation",
+            value=value,
+            select=select,
+            held_out=problems,
+            baselines=("single", "best-of-n"),
+        )
+    )
+    assert isinstance(learner, Learner)
+    agents: dict[str, Agent] = {"anna": Worker(solver), "ben": Worker(solver)}
+    await learner.iterate(1, session_for(agents, evolve(task, seed=seed), seed=seed))
+    return dict(learner.report)
+
+
+def interval(values: Sequence[float]) -> str:
+    """Mean over seeds with Student's interval."""
+    half = T_95[len(values)] * stdev(values) / sqrt(len(values))
+    return f"{mean(values):+.3f} [{mean(values) - half:+.3f}, {mean(values) + half:+.3f}]"
+
+
+def learning(seeds: int, problems: int) -> None:
+    """Every variant, with a value that knows and with one that does not."""
+    for variant in VARIANTS:
+        for value in (TaskValue(), Noise()):
+            for select in ("reward", "value"):
+                reports = [
+                    asyncio.run(compared(variant, value, select, seed, problems))
+                    for seed in range(1, seeds + 1)
+                ]
+                _print(f"{variant}, value {value.label}, picked by {select}", reports)
+
+
+def _print(title: str, reports: Sequence[dict[str, Any]]) -> None:
+    beams = [one["contenders"][0] for one in reports]
+    rewards = [one["reward"]["mean"] for one in beams]
+    calls = mean(one["calls"] for one in beams)
+    noise = sum(one["value"]["better_than_noise"] is False for one in reports)
+    print(f"{title}: beam {mean(rewards):.3f} with {calls:.0f} calls a problem")
+    for n, name in enumerate(("single", "best-of-n"), start=1):
+        rivals = [one["contenders"][n] for one in reports]
+        ahead = interval([one["ahead"]["mean"] for one in rivals])
+        print(f"  ahead of {name} by {ahead}, {mean(one['calls'] for one in rivals):.0f} calls")
+    print(f"  reports that call the value no better than noise: {noise} of {len(reports)}")
+
+
+def main() -> None:
+    """Print what was asked for."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("what", nargs="?", choices=["speed", "http", "learning", "all"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--problems", type=int, default=20)
+    given = parser.parse_args()
+    what = given.what or "all"
+    if what in ("speed", "all"):
+        speed(given.repeats)
+    if what in ("http", "all"):
+        asyncio.run(http(given.repeats))
+    if what in ("learning", "all"):
+        learning(given.seeds, given.problems)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What a model call costs beside the bare SDK, over loopback HTTP, with the run's journal on disk.
+
+    python dev.py python tests/benchmarks/llm.py                     # 200 episodes of 10 calls
+    python dev.py python tests/benchmarks/llm.py 50 10 0.05 openai   # smaller; one vendor
+
+Arguments: concurrent episodes, calls in each, seconds that the server takes to answer, vendor. The
+server runs in a process of its own. Every figure is of this process: `bare` makes the same calls,
+as many at a time, with the vendor's SDK as its manual says; `model` makes them through the plugin's
+model and core's calls, with limiter, budget, journal (each answer is durable before it is used)
+and prices. The floor is the larger of the latency path and the bare SDK's CPU time; `own` is what
+is left of the CPU time of a call when what our own requests need of SDK and sockets is taken off:
+the model against the SDK alone, sending the same bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from orchestrion_llm.anthropic import AnthropicModel
+from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.prices import Price
+
+from orchestrion import Key, OpenContext
+from orchestrion.engine.budget import Budget
+from orchestrion.engine.calls import ActivationCalls, CallPath
+from orchestrion.store import RunStore
+from orchestrion.testing import Fixed, ScriptedAgent, engine_for
+
+MESSAGES = [{"role": "user", "content": "Review this function, please. " * 20}]
+ANSWERS = {
+    "openai": b'{"id":"c","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,'
+    b'"message":{"role":"assistant","content":"%s"},"finish_reason":"stop"}],'
+    b'"usage":{"prompt_tokens":150,"completion_tokens":60,"total_tokens":210}}',
+    "anthropic": b'{"id":"m","type":"message","role":"assistant","model":"m","content":[{"type":'
+    b'"text","text":"%s"}],"stop_reason":"end_turn","stop_sequence":null,'
+    b'"usage":{"input_tokens":150,"output_tokens":60}}',
+}
+TEXT = b"It is fine, but the second branch is never reached. " * 4
+
+
+class Server(asyncio.Protocol):
+    """Answers every request after a while; as little work as HTTP allows."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._got = seconds, b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, found, body = self._got.partition(b"\r\n\r\n")
+        if not found:
+            return
+        length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+        if len(body) < length:
+            return
+        self._got = b""
+        vendor = "anthropic" if b"/messages" in head.split(b"\r\n")[0] else "openai"
+        asyncio.get_running_loop().call_later(self._seconds, self._answer, vendor)
+
+    def _answer(self, vendor: str) -> None:
+        body = ANSWERS[vendor] % TEXT
+        head = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+        if not self._transport.is_closing():
+            self._transport.write(head % len(body) + body)  # type: ignore[attr-defined]
+
+
+def serve(seconds: float, pipe: Connection) -> None:
+    """The server's process."""
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Server(seconds), "127.0.0.1", 0, backlog=2048)
+        pipe.send(server.sockets[0].getsockname()[1])
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+@frozen
+class Took:
+    """Seconds of wall clock and of this process's CPU, for so many calls."""
+
+    wall: float
+    cpu: float
+    calls: int
+
+    def __str__(self) -> str:
+        each = 1000 * self.cpu / self.calls
+        return f"{self.wall:6.2f} s wall  {self.cpu:6.2f} s CPU  {each:6.3f} ms CPU a call"
+
+
+async def measured(
+    episodes: int, calls: int, call: Callable[[int, int], Awaitable[object]]
+) -> Took:
+    """Episodes at once, the calls of each one after the other; a first round is not counted."""
+
+    async def episode(i: int, begin: int, end: int) -> None:
+        for j in range(begin, end):
+            await call(i, j)
+
+    async def all_(begin: int, end: int) -> None:
+        await asyncio.gather(*(episode(i, begin, end) for i in range(episodes)))
+
+    await all_(0, 1)  # connections are made, modules imported
+    gc.collect()
+    wall, cpu = time.perf_counter(), time.process_time()
+    await all_(1, calls + 1)
+    return Took(time.perf_counter() - wall, time.process_time() - cpu, episodes * calls)
+
+
+async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """The vendor's SDK as its manual says, without retries."""
+    client: Any
+    if vendor == "openai":
+        import openai
+
+        client = openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0, timeout=600)
+
+        async def call(i: int, j: int) -> object:
+            return await client.chat.completions.create(
+                model="m", messages=MESSAGES, max_completion_tokens=100
+            )
+    else:
+        import anthropic
+
+        client = anthropic.AsyncAnthropic(api_key="k", base_url=url, max_retries=0, timeout=600)
+
+        async def call(i: int, j: int) -> object:
+            return await client.messages.create(model="m", messages=MESSAGES, max_tokens=100)
+
+    async with client:
+        return await measured(episodes, calls, call)
+
+
+async def raw(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """The SDK and its transport alone, as the model uses them: the same bytes, nothing read."""
+    import httpx2
+    import msgspec
+    from orchestrion_llm import client as at
+
+    make = at.openai_sdk if vendor == "openai" else at.anthropic_sdk
+    base = f"{url}/v1" if vendor == "openai" else url
+    sdk = make("k", base, {}, 600.0)
+    path = "/chat/completions" if vendor == "openai" else "/v1/messages"
+    content = msgspec.json.encode({"model": "m", "messages": MESSAGES, "max_tokens": 100})
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+
+    async def call(i: int, j: int) -> object:
+        return await sdk.client.post(
+            path,
+            cast_to=httpx2.Response,
+            content=content,
+            options={"headers": headers, "timeout": 600.0},
+        )
+
+    async with sdk.client:
+        return await measured(episodes, calls, call)
+
+
+async def model(vendor: str, url: str, episodes: int, calls: int) -> Took:
+    """The plugin's model on core's path, with a journal on disk."""
+    more: Any = {"model": "m", "preflight": False, "max_tokens": 100, "price": Price(1, 2)}
+    settings = (
+        OpenAIModel(base_url=f"{url}/v1", **more)
+        if vendor == "openai"
+        else AnthropicModel(base_url=url, **more)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        store = RunStore.create(Path(folder) / "run", "seed: 1\n", {})
+        with store:
+            path = CallPath(Budget(), journal=store.journal)
+            engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=path)
+            async with settings.open(OpenContext("models.m", Key(1))) as opened:
+                handles = [ActivationCalls(engine, Key(2).child(i)) for i in range(episodes)]
+
+                async def call(i: int, j: int) -> object:
+                    key = Key(3).child(i, j)
+                    return await opened.complete({"messages": MESSAGES}, key, handles[i])
+
+                took = await measured(episodes, calls, call)
+            engine.close()
+        return took
+
+
+def main(arguments: list[str]) -> None:
+    """Print the figures of each vendor."""
+    episodes = int(arguments[0]) if arguments else 200
+    calls = int(arguments[1]) if len(arguments) > 1 else 10
+    seconds = float(arguments[2]) if len(arguments) > 2 else 0.05
+    rounds = 2
+    vendors = arguments[3:] or ["openai", "anthropic"]
+    ours, theirs = multiprocessing.Pipe()
+    server = multiprocessing.get_context("spawn").Process(
+        target=serve, args=(seconds, theirs), daemon=True
+    )
+    server.start()
+    url = f"http://127.0.0.1:{ours.recv()}"
+    print(f"{episodes} episodes of {calls} calls at {1000 * seconds:g} ms; {os.cpu_count()} CPUs")
+    for vendor in vendors:
+        # Each kind twice, in turns: what a busy machine does to one it does to the others.
+        took = {
+            name: min(
+                (asyncio.run(kind(vendor, url, episodes, calls)) for _ in range(rounds)),
+                key=lambda one: one.cpu,
+            )
+            for name, kind in (("bare", bare), ("raw", raw), ("model", model))
+        }
+        for name, one in took.items():
+            print(f"{vendor:9} {name:6} {one}")
+        floor = max(calls * seconds, took["bare"].cpu)
+        own = 1000 * (took["model"].cpu - took["raw"].cpu) / (episodes * calls)
+        print(
+            f"{vendor:9} model / floor {took['model'].wall / floor:.2f} in wall time, "
+            f"{took['model'].cpu / floor:.2f} in CPU time; own CPU a call {own:.3f} ms"
+        )
+    server.terminate()
+    server.join()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

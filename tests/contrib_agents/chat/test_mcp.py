@@ -1,0 +1,272 @@
+"""Tools of real MCP server processes, over standard input and output and over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_chat.chat import Chat
+from orchestrion_chat.mcp import MCP
+from orchestrion_chat.sees import BYTES_PER_TOKEN
+
+from orchestrion import Episode, Key, OpenContext, Turn, UsageError
+from orchestrion.engine.calls import CallPath
+from orchestrion.testing import Fixed, ListTask, engine_for
+from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
+
+SERVER = str(Path(__file__).with_name("mcp_server.py"))
+COMMAND = [sys.executable, SERVER, "stdio"]
+
+
+def episode(
+    settings: MCP,
+    *models: Lines,
+    calls: CallPath | None = None,
+    live: bool = True,
+    steps: int = 1,
+) -> Episode:
+    """Agents with this server, one turn each; it is started before and stopped after."""
+
+    async def main() -> Episode:
+        context = OpenContext("tools.files", Key(1), live=live)
+        async with settings.open(context) as tool:
+            agents = {
+                f"solver{n}": Chat(model=model, tools=[tool]).ready()
+                for n, model in enumerate(models)
+            }
+            engine = engine_for(agents, Fixed(list(agents) * steps), ListTask(), calls=calls)
+            try:
+                return await engine.run("e", PROBLEM, Key(1))
+            finally:
+                engine.close()
+
+    return asyncio.run(main())
+
+
+def turn(settings: MCP, model: Lines, **more: Any) -> Turn:
+    return episode(settings, model, **more).turns[0]
+
+
+def result(model: Lines, number: int = 1) -> str:
+    text: str = model.requests[number]["messages"][-1]["content"]
+    return text
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    """Of a server that runs for all tests here: starting one takes seconds."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        number = int(free.getsockname()[1])
+    process = subprocess.Popen(
+        [sys.executable, SERVER, "http", str(number)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(600):
+            with socket.socket() as trial:
+                if trial.connect_ex(("127.0.0.1", number)) == 0:
+                    break
+            assert process.poll() is None
+            time.sleep(0.05)
+        yield f"http://127.0.0.1:{number}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+# ---------------------------------------------------------------- what works
+
+
+def test_a_model_calls_a_tool_of_a_server_process_which_ends_with_the_run() -> None:
+    model = Lines([use("add", '{"a": 2, "b": 2}'), use("pid"), "It is 4."])
+    done = turn(MCP(command=COMMAND, allow=["add", "pid"]), model)
+    assert done.output.content == "It is 4."
+    assert result(model, 1) == '<result of="add" outcome="ok">\n4\n</result>'
+    assert done.output.metadata["tools"] == ["add", "pid"]
+    assert done.usage.calls == 3 + 2
+    [offered, _] = model.requests[0]["tools"]
+    assert offered["name"] == "add"
+    assert offered["description"] == "Add two whole numbers."
+    assert offered["schema"]["required"] == ["a", "b"]
+    assert not alive(int(result(model, 2).splitlines()[1]))
+
+
+def test_only_what_is_allowed_is_offered_and_can_be_called(url: str) -> None:
+    model = Lines([use("crash"), "Well."])
+    done = turn(MCP(url=url, allow=["add"]), model)
+    assert done.status == "completed"
+    assert [tool["name"] for tool in model.requests[0]["tools"]] == ["add"]
+    assert "there is no such tool (there are: add)" in result(model)
+
+
+def test_errors_of_tools_and_wrong_arguments_are_told_to_the_model(url: str) -> None:
+    model = Lines([use("fail", '{"why": "no luck"}'), use("add", '{"a": "x"}'), "Well."])
+    done = turn(MCP(url=url, allow=["add", "fail"]), model)
+    assert done.status == "completed"
+    assert 'outcome="error"' in result(model, 1)
+    assert "no luck" in result(model, 1)
+    assert "$: 'b' is a required property" in result(model, 2)
+
+
+def test_results_are_data_and_capped(url: str) -> None:
+    model = Lines([use("attack", '{"n": 1000}'), "Well."])
+    turn(MCP(url=url, allow=["attack"], max_result=200), model)
+    text = result(model)
+    assert text.count("</result>") == 1
+    assert text.endswith("[cut: the first 200 of 36000 bytes]\n</result>")
+
+
+def test_a_call_that_takes_too_long_is_told_and_the_server_lives_on() -> None:
+    model = Lines([use("sleep", '{"seconds": 60}'), use("add", '{"a": 1, "b": 2}'), "Well."])
+    done = turn(MCP(command=COMMAND, allow=["sleep", "add"], timeout=3), model)
+    assert done.status == "completed"
+    assert "no result within 3 s" in result(model)
+    assert "\n3\n" in result(model, 2)
+
+
+def test_the_server_gets_no_variable_that_is_not_handed_on(monkeypatch: Any) -> None:
+    monkeypatch.setenv("CANARY_KEY", "x")
+    monkeypatch.setenv("HANDED_ON", "y")
+    model = Lines([use("list_env"), "Well."])
+    settings = MCP(command=COMMAND, allow=["list.env"], environment=["HANDED_ON", "UNSET"])
+    turn(settings, model)
+    names = result(model).split()
+    assert "HANDED_ON" in names
+    assert "CANARY_KEY" not in names
+    assert not {name for name in names if name.endswith("_API_KEY")}
+
+
+def test_a_prefix_tells_servers_apart(url: str) -> None:
+    model = Lines([use("here_add", '{"a": 1, "b": 1}'), "Well."])
+    turn(MCP(url=url, allow=["add"], prefix="here_"), model)
+    assert "\n2\n" in result(model)
+
+
+# ---------------------------------------------------------------- what writes
+
+
+def test_a_tool_that_may_write_needs_consent(url: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"does not declare that 'write' only reads.*allow_writes"):
+        turn(MCP(url=url, allow=["write"]), Lines())
+    file = tmp_path / "out"
+    calls = [
+        {"id": str(n), "name": "write", "arguments": f'{{"file": "{file}", "text": "{n}"}}'}
+        for n in range(4)
+    ]
+    turn(MCP(url=url, allow_writes=["write"]), Lines([{"tool_calls": calls}, "Done."]))
+    assert file.read_text() == "0123"
+
+
+def test_a_replay_repeats_a_run_without_the_server(tmp_path: Path) -> None:
+    notebook, file = Notebook(), tmp_path / "out"
+    command = [sys.executable, SERVER, "stdio"]
+    settings = MCP(command=command, allow=["add"], allow_writes=["write"])
+    answers = [
+        use("add", '{"a": 2, "b": 2}'),
+        use("write", f'{{"file": "{file}", "text": "4"}}'),
+        "It is 4.",
+    ]
+    first = episode(settings, Lines(answers), calls=CallPath(journal=notebook), steps=2)
+    assert file.read_text() == "4"
+    absent = MCP(command=["/no/such/program"], allow=["add"], allow_writes=["write"])
+    calls = CallPath(journal=notebook, replay=True)
+    again = episode(absent, Lines(answers), calls=calls, live=False, steps=2)
+    assert again == first
+    assert file.read_text() == "4", "nothing was done again"
+
+
+# ---------------------------------------------------------------- what fails
+
+
+def test_a_server_that_dies_fails_the_turn_and_says_its_last_words() -> None:
+    model = Lines([use("crash"), use("add", '{"a": 1, "b": 1}')])
+    first, second = episode(MCP(command=COMMAND, allow=["crash", "add"]), model, steps=2).turns
+    assert first.status == second.status == "failed"
+    assert "cannot be reached any more; it said:" in first.error
+    assert "I am going down" in first.error
+    assert first.output.content == ""
+
+
+@pytest.mark.parametrize(
+    ("settings", "wrong"),
+    [
+        ({"command": ["/no/such/program"]}, "does not start: FileNotFoundError"),
+        ({"command": [sys.executable, "-c", "raise SystemExit('no config')"]}, "no config"),
+        ({"command": [sys.executable, "-c", "print('hello')"]}, "does not start"),
+        (
+            {"command": [sys.executable, "-c", "import time; time.sleep(60)"], "start_timeout": 1},
+            "no answer within 1 s",
+        ),
+        ({"url": "http://127.0.0.1:1/mcp"}, "does not start"),
+        ({"url": "http://127.0.0.1:1/mcp", "token": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is not"),
+    ],
+)
+def test_a_server_that_does_not_start_is_an_error_before_the_run(settings, wrong: str) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(UsageError, match="tools.files") as caught:  # noqa: RUF043
+        turn(MCP(**{"allow": ["add"], **settings}), Lines())
+    assert wrong in str(caught.value)
+
+
+def test_a_server_that_offers_something_else_is_an_error_before_the_run(url: str) -> None:
+    with pytest.raises(UsageError, match="has no tool 'sub'; it has add, attack"):
+        turn(MCP(url=url, allow=["sub"]), Lines())
+    with pytest.raises(UsageError, match="raise max_definition"):
+        turn(MCP(url=url, allow=["add"], max_definition=50), Lines())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"allow": ["a"]},
+        {"command": ["x"], "url": "http://localhost/mcp", "allow": ["a"]},
+        {"command": ["x"]},
+        {"command": ["x"], "allow": ["a"], "allow_writes": ["a"]},
+        {"command": ["x"], "allow": ["a"], "token": "TOKEN"},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(settings) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError):
+        MCP(**settings)
+
+
+def test_a_ceiling_needs_no_server() -> None:
+    from orchestrion import Usage
+
+    settings = MCP(command=["/no/such/program"], allow=["add"], max_result=900)
+
+    async def ceiling() -> Usage | None:
+        async with settings.open(OpenContext("tools.files", Key(1), live=False)) as tool:
+            model = Lines(most=Usage(1, 0, 100))
+            return Chat(model=model, tools=[tool], tool_rounds=2).ready().ceiling(10)
+
+    most = asyncio.run(ceiling())
+    assert most is not None
+    assert most.calls == 3 + 2 * 8, "three of the model, eight of tools in each round"
+    assert most.input_tokens > (900 * 8) // BYTES_PER_TOKEN
+
+
+def test_a_server_over_http_that_dies_fails_the_turn_as_well(url: str) -> None:
+    """The last test here: it ends the server that they share."""
+    model = Lines([use("add", '{"a": 2, "b": 2}'), use("crash"), "never said"])
+    done = turn(MCP(url=url, allow=["add", "crash"]), model)
+    assert "\n4\n" in result(model, 1)
+    assert done.status == "failed"
+    assert "cannot be reached any more" in done.error

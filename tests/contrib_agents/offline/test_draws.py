@@ -1,0 +1,209 @@
+"""What the stub server draws: answers, latencies, troubles; asked by the real SDKs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from orchestrion_offline.server import serving
+from orchestrion_offline.settings import Serving, Troubles
+from orchestrion_offline.speakers.plain import Echo
+from orchestrion_offline.speakers.steps import Solver
+from orchestrion_offline.worksheet import draw_sheet
+
+from orchestrion import Key
+from tests.contrib_agents.offline.asks import Asks, raw, with_asks
+
+SHEET = draw_sheet("mixed", 6, 418, Key(2))
+# ---------------------------------------------------------------- draws
+
+
+def many(asks: Asks, count: int) -> list[Awaitable[tuple[Any, ...]]]:
+    return [asks.chat("m", SHEET.text, f"key-{n}") for n in range(count)]
+
+
+def test_answers_depend_on_key_and_body_and_not_on_latency_or_order() -> None:
+    solver = Solver(skills={}, skill=0.4)
+
+    async def at_once(asks: Asks) -> list[Any]:
+        return list(await asyncio.gather(*many(asks, 24)))
+
+    async def backwards(asks: Asks) -> list[Any]:
+        return [await one for one in many(asks, 24)[::-1]][::-1]
+
+    quick = with_asks(at_once, solver)
+    late = Serving(latency=0.03, spread=1.0, law="lognormal")
+    assert quick == with_asks(at_once, solver, late) == with_asks(backwards, solver)
+    assert len({one[0] for one in quick}) > 5
+    assert quick != with_asks(at_once, solver, Serving(seed=1))
+
+
+def test_latency_follows_its_law_and_is_drawn_from_the_request() -> None:
+    for law, spread in (("uniform", 0.5), ("lognormal", 0.4)):
+        serving_ = Serving(latency=0.2, spread=spread, law=law)  # type: ignore[arg-type]
+        delays = sorted(serving_.delay(Key(n)) for n in range(2000))
+        assert abs(delays[1000] - 0.2) < 0.02
+        if law == "uniform":
+            assert 0.1 <= delays[0] < 0.11
+            assert 0.29 < delays[-1] <= 0.3
+        assert serving_.delay(Key(3)) == serving_.delay(Key(3))
+
+
+def test_latency_passes_before_an_answer_and_calls_wait_together() -> None:
+    async def work(asks: Asks) -> float:
+        await asks.chat("m", "warm up")
+        began = time.perf_counter()
+        await asyncio.gather(*(asks.messages("m", str(n)) for n in range(10)))
+        return time.perf_counter() - began
+
+    assert 0.15 <= with_asks(work, Echo(), Serving(latency=0.15)) < 10 * 0.15
+
+
+def test_an_answer_is_written_at_its_speed() -> None:
+    text = "x" * 80  # 20 tokens
+
+    async def work(asks: Asks) -> list[float]:
+        times = []
+        began = time.perf_counter()
+        await asks.chat("m", text)
+        times.append(time.perf_counter() - began)
+        began = time.perf_counter()
+        user: Any = [{"role": "user", "content": text}]
+        async with asks.anthropic.messages.stream(model="m", max_tokens=50, messages=user) as one:
+            async for _ in one.text_stream:
+                times.append(time.perf_counter() - began)
+        return times
+
+    whole, first, *_, last = with_asks(work, Echo(), Serving(tokens_per_second=100))
+    assert whole >= 0.2
+    assert first < last
+    assert last - first > 0.05
+
+
+def test_without_a_key_the_same_request_is_drawn_anew_each_time() -> None:
+    async def work(asks: Asks) -> list[Any]:
+        return [await asks.chat("m", SHEET.text) for _ in range(12)]
+
+    solver = Solver(skills={}, skill=0.4)
+    found = with_asks(work, solver)
+    assert len({one[0] for one in found}) > 3
+    assert found == with_asks(work, solver)
+
+
+# ---------------------------------------------------------------- troubles
+
+FAULTS: dict[str, tuple[type[Exception], ...]] = {
+    "rate_limited": (openai.RateLimitError, anthropic.RateLimitError),
+    "rate_limited_bare": (openai.RateLimitError, anthropic.RateLimitError),
+    "server_error": (openai.InternalServerError, anthropic.InternalServerError),
+    "overloaded": (openai.InternalServerError, anthropic.OverloadedError),
+    "broken_json": (json.JSONDecodeError,),
+    "dropped": (openai.APIConnectionError, anthropic.APIConnectionError),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_injected_fault_is_what_the_sdk_takes_it_for(fault: str) -> None:
+    async def work(asks: Asks) -> None:
+        for ask in asks.wires.values():
+            with pytest.raises(FAULTS[fault]) as caught:
+                await ask("m", "x")
+            response = getattr(caught.value, "response", None)
+            if fault.startswith("rate_limited"):
+                assert response is not None
+                hint = response.headers.get("retry-after")
+                assert hint == ("7" if fault == "rate_limited" else None)
+            if fault == "overloaded":
+                status = response.status_code  # type: ignore[union-attr]
+                assert status == (529 if ask == asks.messages else 503)
+
+    with_asks(work, Echo(), Serving(troubles=Troubles(**{fault: 1.0}, retry_after=7)))
+
+
+@pytest.mark.parametrize("fault", ["dropped", "broken_json"])
+def test_a_stream_that_breaks_has_no_end(fault: str) -> None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "word " * 50}], "stream": True}
+    behaviour = Serving(troubles=Troubles(**{fault: 1.0}))
+
+    async def work() -> bytes:
+        async with serving({"m": Echo()}, behaviour) as server:
+            _, found = await raw(server, "/v1/chat/completions", json.dumps(body).encode())
+            return found
+
+    found = asyncio.run(work())
+    assert b"word" in found
+    assert b"[DONE]" not in found
+    assert found.endswith(b"0\r\n\r\n") is (fault == "broken_json")
+
+
+def test_a_retry_of_a_call_is_drawn_anew_and_then_gives_the_same_answer() -> None:
+    solver = Solver(skills={}, skill=0.4)
+    troubles = Serving(troubles=Troubles(server_error=0.3, rate_limited_bare=0.2))
+
+    async def stubborn(asks: Asks) -> tuple[list[Any], int]:
+        failed, found = 0, []
+        for n in range(30):
+            while True:
+                try:
+                    found.append(await asks.chat("m", SHEET.text, f"key-{n}"))
+                    break
+                except openai.APIStatusError:
+                    failed += 1
+        return found, failed
+
+    async def smooth(asks: Asks) -> list[Any]:
+        return list(await asyncio.gather(*many(asks, 30)))
+
+    found, failed = with_asks(stubborn, solver, troubles)
+    assert found == with_asks(smooth, solver)
+    assert 10 < failed < 70
+
+
+def test_faults_come_as_often_as_they_are_set() -> None:
+    troubles = Troubles(rate_limited=0.1, server_error=0.2, dropped=0.05)
+    drawn = [troubles.fault(Key(n)) for n in range(4000)]
+    for name, share in (
+        ("rate_limited", 0.1),
+        ("server_error", 0.2),
+        ("dropped", 0.05),
+        ("", 0.65),
+    ):
+        assert abs(drawn.count(name) / 4000 - share) < 0.03
+    assert not troubles.ending(Key(1))
+
+
+def test_refusals_and_truncations_are_answers_and_stay() -> None:
+    async def work(asks: Asks) -> list[Any]:
+        found = [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
+        assert found == [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
+        return found
+
+    for text, stop, *_ in with_asks(work, Echo(), Serving(troubles=Troubles(refusal=1.0))):
+        assert (text, stop) == ("I cannot help with that.", "refused")
+    for text, stop, _, _, wrote in with_asks(
+        work, Echo(), Serving(troubles=Troubles(truncation=1.0))
+    ):
+        assert (text, stop, wrote) == ("abcdefgh" * 2, "length", 4)
+
+
+def test_more_than_all_troubles_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"got 1\.2, expected at most 1"):
+        Troubles(dropped=0.6, server_error=0.6)
+
+
+def test_a_rate_limit_says_how_long_to_wait() -> None:
+    async def work(asks: Asks) -> None:
+        for n in range(3):
+            await asks.chat("m", str(n))
+        with pytest.raises(openai.RateLimitError) as caught:
+            await asks.chat("m", "one too many")
+        wait = float(caught.value.response.headers["retry-after"])
+        assert 19 < wait <= 20
+
+    with_asks(work, Echo(), Serving(requests_per_minute=3))

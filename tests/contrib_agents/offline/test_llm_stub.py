@@ -1,0 +1,131 @@
+"""`orchestrion llm-stub serve`, as a person starts it, asked by the plain SDKs."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anthropic
+import openai
+import pytest
+from click.testing import CliRunner
+from orchestrion_offline.command import llm_stub
+from orchestrion_offline.speakers_file import SHIPPED, read_speakers
+
+from orchestrion import OrchestrionError
+
+SPEAKERS = """\
+speakers:
+  small: {use: echo, prefix: "small: "}
+  team:
+    use: cast
+    roles: {writer: small}
+    otherwise: {use: solver, skill: 0.5}
+"""
+
+
+@contextmanager
+def served(*options: str) -> Iterator[tuple[str, list[str], subprocess.Popen[str]]]:
+    """The address, what was printed, and the process."""
+    command = [sys.executable, "-m", "orchestrion", "llm-stub", "serve", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.rstrip())
+            if "ANTHROPIC_API_KEY" in line:
+                break
+        [url] = [found[1] for line in lines if (found := re.match("ANTHROPIC_BASE_URL=(.*)", line))]
+        yield url, lines, process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_it_serves_speakers_of_a_file_until_ctrl_c(tmp_path: Path) -> None:
+    file = tmp_path / "speakers.yaml"
+    file.write_text(SPEAKERS)
+    with served("--speakers", str(file), "--api-key", "secret") as (url, lines, process):
+        assert lines[0] == "serving small, team; Ctrl-C ends it"
+        assert f"OPENAI_BASE_URL={url}/v1" in lines
+        user = [{"role": "user", "content": "hi"}]
+        with openai.OpenAI(api_key="secret", base_url=f"{url}/v1", max_retries=0) as one:
+            chat = one.chat.completions.create(model="small", messages=user)  # type: ignore[arg-type]
+            assert chat.choices[0].message.content == "small: hi"
+            streamed = one.responses.create(model="small", input="hi", stream=True)
+            assert [e.delta for e in streamed if e.type == "response.output_text.delta"] == [
+                "small: hi"
+            ]
+        with anthropic.Anthropic(api_key="secret", base_url=url, max_retries=0) as other:
+            found = other.messages.create(
+                model="team",
+                system="You, the writer",
+                messages=user,  # type: ignore[arg-type]
+                max_tokens=9,
+            )
+            assert found.content[0].text == "small: hi"  # type: ignore[union-attr]
+        with (
+            anthropic.Anthropic(api_key="other", base_url=url, max_retries=0) as third,
+            pytest.raises(anthropic.AuthenticationError),
+        ):
+            third.models.list()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=30)
+        assert process.returncode == 0
+        assert errors == "served 3 requests\n"
+
+
+def test_troubles_are_set_by_name() -> None:
+    with (
+        served("--trouble", "rate_limited=1", "--port", "0") as (url, lines, _),
+        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as one,
+    ):
+        assert lines[0].startswith("serving echo, scripted, solver")
+        with pytest.raises(openai.RateLimitError):
+            one.responses.create(model="echo", input="hi")
+
+
+def test_shipped_speakers_come_with_their_names() -> None:
+    assert tuple(read_speakers(None)) == SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("speakers:\n  a: {use: ecko}\n", "did you mean 'echo'"),
+        ("speakers:\n  a: {use: solver, skill: 7}\n", r"line 2|:2"),
+        ("speakers: {}\n", "no speaker is defined"),
+        ("task: {use: steps}\n", "section 'speakers' is missing"),
+        ("speakers: {a: {use: echo}}\nmodels: {}\n", "models.*holds speakers only"),
+        ("speakers: {a: {use: cast, roles: {x: b}}}\n", "'b'"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "speakers.yaml"
+    file.write_text(text)
+    with pytest.raises(OrchestrionError, match=message):
+        read_speakers(file)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--speakers", "nowhere.yaml"], "nowhere.yaml: there is no such file"),
+        (["--trouble", "fire=0.1"], "the names are rate_limited"),
+        (["--trouble", "dropped=often"], "expected NAME=SHARE"),
+        (["--trouble", "dropped=0.8", "--trouble", "overloaded=0.8"], "got 1.6"),
+        (["--trouble", "dropped=nan"], "expected a finite number"),
+        (["--latency", "-1"], "latency: expected a finite number of 0 or more"),
+        (["--host", "256.1.1.1"], "cannot listen on"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: list[str], message: str) -> None:
+    done = CliRunner().invoke(llm_stub, ["serve", *options])
+    assert done.exit_code != 0
+    assert message in str(done.exception)

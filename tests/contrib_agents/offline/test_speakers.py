@@ -1,0 +1,400 @@
+"""Speakers act at their stated rates, and are pure functions of request and draw."""
+
+from __future__ import annotations
+
+import json
+from math import sqrt
+from typing import Any
+
+import pytest
+from orchestrion_code_review.generator import generate
+from orchestrion_code_review.suite_files import builtin
+from orchestrion_code_review.task import text_of
+from orchestrion_offline.interfaces import Said, Speaker, ToolCall
+from orchestrion_offline.speakers.cast import Cast
+from orchestrion_offline.speakers.coach import Coach
+from orchestrion_offline.speakers.code_known import script_in
+from orchestrion_offline.speakers.coder import Coder
+from orchestrion_offline.speakers.judge import Judge, quality
+from orchestrion_offline.speakers.plain import Echo, Line, Scripted
+from orchestrion_offline.speakers.router import Router
+from orchestrion_offline.speakers.skills import HABITS, Habit
+from orchestrion_offline.speakers.steps import Reviewer, Solver
+from orchestrion_offline.worksheet import KINDS, draw_sheet, line
+
+from orchestrion import Key
+from tests.contrib_agents.offline.support import asked, say
+
+SHEETS = {kind: draw_sheet(kind, 6, 418, Key(2)) for kind in (*KINDS, "mixed")}
+SHEET = SHEETS["mixed"]
+RIGHT = [line(n, value) for n, value in enumerate(SHEET.values, 1)]
+WRONG = line(2, (SHEET.values[1] + 1) % 1000)
+N = 1200
+
+
+def rate(speaker: Speaker, request: dict[str, Any], text: str, draws: int = N) -> float:
+    """How often it says just this."""
+    return sum(one.text == text for one in say(speaker, request, draws)) / draws
+
+
+def close(share: float, value: float, draws: int = N) -> bool:
+    return abs(share - value) <= 4 * sqrt(max(value * (1 - value), 1e-6) / draws)
+
+
+def shown(*said: str, sheet: str = SHEET.text) -> str:
+    return "\n\n".join([f"<problem>\n{sheet}\n</problem>", *said])
+
+
+# ---------------------------------------------------------------- worksheets
+
+
+@pytest.mark.parametrize(("kind", "skill"), [("sums", 0.92), ("products", 0.8), ("digits", 0.72)])
+def test_a_solver_is_right_as_often_as_its_skill_says(kind: str, skill: float) -> None:
+    sheet = SHEETS[kind]
+    assert close(rate(Solver(), asked(sheet.text), line(1, sheet.values[0])), skill)
+
+
+def test_a_solver_goes_on_from_the_line_above_right_or_wrong() -> None:
+    sure = Solver(skills={}, skill=1.0)
+    assert say(sure, asked(shown(RIGHT[0])))[0].text == RIGHT[1]
+    wrong = (SHEET.values[0] + 5) % 1000
+    after = line(2, SHEET.steps[1].after(wrong))
+    assert say(sure, asked(shown(line(1, wrong))))[0].text == after
+
+
+def test_a_solver_writes_again_what_was_called_wrong() -> None:
+    sure = Solver(skills={}, skill=1.0)
+    review = asked(shown(RIGHT[0], WRONG, "Line 2 is wrong."))
+    assert say(sure, review)[0].text == RIGHT[1]
+    assert say(sure, asked(shown(*RIGHT)))[0].text == "All lines are written."
+
+
+def test_a_mistake_is_never_right_by_chance_and_often_the_common_one() -> None:
+    hopeless = Solver(skills={}, skill=0.0, common=0.5, habits=())
+    right = SHEET.values[0]
+    said = [one.text for one in say(hopeless, asked(SHEET.text), N)]
+    assert line(1, right) not in said
+    common = said.count(line(1, (right + 10) % 1000)) / N
+    assert close(common, 0.5)
+    assert len(set(said)) > 100
+
+
+def test_remarks_change_the_length_and_nothing_else() -> None:
+    short, long = Solver(), Solver(remarks=3)
+    for one, other in zip(
+        say(short, asked(SHEET.text), 40), say(long, asked(SHEET.text), 40), strict=True
+    ):
+        assert other.text.endswith(one.text)
+    assert len({len(one.text.splitlines()) for one in say(long, asked(SHEET.text), 40)}) == 4
+
+
+@pytest.mark.parametrize(
+    ("habit", "kind", "change"),
+    [
+        (HABITS[0].text, "sums", 0.06),
+        (HABITS[1].text, "products", 0.12),
+        (HABITS[1].text, "sums", 0.0),
+        (HABITS[3].text, "sums", -0.12),
+        (HABITS[6].text, "products", 0.0),
+        (f"When the problem is about products: {HABITS[1].text}", "products", 0.12),
+        (f"When the problem is about sums: {HABITS[1].text}", "products", 0.0),
+    ],
+)
+def test_a_habit_changes_the_skill_by_what_is_stated(habit: str, kind: str, change: float) -> None:
+    solver, sheet = Solver(), SHEETS[kind]
+    told = f"You are the solver.\n- {habit}\n- {habit.upper()}"
+    base = solver.chance(sheet.steps[0], "", kind)
+    assert solver.chance(sheet.steps[0], told, kind) == pytest.approx(base + change)
+    found = rate(solver, asked(sheet.text, told), line(1, sheet.values[0]))
+    assert close(found, base + change)
+
+
+def test_habits_of_ones_own_replace_those_known() -> None:
+    solver = Solver(habits=(Habit("Count sheep", 0.05), Habit("sleep well", -1.0, "sums")))
+    sums = SHEETS["sums"].steps[0]
+    assert solver.chance(sums, "count  SHEEP!") == pytest.approx(0.97)
+    assert solver.chance(sums, "Count\nsheep, sleep well.") == 0.0
+    assert solver.chance(sums, HABITS[0].text) == 0.92
+
+
+def test_a_reviewer_finds_the_first_wrong_line_at_its_rate() -> None:
+    reviewer = Reviewer(skill=0.7, false_alarm=0.1)
+    assert close(rate(reviewer, asked(shown(RIGHT[0], WRONG)), "Line 2 is wrong."), 0.7)
+    assert close(rate(reviewer, asked(shown(*RIGHT[:2])), "Line 2 is wrong."), 0.1)
+    assert say(reviewer, asked(shown()))[0].text == "There is nothing to review yet."
+
+
+def test_speakers_say_what_they_cannot_do() -> None:
+    for speaker in (Solver(), Reviewer(), Coder(), Router(kinds={"sums": "a"}), Cast()):
+        with pytest.raises(ValueError, match=r"this speaker|no role"):
+            speaker.say(asked("What is love?"), Key(0))
+
+
+# ---------------------------------------------------------------- plain ones
+
+
+def test_a_script_goes_on_with_the_conversation() -> None:
+    script = Scripted((Line("one"), Line(tool="add", arguments={"a": 1}), Line("no", refuse=True)))
+    request = asked("hi")
+    request["messages"].append({"role": "assistant", "content": "one"})
+    assert say(script, asked("hi")) == [Said("one")]
+    assert say(script, request) == [Said("", (ToolCall("add", '{"a":1}'),))]
+    for _ in range(3):
+        request["messages"].append({"role": "assistant", "content": "x"})
+    assert say(script, request) == [Said("no", stop="refused")]
+
+
+def test_a_cast_plays_whom_the_instructions_name_first() -> None:
+    cast = Cast({"writer": Echo("w: "), "code reviewer": Echo("r: ")}, Echo("? "))
+    told = {"You are a Code Reviewer. Help the writer.": "r: x", "You write, Writer!": "w: x"}
+    for system, text in {**told, "rewriters": "? x"}.items():
+        assert say(cast, asked("x", system))[0].text == text
+
+
+# ---------------------------------------------------------------- coach
+
+QUESTION = """Answer with one JSON object and nothing else:
+{"habits": [{"category": "...", "habit": "...", "replaces": null}]}"""
+
+
+def test_a_coach_proposes_from_its_pool_in_the_form_that_is_shown() -> None:
+    text = "Categories: products, sums, any\nPresent habits:\n(none)\nPropose at most 2 habits."
+    seen = set()
+    for one in say(Coach(proposals=5), asked(text, QUESTION), 60):
+        rows = json.loads(one.text)["habits"]
+        assert len(rows) == 2
+        for row in rows:
+            assert sorted(row) == ["category", "habit", "replaces"]
+            habit = next(h for h in HABITS if h.text == row["habit"])
+            wanted = habit.category if habit.category in ("products", "sums") else "any"
+            assert row["category"] == wanted
+            assert row["replaces"] is None
+            seen.add(row["habit"])
+    assert seen == {habit.text for habit in HABITS}
+
+
+def test_a_coach_does_not_repeat_what_the_question_shows() -> None:
+    known = "\n".join(f"- {habit.text}" for habit in HABITS[1:])
+    [said] = say(Coach(), asked(f"Present habits:\n{known}", QUESTION))
+    assert [row["habit"] for row in json.loads(said.text)["habits"]] == [HABITS[0].text]
+
+
+def test_insight_is_how_often_a_coach_knows_what_helps() -> None:
+    def share(coach: Coach) -> float:
+        said = [json.loads(one.text)["habits"][0] for one in say(coach, asked("", QUESTION), N)]
+        good = {habit.text for habit in HABITS if habit.effect > 0}
+        return sum(row["habit"] in good for row in said) / N
+
+    assert close(share(Coach(proposals=1)), 1 / 3)
+    assert share(Coach(proposals=1, insight=1.0)) == 1
+
+
+def test_a_coach_follows_a_schema() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "proposals": {"type": "array", "items": {"$ref": "#/$defs/P"}},
+            "note": {"type": ["string", "null"]},
+        },
+        "$defs": {
+            "P": {
+                "type": "object",
+                "properties": {
+                    "rule": {"type": "string"},
+                    "category": {"enum": ["sums", "products", "digits", "any"]},
+                    "reason": {"type": "string"},
+                },
+            }
+        },
+    }
+    [said] = say(Coach(proposals=3), asked("best and worst", schema=schema))
+    rows = json.loads(said.text)["proposals"]
+    assert len({row["rule"] for row in rows}) == 3
+    assert all(row["reason"] for row in rows)
+
+
+def test_a_coach_asked_for_instructions_adds_a_habit_to_those_shown() -> None:
+    [said] = say(Coach(), asked("Improve these instructions:\n```\nBe exact.\n```\nGive new ones."))
+    rows = said.text.splitlines()
+    assert rows[:2] == ["```", "Be exact."]
+    assert rows[2] in {habit.text for habit in HABITS}
+
+
+def test_a_coach_puts_two_versions_of_instructions_together() -> None:
+    form = 'Answer with one JSON object and nothing else: {"instructions": "..."}'
+    text = "Version 1:\n~~~\nBe exact.\nBe kind.\n~~~\n\nVersion 2:\n~~~\nBe exact.\nBe quick.\n~~~"
+    [said] = say(Coach(), asked(text, form))
+    rows = json.loads(said.text)["instructions"].splitlines()
+    assert rows[:3] == ["Be exact.", "Be kind.", "Be quick."]
+    assert rows[3] in {habit.text for habit in HABITS}
+
+
+# ---------------------------------------------------------------- judge
+
+
+def grades(judge: Judge, text: str, draws: int = 1, **settings: Any) -> list[float]:
+    schema = {"type": "object", "properties": {"score": {"type": "number", **settings}}}
+    said = say(judge, asked(text, schema=schema), draws)
+    return [json.loads(one.text)["score"] for one in said]
+
+
+EXACT = Judge(noise=0.0)
+
+
+def test_a_judge_knows_what_a_worksheet_is_worth() -> None:
+    for n in range(7):
+        assert grades(EXACT, shown(*RIGHT[:n]), minimum=0, maximum=6) == [n]
+    assert grades(EXACT, shown(RIGHT[0], WRONG, *RIGHT[2:]), minimum=0, maximum=6) == [1]
+    assert quality(shown(RIGHT[-1])) == 1.0
+    assert quality(shown(line(6, 1 + SHEET.values[-1]))) == 0.0
+
+
+def test_a_judge_sorts_turns_by_their_numbers() -> None:
+    turns = [
+        f"[m begin turn {n} by a]\n{said}\n[m end turn {n} by a]"
+        for n, said in enumerate(RIGHT[:3], 1)
+    ]
+    assert quality("\n".join([*turns[::-1], SHEET.text])) == 0.5
+
+
+def test_a_judge_that_is_nothing_but_noise_does_not_see_the_work() -> None:
+    noise = Judge(accuracy=0.0)
+    good, bad = grades(noise, shown(*RIGHT), N), grades(noise, shown(WRONG), N)
+    assert abs(sum(good) / N - 5) < 0.4
+    assert abs(sum(bad) / N - 5) < 0.4
+    assert min(good) < 0.2
+    assert max(good) > 9.8
+
+
+def test_noise_and_accuracy_are_what_is_stated() -> None:
+    text = shown(*RIGHT[:3])
+    found = grades(Judge(noise=0.1), text, N)
+    mean = sum(found) / N
+    spread = sqrt(sum((one - mean) ** 2 for one in found) / N)
+    assert abs(mean - 5) < 0.15
+    assert abs(spread - 1) < 0.1
+    looks = grades(Judge(accuracy=0.6, noise=0.0), text, N)
+    assert close(sum(one == 5 for one in looks) / N, 0.6)
+
+
+def test_the_biases_of_a_judge_are_what_is_stated() -> None:
+    text, long = shown(*RIGHT[:3]), shown(*RIGHT[:3]) + " blah" * 400
+    fond = Judge(noise=0.0, length_bias=0.3)
+    assert grades(fond, long) == [8.0]
+    assert 5 < grades(fond, text)[0] < 6
+    first = Judge(noise=0.0, position_bias=0.2)
+    names = ("clarity", "truth")
+    for order in (names, names[::-1]):
+        told = "\n".join(f"- {name} (integer from 0 to 10): how much" for name in order)
+        schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
+        [said] = say(first, asked(text, told, schema=schema))
+        found = json.loads(said.text)
+        assert (found[order[0]], found[order[1]]) == (7, 3)
+
+
+def test_a_judge_answers_in_the_form_that_is_shown() -> None:
+    told = """- truth (integer from 1 to 5): what is true
+- style (number from 0 to 10, written as text with the best score, as in "10/10"): how it reads
+Answer with one JSON object: {"mark": "the mark", "reason": "...", "scores": {"truth": 5, "style":
+"10/10"}}"""
+    [said] = say(EXACT, asked("mark: abc123\n\n" + shown(*RIGHT[:3]), told))
+    found = json.loads(said.text)
+    assert found["mark"] == "abc123"
+    assert found["scores"] == {"truth": 3, "style": "5/10"}
+    [said] = say(EXACT, asked(shown(*RIGHT[:3])))
+    assert said.text == "Score: 5/10"
+    [said] = say(
+        EXACT,
+        asked(shown(*RIGHT), schema={"properties": {"verdict": {"enum": ["good", "fair", "bad"]}}}),
+    )
+    assert json.loads(said.text) == {"verdict": "good"}
+
+
+def test_a_judge_can_be_told_what_works_are_worth() -> None:
+    judge = Judge(noise=0.0, marks={"a fine essay": 0.9})
+    assert grades(judge, "It is a FINE essay!") == [9.0]
+    assert grades(judge, "something else") == [5.0]
+
+
+# ---------------------------------------------------------------- router
+
+
+def test_a_router_names_the_agent_for_the_next_step_at_its_rate() -> None:
+    kinds = {"sums": "adder", "products": "multiplier", "digits": "turner"}
+    schema = {"type": "object", "properties": {"next": {"enum": [*kinds.values(), "stop"]}}}
+
+    def names(router: Router, *said: str, draws: int = 1) -> list[str]:
+        found = say(router, asked(shown(*said), schema=schema), draws)
+        return [json.loads(one.text)["next"] for one in found]
+
+    sure = Router(kinds=kinds)
+    for n, step in enumerate(SHEET.steps):
+        assert names(sure, *RIGHT[:n]) == [kinds[step.kind]]
+    assert names(sure, *RIGHT) == ["stop"]
+    unsure = names(Router(kinds=kinds, accuracy=0.7), draws=N)
+    assert close(unsure.count(kinds[SHEET.steps[0].kind]) / N, 0.7)
+    assert len(set(unsure)) == 4
+
+
+def test_a_router_follows_whom_the_question_mentions_last() -> None:
+    router = Router(follows={"writer": "reviewer", "reviewer": "stop"}, first="writer")
+    for text, name in {
+        "": "writer",
+        "writer: x": "reviewer",
+        "writer, reviewer: y": "stop",
+    }.items():
+        assert json.loads(say(router, asked(text))[0].text) == {"next": name}
+
+
+# ---------------------------------------------------------------- coder
+
+CHALLENGES = (*builtin(), *generate(12, Key(4)))
+
+
+def test_a_coder_finds_the_solution_of_every_problem_by_its_text() -> None:
+    for one in CHALLENGES:
+        script = script_in(f"<problem>\n{text_of(one)}\n</problem>")
+        assert script is not None, one.id
+        assert script.right == one.solution
+
+
+def code(text: str) -> str:
+    return text.removeprefix("```python\n").removesuffix("```")
+
+
+@pytest.mark.parametrize("level", ["basic", "intermediate", "advanced"])
+def test_a_writer_is_right_as_often_as_its_skill_says(level: str) -> None:
+    one = next(c for c in builtin() if c.level == level)
+    script = script_in(text_of(one))
+    assert script is not None
+    coder, draws = Coder(), 400
+    said = say(coder, asked(text_of(one), "You are the writer of a team."), draws)
+    right = sum(script.is_right(code(s.text)) for s in said) / draws
+    assert close(right, coder.writer[level], draws)
+
+
+def test_a_reviewer_objects_and_a_refactorer_mends_what_it_objected_to() -> None:
+    one = builtin()[0]
+    right, wrong = (f"```python\n{c}\n```" for c in (one.solution, one.wrong[0]))
+    problem, coder = text_of(one), Coder()
+    review = "You are the reviewer."
+    objection = "I see a defect: it is not right for all inputs."
+    assert close(rate(coder, asked(f"{problem}\n{wrong}", review), objection), 0.85)
+    assert close(rate(coder, asked(f"{problem}\n{right}", review), objection), 0.05)
+    script = script_in(problem)
+    assert script is not None
+
+    def mended(text: str) -> float:
+        said = say(coder, asked(text, "You are the refactorer."), 300)
+        return sum(script.is_right(code(s.text)) for s in said) / 300
+
+    assert close(mended(f"{problem}\n{wrong}\n{objection}"), 0.9, 300)
+    assert close(mended(f"{problem}\n{wrong}"), 0.05, 300)
+    assert close(mended(f"{problem}\n{right}\n{objection}"), 0.7, 300)
+    assert mended(f"{problem}\n{right}") == 1.0
+
+
+def test_a_judge_knows_right_code_from_wrong() -> None:
+    one = builtin()[0]
+    for text, worth in ((one.solution, 1.0), (one.wrong[0], 0.25)):
+        assert quality(f"{text_of(one)}\n```python\n{text}\n```") == worth

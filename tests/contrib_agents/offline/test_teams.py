@@ -1,0 +1,155 @@
+"""Teams of chat agents, routers and judges on simulated speakers, over real SDKs and real HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from orchestrion_offline import values
+
+from orchestrion.records import Episode
+from tests.contrib_agents.offline.support import episodes
+
+WIRES = ("openai", "responses", "anthropic")
+SURE = {"use": "solver", "skills": {}, "skill": 1.0, "habits": []}
+
+
+def errors(found: list[Episode]) -> list[str]:
+    return [turn.error for one in found for turn in one.turns if turn.error]
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_router_calls_the_specialist_for_each_step(wire: str) -> None:
+    """Each specialist is sure of its own kind of step and hopeless at the others."""
+    kinds = {"sums": "adder", "products": "multiplier", "digits": "turner"}
+    router = {"use": "router", "kinds": kinds}
+    experts = {
+        name: {"use": "solver", "skills": {kind: 1.0}, "skill": 0.0, "habits": []}
+        for kind, name in kinds.items()
+    }
+    data = {
+        "seed": 5,
+        "task": {"use": "steps", "steps": 3, "test": 8, "ends": False},
+        "models": {
+            "mind": {"use": "offline", "wire": wire, "speaker": router},
+            **{f"m-{name}": {"use": "offline", "speaker": one} for name, one in experts.items()},
+        },
+        "agents": {
+            "router": {"use": "router", "model": "mind"},
+            **{name: {"use": "chat", "model": f"m-{name}"} for name in experts},
+        },
+        "policy": {"use": "follow", "router": "router"},
+        "limits": {"turns": 12},
+    }
+    found = episodes(data, 8)
+    assert errors(found) == []
+    assert [one.success for one in found] == [True] * 8
+    assert {len(one.turns) for one in found} == {7}
+
+
+def test_an_unsure_router_costs_what_its_accuracy_says() -> None:
+    kinds = {"sums": "adder", "products": "other", "digits": "other"}
+    data = {
+        "seed": 5,
+        "task": {"use": "steps", "steps": 2, "test": 60, "categories": ["sums"]},
+        "speakers": {"hopeless": {**SURE, "skill": 0.0}},
+        "models": {
+            "mind": {
+                "use": "offline",
+                "speaker": {"use": "router", "kinds": kinds, "accuracy": 0.8},
+            },
+            "good": {"use": "offline", "speaker": SURE},
+            "bad": {"use": "offline", "speaker": "hopeless"},
+        },
+        "agents": {
+            "router": {"use": "router", "model": "mind", "may_stop": False},
+            "adder": {"use": "chat", "model": "good"},
+            "other": {"use": "chat", "model": "bad"},
+        },
+        "policy": {"use": "follow", "router": "router"},
+        "limits": {"turns": 5},
+    }
+    found = episodes(data, 60)
+    share = sum(one.success for one in found) / 60
+    assert abs(share - values.chain([0.8, 0.8])) < 4 * (0.64 * 0.36 / 60) ** 0.5
+
+
+def test_chat_agents_reach_the_known_value_of_a_reviewed_line() -> None:
+    speakers = {
+        "worker": {"use": "solver", "skills": {}, "skill": 0.5, "habits": []},
+        "second": {"use": "reviewer", "skill": 0.8, "false_alarm": 0.1},
+    }
+    cast = {"use": "cast", "roles": {"solver": "worker", "reviewer": "second"}}
+    data = {
+        "seed": 5,
+        "task": {"use": "steps", "steps": 1, "test": 120, "ends": False},
+        "speakers": speakers,
+        "models": {"m": {"use": "offline", "speaker": cast, "wire": "anthropic"}},
+        "agents": {
+            name: {"use": "chat", "model": "m", "preset": name} for name in ("solver", "reviewer")
+        },
+        "policy": {"use": "sequence", "steps": ["solver", "reviewer", "solver"]},
+        "limits": {"turns": 4},
+    }
+    found = episodes(data, 120)
+    assert errors(found) == []
+    value = values.repaired(0.5, 0.8, 0.1, 1)
+    share = sum(one.success for one in found) / 120
+    assert abs(share - value) < 4 * (value * (1 - value) / 120) ** 0.5
+    assert value > values.chain([0.5]) + 0.1
+
+
+def test_a_code_review_is_played_on_one_model() -> None:
+    """The writer is always wrong, the reviewer always sees it, the refactorer always mends it."""
+    coder = {
+        "use": "coder",
+        "writer": {"basic": 0.0, "intermediate": 0.0, "advanced": 0.0},
+        "reviewer": 1.0,
+        "refactorer": 1.0,
+        "habits": [],
+    }
+    steps = ["writer", "reviewer", "refactorer"]
+    data = {
+        "seed": 5,
+        "task": {"use": "code-review", "measures": [], "max_problems": 4, "generated": 6},
+        "models": {"m": {"use": "offline", "speaker": coder, "wire": "responses"}},
+        "agents": {name: {"use": "chat", "model": "m", "preset": name} for name in steps},
+        "policy": {"use": "sequence", "steps": steps},
+        "limits": {"turns": 4},
+    }
+    found = episodes(data, 4)
+    assert errors(found) == []
+    assert [one.success for one in found] == [True] * 4
+    for one in found:
+        assert one.scores is not None
+        assert one.scores.parts["first_tests"] < one.scores.parts["tests"] == 1
+        assert one.turns[1].output.content.startswith("I see a defect")
+
+
+@pytest.mark.parametrize("wire", WIRES)
+def test_a_judge_is_asked_by_a_rubric_and_understood(wire: str) -> None:
+    truth = {"name": "truth", "description": "what is right", "scale": {"low": 0, "high": 6}}
+    data: dict[str, Any] = {
+        "seed": 5,
+        "task": {"use": "steps", "test": 8},
+        "models": {
+            "m": {"use": "offline", "speaker": {"use": "solver"}},
+            "j": {"use": "offline", "wire": wire, "speaker": {"use": "judge", "noise": 0.0}},
+        },
+        "agents": {"solver": {"use": "chat", "model": "m"}},
+        "policy": {"use": "sequence", "steps": ["solver"] * 6},
+        "reward": {
+            "use": "llm-judge",
+            "model": "j",
+            "rubric": {"criteria": [truth]},
+            "show": "transcript",
+        },
+        "limits": {"turns": 7},
+    }
+    found = episodes(data, 8)
+    assert errors(found) == []
+    for one in found:
+        assert one.reward is not None
+        assert one.scores is not None
+        assert one.reward.total == pytest.approx(one.scores.value)
+    assert len({one.reward.total for one in found if one.reward}) > 2

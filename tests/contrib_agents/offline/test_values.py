@@ -1,0 +1,130 @@
+"""The known values of simple strategies are what simulated speakers reach."""
+
+from __future__ import annotations
+
+from math import comb, sqrt
+
+import pytest
+from orchestrion_offline import values
+from orchestrion_offline.speakers.steps import Reviewer, Solver
+from orchestrion_offline.worksheet import Sheet, draw_sheet, leading, line, written
+
+from orchestrion import Key
+from tests.contrib_agents.offline.support import asked
+
+SHEET = draw_sheet("mixed", 5, 418, Key(5))
+SOLVER = Solver()
+SKILLS = [SOLVER.chance(step, "", "mixed") for step in SHEET.steps]
+RUNS = 1500
+
+
+def near(share: float, value: float, runs: int = RUNS) -> bool:
+    """Within four standard errors."""
+    return abs(share - value) < 4 * sqrt(value * (1 - value) / runs) + 1e-9
+
+
+def attempt(sheet: Sheet, key: Key) -> list[int]:
+    """A worksheet filled in by the solver, alone."""
+    said = ""
+    for n in range(len(sheet.steps)):
+        said += "\n" + SOLVER.say(asked(sheet.text + said), key.child(n)).text
+    return list(written(said, len(sheet.steps)).lines)
+
+
+def test_a_chain_succeeds_as_often_as_the_product_of_its_skills() -> None:
+    right = [leading(SHEET, attempt(SHEET, Key(n))) for n in range(RUNS)]
+    assert near(sum(one == 5 for one in right) / RUNS, values.chain(SKILLS))
+    mean = sum(right) / RUNS
+    assert abs(mean - values.needed(SKILLS, 5)) < 4 * 2 / sqrt(RUNS)
+
+
+def test_best_of_n_succeeds_if_any_does() -> None:
+    runs = RUNS // 3
+    found = [
+        any(leading(SHEET, attempt(SHEET, Key(n).child("try", i))) == 5 for i in range(3))
+        for n in range(runs)
+    ]
+    assert near(sum(found) / runs, values.best_of(SKILLS, 3), runs)
+
+
+@pytest.mark.parametrize(
+    ("width", "samples", "distinct"), [(2, 2, False), (3, 1, False), (4, 2, True)]
+)
+def test_a_beam_keeps_the_best_beginnings(width: int, samples: int, distinct: bool) -> None:
+    def search(key: Key) -> bool:
+        kept = [""]
+        for n in range(len(SHEET.steps)):
+            longer = [
+                f"{text}\n{SOLVER.say(asked(SHEET.text + text), key.child(n, i, k)).text}"
+                for i, text in enumerate(kept)
+                for k in range(samples)
+            ]
+            if distinct:
+                longer = list(dict.fromkeys(longer))
+            longer.sort(key=lambda text: -leading(SHEET, written(text, 5).lines))
+            kept = longer[:width]
+        return leading(SHEET, written(kept[0], 5).lines) == 5
+
+    runs = 400
+    share = sum(search(Key(n)) for n in range(runs)) / runs
+    assert near(share, values.beam(SKILLS, width, samples, distinct), runs)
+
+
+def test_the_optimum_asks_again_until_a_line_is_right() -> None:
+    def best(key: Key, calls: int) -> bool:
+        right = 0
+        for n in range(calls):
+            said = "\n".join(line(i, v) for i, v in enumerate(SHEET.values[:right], 1))
+            text = SOLVER.say(asked(f"{SHEET.text}\n{said}"), key.child(n)).text
+            right = max(right, leading(SHEET, written(f"{said}\n{text}", 5).lines))
+        return right == 5
+
+    share = sum(best(Key(n), 7) for n in range(RUNS)) / RUNS
+    assert near(share, values.optimum(SKILLS, 7))
+
+
+def test_no_strategy_of_equal_calls_is_above_the_optimum() -> None:
+    assert values.optimum(SKILLS, 5) == pytest.approx(values.chain(SKILLS))
+    for n in (2, 3, 4):
+        calls = 5 * n
+        assert values.best_of(SKILLS, n) < values.optimum(SKILLS, calls)
+        assert values.beam(SKILLS, 1, n) < values.optimum(SKILLS, calls)
+        assert values.beam(SKILLS, 1, n) > values.best_of(SKILLS, n)
+
+
+def test_a_reviewer_is_worth_what_the_formula_says() -> None:
+    reviewer = Reviewer(skill=0.8, false_alarm=0.1)
+    sheet = draw_sheet("digits", 1, 123, Key(1))
+
+    def work(key: Key) -> bool:
+        said = "\n" + SOLVER.say(asked(sheet.text), key.child("first")).text
+        for n in range(2):
+            review = reviewer.say(asked(sheet.text + said), key.child("review", n)).text
+            said += f"\n{review}"
+            if "is wrong" not in review:
+                break
+            said += "\n" + SOLVER.say(asked(sheet.text + said), key.child("again", n)).text
+        return leading(sheet, written(said, 1).lines) == 1
+
+    share = sum(work(Key(n)) for n in range(RUNS)) / RUNS
+    assert near(share, values.repaired(SOLVER.chance(sheet.steps[0]), 0.8, 0.1, 2))
+
+
+def test_a_vote_against_one_rival_is_a_majority() -> None:
+    majority = sum(comb(5, k) * 0.7**k * 0.3 ** (5 - k) for k in range(3, 6))
+    assert values.vote(0.7, 5) == pytest.approx(majority)
+    assert values.vote(0.7, 1, rivals=4) == pytest.approx(0.7)
+
+
+def test_a_vote_against_many_rivals_is_what_counting_gives() -> None:
+    def won(key: Key) -> float:
+        votes: dict[int, int] = {}
+        for n in range(6):
+            luck, which = key.child(n).uniforms(2)
+            answer = 0 if luck < 0.4 else 1 + int(which * 3)
+            votes[answer] = votes.get(answer, 0) + 1
+        top = [one for one, count in votes.items() if count == max(votes.values())]
+        return (0 in top) / len(top)
+
+    share = sum(won(Key(n)) for n in range(4000)) / 4000
+    assert abs(share - values.vote(0.4, 6, rivals=3)) < 0.03

@@ -1,0 +1,305 @@
+"""The three wire formats of the stub server, asked by the real SDKs of OpenAI and Anthropic."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from attrs import frozen
+from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
+from orchestrion_offline.speakers.plain import Echo, Line, Scripted
+from orchestrion_offline.speakers.steps import Solver
+from orchestrion_offline.tokens import count
+from orchestrion_offline.worksheet import draw_sheet
+
+from orchestrion import Key
+from tests.contrib_agents.offline.asks import Asks, raw, with_asks
+
+SHEET = draw_sheet("mixed", 6, 418, Key(2))
+TOOL = {"name": "add", "description": "adds", "schema": {"type": "object", "properties": {}}}
+
+
+# ---------------------------------------------------------------- the three wires
+
+
+def test_every_wire_gives_the_same_answer_and_counts_alike() -> None:
+    async def work(asks: Asks) -> list[Any]:
+        return [await ask("m", SHEET.text, "key-1") for ask in asks.wires.values()]
+
+    found = with_asks(work, Solver(skills={}, skill=0.5))
+    assert found[0] == found[1] == found[2]
+    text, stop, calls, read, wrote = found[0]
+    assert text.startswith("Line 1: ")
+    assert (stop, calls) == ("stop", [])
+    assert (read, wrote) == (count(SHEET.text) + count("s"), count(text))
+
+
+def test_tools_are_called_and_their_results_come_back() -> None:
+    script = Scripted((Line("I add.", "add", {"a": 1}), Line("It is 3.")))
+
+    async def work(asks: Asks) -> None:
+        for ask in asks.wires.values():
+            text, stop, calls, _, _ = await ask("m", "1 + 2?", tools=[TOOL])
+            assert (text, stop, calls) == ("I add.", "tool_calls", [("add", '{"a":1}')])
+        called = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": "{}"}}
+        chat = await asks.openai.chat.completions.create(
+            model="m",
+            messages=[
+                {"role": "user", "content": "1 + 2?"},
+                {"role": "assistant", "content": None, "tool_calls": [called]},  # type: ignore[list-item]
+                {"role": "tool", "tool_call_id": "c1", "content": "3"},
+            ],
+        )
+        assert chat.choices[0].message.content == "It is 3."
+        responses = await asks.openai.responses.create(
+            model="m",
+            input=[
+                {"role": "user", "content": "1 + 2?"},
+                {"type": "function_call", "call_id": "c1", "name": "add", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c1", "output": "3"},
+            ],
+        )
+        assert responses.output_text == "It is 3."
+        messages = await asks.anthropic.messages.create(
+            model="m",
+            max_tokens=50,
+            messages=[
+                {"role": "user", "content": "1 + 2?"},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "c1", "name": "add", "input": {}}],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "c1", "content": "3"}],
+                },
+            ],
+        )
+        assert messages.content[0].text == "It is 3."  # type: ignore[union-attr]
+
+    with_asks(work, script)
+
+
+def test_streams_bring_what_the_whole_answer_has() -> None:
+    long = "word " * 60
+    script = {"t": Scripted((Line(long),)), "c": Scripted((Line("so", "add", {"a": long}),))}
+    user: Any = [{"role": "user", "content": "hi"}]
+
+    async def chat(asks: Asks, model: str) -> tuple[str, str, int]:
+        text, arguments, wrote, pieces = "", "", 0, 0
+        stream = await asks.openai.chat.completions.create(
+            model=model, messages=user, stream=True, stream_options={"include_usage": True}
+        )
+        async for chunk in stream:
+            if chunk.usage:
+                wrote = chunk.usage.completion_tokens
+            for choice in chunk.choices:
+                pieces += 1
+                text += choice.delta.content or ""
+                for call in choice.delta.tool_calls or ():
+                    assert call.function is not None
+                    arguments += call.function.arguments or ""
+        assert pieces > 4
+        return text, arguments, wrote
+
+    async def responses(asks: Asks, model: str) -> tuple[str, str, int]:
+        async with asks.openai.responses.stream(model=model, input="hi") as stream:
+            numbers = [event.sequence_number async for event in stream]
+            found = await stream.get_final_response()
+        assert numbers == list(range(len(numbers)))
+        calls = [item.arguments for item in found.output if item.type == "function_call"]
+        assert found.usage is not None
+        return found.output_text, "".join(calls), found.usage.output_tokens
+
+    async def messages(asks: Asks, model: str) -> tuple[str, str, int]:
+        async with asks.anthropic.messages.stream(
+            model=model, max_tokens=500, messages=user
+        ) as stream:
+            found = await stream.get_final_message()
+        text = "".join(part.text for part in found.content if part.type == "text")
+        calls = [
+            json.dumps(p.input, separators=(",", ":"))
+            for p in found.content
+            if p.type == "tool_use"
+        ]
+        return text, "".join(calls), found.usage.output_tokens
+
+    async def work(asks: Asks) -> None:
+        given = json.dumps({"a": long}, separators=(",", ":"))
+        for stream in (chat, responses, messages):
+            assert await stream(asks, "t") == (long, "", count(long))
+            assert await stream(asks, "c") == ("so", given, count("so") + count("add" + given))
+
+    with_asks(work, script)
+
+
+def test_a_schema_reaches_the_speaker_on_every_wire() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"next": {"type": "string"}},
+        "required": ["next"],
+        "additionalProperties": False,
+    }
+
+    @frozen
+    class Shows(Speaker):
+        def say(self, request: Mapping[str, Any], draw: Key) -> Said:
+            return Said(json.dumps(request["schema"]))
+
+    async def work(asks: Asks) -> list[Any]:
+        form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
+        wrapped = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
+        plain = {"format": {"type": "json_schema", "schema": schema}}
+        return [
+            (await asks.chat("m", "x", response_format=wrapped))[0],
+            (await asks.responses("m", "x", text={"format": form}))[0],
+            (await asks.messages("m", "x", output_config=plain))[0],
+        ]
+
+    assert [json.loads(one) for one in with_asks(work, Shows())] == [schema] * 3
+
+
+def test_answers_are_cut_at_max_tokens_and_at_stop_sequences() -> None:
+    async def work(asks: Asks) -> None:
+        for ask in asks.wires.values():
+            text, stop, _, _, wrote = await ask("m", "abcdefghijkl", max_tokens=2)
+            assert (text, stop, wrote) == ("abcdefgh", "length", 2)
+        assert (await asks.chat("m", "abcdef", stop=["de", "c"]))[:2] == ("ab", "stop")
+        assert (await asks.messages("m", "abcdef", stop_sequences=["de"]))[:2] == ("abc", "stop")
+
+    with_asks(work, Echo())
+
+
+def test_several_samples_of_one_request_are_drawn_apart() -> None:
+    async def work(asks: Asks) -> list[str | None]:
+        found = await asks.openai.chat.completions.create(
+            model="m", messages=[{"role": "user", "content": SHEET.text}], n=8
+        )
+        return [choice.message.content for choice in found.choices]
+
+    assert len(set(with_asks(work, Solver(skills={}, skill=0.0)))) > 3
+
+
+# ---------------------------------------------------------------- keys, models, mistakes
+
+
+def test_models_are_listed_and_unknown_ones_refused() -> None:
+    async def work(asks: Asks) -> None:
+        assert [one.id async for one in asks.openai.models.list()] == ["small", "large"]
+        assert [one.id async for one in asks.anthropic.models.list()] == ["small", "large"]
+        assert (await asks.openai.models.retrieve("small")).id == "small"
+        assert (await asks.anthropic.models.retrieve("large")).display_name == "large"
+        for ask in asks.wires.values():
+            with pytest.raises((openai.NotFoundError, anthropic.NotFoundError), match="'small'"):
+                await ask("smal", "x")
+        with pytest.raises(openai.NotFoundError):
+            await asks.openai.models.retrieve("smal")
+        with pytest.raises(anthropic.NotFoundError):
+            await asks.anthropic.models.retrieve("smal")
+
+    with_asks(work, {"small": Echo(), "large": Echo()})
+
+
+def test_a_wrong_key_is_refused_and_any_other_taken() -> None:
+    async def refused(asks: Asks) -> None:
+        for ask in asks.wires.values():
+            with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError)):
+                await ask("m", "x")
+        with pytest.raises(openai.AuthenticationError):
+            await asks.openai.models.list()
+
+    async def taken(asks: Asks) -> None:
+        for ask in asks.wires.values():
+            assert (await ask("m", "x"))[0] == "x"
+
+    with_asks(refused, Echo(), Serving(api_key="right"), key="wrong")
+    with_asks(taken, Echo(), Serving(api_key="right"), key="right")
+    with_asks(taken, Echo())
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "said"),
+    [
+        ("/v1/chat/completions", b"{", "JSON"),
+        ("/v1/chat/completions", b"[]", "no JSON object"),
+        ("/v1/chat/completions", b'{"model": "m"}', "messages: expected a list"),
+        ("/v1/chat/completions", b'{"model": "m", "messages": [{"role": "x"}]}', "role"),
+        ("/v1/chat/completions", b'{"model": "m", "messages": [7]}', "expected an object"),
+        (
+            "/v1/messages",
+            b'{"model": "m", "messages": [{"role": "user", "content": "x"}]}',
+            "max_tokens: expected a whole number of 1 or more, got None",
+        ),
+        ("/v1/responses", b'{"model": "m", "input": [{"type": "image"}]}', "does not read 'image'"),
+        ("/v1/responses", b'{"model": "m", "input": "x", "tools": 3}', ""),
+    ],
+)
+def test_a_wrong_request_is_answered_with_400_and_a_reason(
+    path: str, body: bytes, said: str
+) -> None:
+    async def work() -> bytes:
+        async with serving({"m": Echo()}) as server:
+            head, _ = await raw(server, path, body)
+            # The server still works.
+            fine = (
+                b'{"model": "m", "max_tokens": 5, "input": "x", "messages": [{"role": "user", '
+                b'"content": "x"}]}'
+            )
+            again, _ = await raw(server, path, fine)
+            assert again.startswith(b"HTTP/1.1 200")
+            assert head.startswith(b"HTTP/1.1 400")
+            return _
+
+    asyncio.run(work())
+    server = StubServer({"m": Echo()})
+    reply = server.handle("POST", path, {"x-api-key": "k"}, body)
+    assert reply.status == 400
+    assert said in json.loads(reply.parts[0][1])["error"]["message"]
+
+
+def test_a_speaker_that_breaks_or_has_no_answer_is_reported() -> None:
+    @frozen
+    class Broken(Speaker):
+        def say(self, request: Mapping[str, Any], draw: Key) -> Said:
+            raise ZeroDivisionError("oh")
+
+    async def work(asks: Asks) -> None:
+        with pytest.raises(openai.InternalServerError, match="'m' broke: ZeroDivisionError: oh"):
+            await asks.chat("m", "x")
+        with pytest.raises(anthropic.BadRequestError, match="works on worksheets"):
+            await asks.messages("s", "x")
+
+    with_asks(work, {"m": Broken(), "s": Solver()})
+
+
+def test_http_is_read_in_pieces_and_in_one_go() -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer k\r\n"
+    request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
+
+    async def work() -> None:
+        async with serving({"m": Echo()}, Serving(latency=0.01)) as server:
+            port = int(server.url.rpartition(":")[2])
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for i in range(0, len(request), 7):
+                writer.write(request[i : i + 7])
+                await asyncio.sleep(0)
+            writer.write(request + request)  # the next two do not wait for the first
+            for _ in range(3):
+                found = await reader.readuntil(b"\r\n\r\n")
+                assert found.startswith(b"HTTP/1.1 200 OK")
+                length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                assert b'"hi"' in await reader.readexactly(length)
+            writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 411")
+            writer.close()
+            await writer.wait_closed()
+
+    asyncio.run(work())

@@ -1,0 +1,277 @@
+"""The comparison at the end: equal calls, honest words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_beam.baselines import Attempt, Budget, answer_of, most_frequent
+from orchestrion_beam.learner import Learner
+from orchestrion_beam.nodes import Node
+from orchestrion_beam.planning import MORE
+from orchestrion_beam.report import as_text, sentences
+from orchestrion_beam.trainer import GrpoBeam
+from orchestrion_beam.values import Noise
+
+from orchestrion import (
+    Agent,
+    Branch,
+    Calls,
+    Episode,
+    Key,
+    Output,
+    Problem,
+    Reward,
+    Step,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion.testing import Fixed
+from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
+
+GIVEN = GrpoBeam(rounds=1, problems=2, beam_width=4, samples=4, turns=8, held_out=20)
+
+
+async def compared(given: GrpoBeam, skill: float = 0.6, **more: Any) -> Mapping[str, Any]:
+    """The report of one trainer on ladders."""
+    agents: dict[str, Agent] = {"a": Climber(skill, **more), "b": Climber(skill)}
+    session = session_for(agents, Ladder(8, 40), Fixed(["a", "b"] * 4))
+    trainer = await opened(given)
+    assert isinstance(trainer, Learner)
+    await trainer.iterate(given.rounds, session)
+    return dict(trainer.report)
+
+
+def named(report: Mapping[str, Any]) -> dict[str, Any]:
+    return {one["name"]: one for one in report["contenders"]}
+
+
+@pytest.fixture(scope="module")
+def report() -> Mapping[str, Any]:
+    """What a good value estimate leads to."""
+    return asyncio.run(compared(GIVEN))
+
+
+# ------------------------------------------------------------------------- equal budgets
+
+
+def test_no_baseline_that_can_go_on_has_fewer_calls_than_the_search(
+    report: Mapping[str, Any],
+) -> None:
+    found = named(report)
+    assert list(found) == ["beam", *GIVEN.baselines]
+    for name in ("single", "best-of-n", "self-consistency"):
+        # The attempt that it is in is finished.
+        assert found["beam"]["calls"] <= found[name]["calls"] < found["beam"]["calls"] + GIVEN.turns
+        assert found[name]["attempts"] > 5
+    for name in ("sequential", "discussion"):
+        assert found[name]["attempts"] == 1
+        assert any("it ends by itself" in one for one in report["sentences"] if name in one)
+
+
+def test_calls_count_as_they_were_made() -> None:
+    class Chatty(Climber):
+        """Makes three calls a turn."""
+
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            output = await super().act(view, key, calls)
+            return evolve(output, usage=Usage(calls=3))
+
+    async def main() -> Mapping[str, Any]:
+        given = evolve(GIVEN, order="rotation", held_out=4, single="plain")
+        agents: dict[str, Agent] = {"plain": Climber(0.6), "chatty": Chatty(0.6)}
+        trainer = await opened(given)
+        assert isinstance(trainer, Learner)
+        await trainer.iterate(1, session_for(agents, Ladder(8, 20)))
+        return dict(trainer.report)
+
+    report = asyncio.run(main())
+    found = named(report)
+    beam, single = found["beam"], found["single"]
+    assert beam["calls"] == pytest.approx(2 * beam["turns"], rel=0.1)
+    assert found["best-of-n"]["calls"] >= beam["calls"]
+    # It makes one call a turn, and the report does not hide that it cannot use as many.
+    assert single["turns"] <= MORE * beam["turns"] + GIVEN.turns
+    assert single["calls"] == single["turns"] < beam["calls"]
+    assert any("single" in one and "its turns make fewer" in one for one in report["sentences"])
+
+
+@given(st.integers(1, 500), st.integers(1, 15), st.floats(1, 4), st.floats(0.1, 1))
+def test_attempts_stop_when_the_budget_is_used_and_take_no_more_turns_than_allowed(
+    turns: int, each: int, calls: float, ended: float
+) -> None:
+    budget = Budget(int(turns * calls), turns, calls)
+    taken = 0
+    while budget.left:
+        started = budget.attempts(each)
+        # Attempts may end early, and their turns may make other numbers of calls.
+        used = started * max(1, int(each * ended))
+        budget.spend(int(used * calls) or 1, used)
+        taken += used
+    assert taken < turns + each
+
+
+def test_problems_held_out_are_shown_to_no_improver() -> None:
+    async def main() -> None:
+        session = session_for({"a": Climber()}, Ladder(3, 30))
+        trainer = await opened(GIVEN)
+        assert isinstance(trainer, Learner)
+        gate, held_out = trainer.split(session)
+        assert len(held_out) == 20
+        everything = {one.id for one in session.problems("validation")}
+        assert {one.id for one in gate} | {one.id for one in held_out} == everything
+        assert not {one.id for one in gate} & {one.id for one in held_out}
+
+    asyncio.run(main())
+
+
+# ----------------------------------------------------------------------------- honesty
+
+
+def test_a_good_value_beats_independent_attempts_and_is_called_good(
+    report: Mapping[str, Any],
+) -> None:
+    found = named(report)
+    for name in GIVEN.baselines:
+        assert found[name]["ahead"]["low"] > 0, name
+    assert report["value"]["better_than_noise"] is True
+    text = " ".join(report["sentences"])
+    assert "Ahead of best-of-n" in text
+    assert "orders unfinished trajectories" in text
+    assert "no better than noise" not in text
+    assert "verifier's help" in text
+
+
+@pytest.mark.parametrize("select", ["reward", "value"])
+def test_noise_does_not_beat_independent_attempts_and_is_called_noise(select: Any) -> None:
+    found = asyncio.run(compared(evolve(GIVEN, value=Noise(), select=select)))
+    assert not named(found)["best-of-n"]["ahead"]["low"] > 0
+    assert found["value"]["better_than_noise"] is False
+    text = " ".join(found["sentences"])
+    assert "The value 'noise' is no better than noise" in text
+    assert "not worth its calls" in text
+    assert ("picked by the value 'noise'" in text) == (select == "value")
+
+
+def test_a_task_that_tells_nothing_apart_leaves_the_question_open() -> None:
+    found = asyncio.run(compared(evolve(GIVEN, held_out=6), skill=1.0))
+    assert found["value"]["better_than_noise"] is None
+    assert any("cannot be told" in one for one in found["sentences"])
+    assert any("Not shown to differ from best-of-n" in one for one in found["sentences"])
+
+
+def test_few_problems_bear_no_claim() -> None:
+    found = asyncio.run(compared(evolve(GIVEN, held_out=4)))
+    assert found["value"]["better_than_noise"] is None
+    text = " ".join(found["sentences"])
+    assert "Too few problems to tell search and best-of-n apart" in text
+    assert "cannot be told from 4 problems" in text
+    assert "Ahead of" not in text
+
+
+def test_the_report_does_not_depend_on_arrival() -> None:
+    given = evolve(GIVEN, held_out=3)
+    first, second = (asyncio.run(compared(given, delay=Delays(n), fails=0.1)) for n in (1, 2))
+    assert first == second
+
+
+def test_a_missing_reward_is_in_no_mean() -> None:
+    @frozen
+    class Forgetful(Value):
+        """Has no reward for every other problem."""
+
+        async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+            odd = int(episode.problem.id.rpartition("-")[2]) % 2
+            return None if odd else await super().score(episode, calls)
+
+    async def main() -> Mapping[str, Any]:
+        session = session_for({"a": Climber()}, Ladder(4, 20), reward=Forgetful())
+        trainer = await opened(evolve(GIVEN, turns=4))
+        assert isinstance(trainer, Learner)
+        await trainer.iterate(1, session)
+        return dict(trainer.report)
+
+    found = asyncio.run(main())
+    beam = named(found)["beam"]
+    assert beam["missing"] == 10
+    assert beam["reward"]["count"] == 10
+    assert named(found)["single"]["ahead"]["count"] == 10
+    assert any("on the 10 problems where it has a result" in one for one in found["sentences"])
+
+
+def test_only_the_baselines_that_are_wanted_are_run() -> None:
+    wanted = evolve(GIVEN, held_out=2, baselines=("self-consistency",), probes=2)
+    found = asyncio.run(compared(wanted))
+    assert [one["name"] for one in found["contenders"]] == ["beam", "self-consistency"]
+    alone = asyncio.run(compared(evolve(GIVEN, held_out=2, baselines=())))
+    assert alone["value"]["correlation"]["mean"] is None
+
+
+def test_an_unknown_single_agent_is_refused_before_the_run() -> None:
+    async def main() -> None:
+        trainer = await opened(evolve(GIVEN, single="anna"))
+        with pytest.raises(UsageError, match=r"'anna' is not a choice"):
+            trainer.check(session_for({"a": Climber()}, Ladder(4)))
+        trainer = await opened(GIVEN)
+        with pytest.raises(UsageError, match="no training problems"):
+            trainer.check(session_for({"a": Climber()}, Ladder(4, 0)))
+
+    asyncio.run(main())
+
+
+# -------------------------------------------------------------------- answers and words
+
+
+def ended(*said: Output | None) -> Attempt:
+    """An attempt whose turns said this; None for a failed one."""
+    turns = [
+        Turn(n, "a", output=one or Output(), status="completed" if one else "failed")
+        for n, one in enumerate(said)
+    ]
+    return Attempt([Node(Branch(Problem("p"), Trajectory(turns), Step(), Key(1)))])
+
+
+def test_answers_are_compared_without_case_and_spaces() -> None:
+    assert answer_of(ended(Output("  The  Answer\n")).last.branch) == "the answer"
+    assert answer_of(ended(Output("so it is 4", {"answer": 4}), None).last.branch) == "4"
+    assert answer_of(ended(Output("text", {"thought": "hm"})).last.branch) == "text"
+    assert answer_of(ended(None).last.branch) == ""
+
+
+def test_the_answer_named_most_often_is_picked_and_ties_go_by_key() -> None:
+    attempts = [ended(Output(one)) for one in ["a", "B", "b ", "c"]]
+    assert most_frequent(attempts, Key(1)) is attempts[1]
+    tied = [ended(Output(one)) for one in "abab"]
+    picked = {id(most_frequent(tied, Key(n))) for n in range(20)}
+    assert picked == {id(tied[0]), id(tied[1])}
+
+
+def test_answers_that_all_differ_cannot_be_compared() -> None:
+    assert most_frequent([ended(Output(one)) for one in "abc"], Key(1)) is None
+    assert most_frequent([ended(None), ended(None)], Key(1)) is None
+    only = ended(Output("a"))
+    assert most_frequent([only], Key(1)) is only
+
+
+def test_the_report_as_text_has_a_row_for_each_and_all_sentences(
+    report: Mapping[str, Any],
+) -> None:
+    text = as_text(report)
+    for name in ("beam", *GIVEN.baselines):
+        assert f"\n{name} " in text
+    assert all(one in text for one in report["sentences"])
+
+
+def test_without_rewards_nothing_is_claimed() -> None:
+    nothing = {"mean": None, "low": None, "high": None, "count": 0}
+    assert sentences({"contenders": [{"reward": nothing}]}) == [
+        "Nothing can be said: no trajectory of the search has a reward."
+    ]

@@ -1,0 +1,458 @@
+"""The trainer as a run uses it: what it leaves, improves, promises, and goes on from."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import define, evolve, field
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_beam.interfaces import Group, Improvement, Improver, Valued, ValueEstimator
+from orchestrion_beam.learner import Learner
+from orchestrion_beam.trainer import GrpoBeam
+from orchestrion_beam.values import TaskValue
+
+from orchestrion import (
+    Agent,
+    Answer,
+    Branch,
+    BudgetError,
+    Calls,
+    Episode,
+    Key,
+    Output,
+    Plan,
+    Problem,
+    Request,
+    Reward,
+    RunError,
+    Saved,
+    Session,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion.config import from_data
+from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion.engine.opening import open_components
+from orchestrion.forecast import Forecast, forecast
+from orchestrion.session import EngineSession
+from orchestrion.store.serial import encode
+from orchestrion.testing import Fixed
+from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
+
+GIVEN = GrpoBeam(rounds=4, problems=2, beam_width=3, samples=3, turns=4, held_out=3, probes=2)
+
+
+async def learner(given: GrpoBeam = GIVEN, **context: Any) -> Learner:
+    """The trainer at work."""
+    trainer = await opened(given, **context)
+    assert isinstance(trainer, Learner)
+    return trainer
+
+
+def climbing(**more: Any) -> EngineSession:
+    """A session on small ladders."""
+    return session_for({"a": Climber(0.6, **more)}, Ladder(4, 8))
+
+
+# ----------------------------------------------------------------------------- iterations
+
+
+def test_iterations_go_through_all_problems_before_any_comes_again() -> None:
+    async def main() -> None:
+        one = await learner()
+        problems = climbing().problems("train")
+        drawn = [problem.id for i in range(8) for problem in one._drawn(i, problems)]
+        assert sorted(drawn[:8]) == sorted(drawn[8:]) == sorted(p.id for p in problems)
+        assert drawn[:8] != drawn[8:]
+
+    asyncio.run(main())
+
+
+def test_an_iteration_reports_what_its_searches_did() -> None:
+    async def main() -> None:
+        one, session = await learner(), climbing()
+        metrics = await one.iterate(0, session)
+        assert metrics["scored_share"] == 1.0
+        assert metrics["widest"] == 9
+        assert 1 <= metrics["ancestors"] <= 3
+        assert metrics["calls"] == metrics["samples"] <= 2 * GIVEN.samples_per_search
+        assert metrics["chosen_reward"] >= max(
+            0.0, sum(one.reward.total for one in session.episodes if one.reward) / 6 - 1e-9
+        )
+        # Everything that the searches ended with is judged, and stored in a fixed order.
+        assert [one.id for one in session.episodes] == [f"0/0/{n}" for n in range(6)]
+
+    asyncio.run(main())
+
+
+def test_everything_an_iteration_gives_is_independent_of_arrival(tmp_path: Path) -> None:
+    async def main(n: int) -> list[Any]:
+        folder = tmp_path / str(n)
+        one = await learner(evolve(GIVEN, credit="counterfactual"), directory=folder)
+        session = climbing(delay=Delays(n), fails=0.1)
+        metrics = await one.iterate(0, session)
+        files = sorted(folder.rglob("*.*"))
+        return [metrics, encode(session.episodes), [path.read_bytes() for path in files]]
+
+    first, second = (asyncio.run(main(n)) for n in (1, 2))
+    assert first == second
+    assert len(first[2]) == 3
+
+
+def test_without_any_reward_the_run_says_what_is_missing() -> None:
+    class Silent(Value):
+        """Never has one."""
+
+        async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+            return None
+
+    async def main() -> None:
+        session = session_for({"a": Climber()}, Ladder(4, 8), reward=Silent())
+        with pytest.raises(RunError, match=r"every reward is missing.*reward:"):
+            await (await learner()).iterate(0, session)
+
+    asyncio.run(main())
+
+
+# -------------------------------------------------------------------------------- exports
+
+
+def test_advantages_credits_and_the_tree_are_exported(tmp_path: Path) -> None:
+    async def main() -> Learner:
+        one = await learner(directory=tmp_path)
+        session = climbing()
+        for i in (0, GIVEN.rounds):
+            await one.iterate(i, session)
+        return one
+
+    one = asyncio.run(main())
+    folder = tmp_path / "exports" / "beam"
+    rows = list(csv.DictReader((folder / "advantages-0000.csv").read_text().splitlines()))
+    assert len({row["problem"] for row in rows}) == 2
+    assert sum(int(row["chosen"]) for row in rows) == 2
+    for name in {row["problem"] for row in rows}:
+        group = [row for row in rows if row["problem"] == name]
+        assert sum(float(row["advantage"]) for row in group) == pytest.approx(0)
+        assert max(group, key=lambda row: float(row["reward"]))["chosen"] == "1"
+    credits = list(csv.DictReader((folder / "credits-0000.csv").read_text().splitlines()))
+    assert len(credits) == sum(int(row["turns"]) for row in rows)
+    tree = [json.loads(line) for line in (folder / "tree-0000.jsonl").read_text().splitlines()]
+    known = {(node["problem"], node["path"]) for node in tree}
+    assert {(row["problem"], row["path"]) for row in rows} <= known
+    assert {node["fate"] for node in tree} <= {"grown", "final", "pruned", "duplicate", "failed"}
+    assert sum(node["fate"] == "final" for node in tree) == len(rows)
+    assert json.loads((folder / "report.json").read_text()) == one.report
+    assert all(one in (folder / "report.txt").read_text() for one in one.report["sentences"])
+
+
+def test_the_person_who_started_the_run_is_told_what_was_found() -> None:
+    told: list[str] = []
+
+    async def main() -> None:
+        one = await learner(note=lambda name, text: told.append(text))
+        await one.iterate(GIVEN.rounds, climbing())
+        assert told == one.report["sentences"]
+
+    asyncio.run(main())
+
+
+def test_a_stage_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        from orchestrion import OpenContext
+
+        ctx = OpenContext("trainer[1]", Key(1), directory=tmp_path)
+        async with GIVEN.open(ctx) as trainer:
+            await trainer.iterate(0, climbing())
+
+    asyncio.run(main())
+    assert (tmp_path / "exports" / "beam" / "trainer-1" / "advantages-0000.csv").exists()
+
+
+# ------------------------------------------------------------------------------ improvers
+
+
+@define
+class Noting(Improver):
+    """Proposes what it is told to, and notes what it is shown."""
+
+    overlay: dict[str, Any] = field(factory=dict)
+    seen: list[tuple[int, Sequence[Group], list[str]]] = field(factory=list)
+
+    async def improve(
+        self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
+    ) -> Improvement:
+        self.seen.append((round, groups, [one.id for one in problems]))
+        return Improvement(self.overlay, {"habits": 2.0})
+
+    def plan(self, i: int, sizes: Any, turns: int | None) -> Plan:
+        return Plan(activations=10, verdicts=1)
+
+
+def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adopted() -> None:
+    async def main() -> None:
+        improver = Noting({"agents.a.habits": ["look up"]})
+        one = await learner(evolve(GIVEN, improver=improver, improve_every=2))
+        session = climbing()
+        for i in range(4):
+            metrics = await one.iterate(i, session)
+            if i % 2:
+                assert metrics["habits"] == 2.0
+                assert metrics["adopted"] == 1.0
+        assert session.adopted == {"agents.a.habits": ["look up"]}
+        assert [round for round, _, _ in improver.seen] == [0, 1]
+        for _, groups, gate in improver.seen:
+            assert len(groups) == 4
+            _, held_out = one.split(session)
+            assert not set(gate) & {problem.id for problem in held_out}
+            for group in groups:
+                rewards = [reward or 0.0 for reward in group.rewards]
+                assert rewards == sorted(rewards, reverse=True)
+                assert len(group.advantages) == len(group.credits) == len(group.episodes)
+
+    asyncio.run(main())
+
+
+def test_what_an_improver_brings_with_it_holds_from_the_first_iteration_on() -> None:
+    class Prepared(Noting):
+        """Has learned before."""
+
+        def start(self, session: Session) -> dict[str, Any]:
+            return {"agents.a.habits": ["known"]}
+
+    async def main() -> None:
+        session = climbing()
+        await (await learner(evolve(GIVEN, improver=Prepared()))).iterate(0, session)
+        assert session.adopted == {"agents.a.habits": ["known"]}
+
+    asyncio.run(main())
+
+
+def test_groups_that_wait_for_the_improver_survive_a_restart() -> None:
+    async def main() -> None:
+        improver = Noting()
+        given = evolve(GIVEN, improver=improver, improve_every=2)
+        first, session = await learner(given), climbing()
+        await first.iterate(0, session)
+        saved = first.save()
+        again = await learner(given)
+        again.load(Saved(data=json.loads(json.dumps(saved.data))))
+        assert again.save() == saved
+        assert again.pending == first.pending
+        await again.iterate(1, session)
+        await first.iterate(1, climbing())
+        (_, resumed, _), (_, straight, _) = improver.seen
+        assert len(resumed) == len(straight) == 4
+
+    asyncio.run(main())
+
+
+def test_an_improver_needs_problems_to_decide_on() -> None:
+    async def main() -> None:
+        one = await learner(evolve(GIVEN, improver=Noting()))
+        with pytest.raises(UsageError, match="1 validation problems"):
+            one.check(session_for({"a": Climber()}, Ladder(4, 1)))
+
+    asyncio.run(main())
+
+
+# -------------------------------------------------------------------------------- bounds
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.integers(1, 5),
+    st.integers(0, 2),
+    st.sampled_from(["equal", "counterfactual"]),
+    st.booleans(),
+    st.sampled_from(["reward", "value"]),
+)
+@settings(max_examples=12)
+def test_no_iteration_takes_more_than_it_said(
+    width: int, samples: int, turns: int, ahead: int, credit: Any, early: bool, select: Any
+) -> None:
+    scored = finals = 0
+
+    class Counting(Ladder):
+        """Counts what it is asked."""
+
+        async def verify(self, *args: Any, final: bool, **more: Any) -> Any:
+            nonlocal scored
+            scored += 1
+            return await super().verify(*args, final=final, **more)
+
+    async def main() -> None:
+        nonlocal scored, finals
+        one = await learner(
+            GrpoBeam(
+                rounds=1,
+                problems=2,
+                beam_width=width,
+                samples=samples,
+                turns=turns,
+                lookahead=ahead,
+                credit=credit,
+                early_stop=early,
+                select=select,
+                held_out=2,
+                probes=2,
+            )
+        )
+        agents: dict[str, Agent] = {"a": Climber(0.6), "b": Climber(0.7, fails=0.2)}
+        session = session_for(agents, Counting(5, 6), Fixed(["a", "b"] * 50))
+        sizes: Any = {"train": 6, "validation": 6, "test": 6}
+        for i in range(2):
+            plan = one.settings.plan(i, sizes, None)
+            assert plan is not None
+            before = sum(getattr(agent, "acts", 0) for agent in agents.values())
+            ended, scored = len(session.episodes), 0
+            await one.iterate(i, session)
+            acts = sum(getattr(agent, "acts", 0) for agent in agents.values()) - before
+            finals = len(session.episodes) - ended
+            assert acts <= plan.activations
+            assert finals <= plan.verdicts
+            assert scored - finals <= plan.scores
+
+    asyncio.run(main())
+
+
+def test_a_full_search_takes_exactly_the_bound() -> None:
+    given = GrpoBeam(problems=3, beam_width=10, samples=5, turns=15)
+    sizes: Any = {"train": 9, "validation": 9, "test": 9}
+    plan = given.plan(0, sizes, None)
+    readings = ((TaskValue(), 3 * 680),)
+    assert plan == Plan(3 * 680, 30, scores=3 * 680, turns=15, readings=readings)
+
+
+def test_what_an_improver_takes_is_counted_when_its_time_comes() -> None:
+    given = evolve(GIVEN, improver=Noting(), improve_every=2)
+    sizes: Any = {"train": 9, "validation": 9, "test": 9}
+    without, due = given.plan(0, sizes, None), given.plan(1, sizes, None)
+    assert without is not None
+    assert due is not None
+    assert due.activations == without.activations + 10
+
+
+def test_estimates_that_make_calls_are_counted_with_what_they_read() -> None:
+    class Judge(ValueEstimator):
+        """Asks a model."""
+
+        def ceiling(self, tokens: int) -> Usage:
+            return Usage(calls=2, input_tokens=tokens)
+
+        async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
+            raise NotImplementedError
+
+    sizes: Any = {"train": 9, "validation": 9, "test": 9}
+    judge = Judge()
+    plan = evolve(GIVEN, value=judge).plan(0, sizes, None)
+    assert plan is not None
+    samples = 2 * GIVEN.samples_per_search
+    assert plan.readings == ((judge, samples),)
+    # Baselines may make as many calls as the search, its estimates' included.
+    dear = evolve(GIVEN, value=judge).plan(GIVEN.rounds, sizes, None)
+    free = GIVEN.plan(GIVEN.rounds, sizes, None)
+    assert dear is not None
+    assert free is not None
+    assert dear.activations > 2 * free.activations
+
+
+def test_the_dry_run_knows_what_estimates_and_long_baselines_read() -> None:
+    async def main(**trainer: Any) -> Forecast:
+        data = {
+            "task": {"use": "steps", "steps": 4, "train": 4, "validation": 6, "test": 4},
+            "models": {
+                "small": {"use": "offline", "speaker": {"use": "solver"}},
+            },
+            "agents": {"solver": {"use": "chat", "model": "small"}},
+            "policy": {"use": "round-robin"},
+            "reward": {"use": "exact-outcome"},
+            "trainer": {"use": "grpo-beam", "rounds": 1, "turns": 3, "held_out": 1, **trainer},
+            "limits": {"turns": 3},
+        }
+        config = from_data(data)
+        async with AsyncExitStack() as stack:
+            return forecast(await open_components(config, stack, Key(1), live=False))
+
+    speaking = {"use": "offline", "speaker": {"use": "judge"}}
+    judged = asyncio.run(main(value={"use": "judge", "model": speaking}))
+    assert judged.unknown == ()
+    own = {part.who: part.usage for part in judged.parts if part.part == "trainer"}
+    assert own["trainer"].calls > 8 * 50
+    assert own["trainer"].input_tokens > 0
+    short, long = (asyncio.run(main(longest=n)) for n in (3, 12))
+    # More turns, each of which may read a longer trajectory.
+    assert long.total.tokens > 1.5 * short.total.tokens
+
+
+# --------------------------------------------------------------------------------- resume
+
+
+class Memory:
+    """A journal that outlives a crash."""
+
+    def __init__(self) -> None:
+        self.rows: dict[str, Recorded] = {}
+
+    def get(self, key: str) -> Recorded | None:
+        return self.rows.get(key)
+
+    def put_many(self, rows: list[Recorded]) -> None:
+        self.rows |= {row.key: row for row in rows}
+
+
+@define
+class Calling(Climber):
+    """Climbs by calls, and breaks off after some of them."""
+
+    made: int = 0
+    until: int | None = None
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        output = await super().act(view, key, calls)
+
+        async def call() -> Answer:
+            if self.made == self.until:
+                raise BudgetError("no more")
+            self.made += 1
+            return Answer(output.content, Usage(calls=1))
+
+        said = [turn.output.content for turn in view.turns]
+        answer = await calls.run(Request("climb", said, sample=key.hex()), call)
+        return Output(answer.data)
+
+
+def digests(session: EngineSession, folder: Path, metrics: Any) -> list[str]:
+    files = [path.read_bytes() for path in sorted(folder.rglob("*.*"))]
+    return [sha256(one).hexdigest() for one in (*files, encode(session.episodes))] + [str(metrics)]
+
+
+@pytest.mark.parametrize("until", [1, 20, 35])
+def test_a_search_that_is_broken_off_goes_on_from_its_recorded_calls(
+    until: int, tmp_path: Path
+) -> None:
+    async def run(agent: Calling, journal: Any, folder: Path) -> list[str]:
+        one = await learner(directory=folder)
+        session = session_for({"a": agent}, Ladder(4, 8), calls=CallPath(journal=journal))
+        metrics = await one.iterate(0, session)
+        return digests(session, folder, metrics)
+
+    whole = Calling(0.6)
+    expected = asyncio.run(run(whole, Memory(), tmp_path / "whole"))
+    journal, killed = Memory(), Calling(0.6, Delays(3), until=until)
+    with pytest.raises(BudgetError):
+        asyncio.run(run(killed, journal, tmp_path / "killed"))
+    again = Calling(0.6, Delays(4))
+    assert asyncio.run(run(again, journal, tmp_path / "killed")) == expected
+    # Those that were in flight when it broke off are made again, and no others.
+    assert whole.made <= killed.made + again.made <= whole.made + 2 * 9

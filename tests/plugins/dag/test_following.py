@@ -1,0 +1,216 @@
+"""Who acted after whom: episodes folded into one graph of agents, its figures, its drawings."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_dag.activations import Activations, Waves, fold, waves
+from orchestrion_dag.following import (
+    arrows,
+    following_dot,
+    following_mermaid,
+    following_svg,
+    names,
+)
+from orchestrion_reinforce.topology import activation_graphs
+
+from orchestrion import Turn
+from orchestrion.cli import main
+
+EPISODES = st.lists(
+    st.lists(st.lists(st.sampled_from("abcde"), min_size=1, max_size=2), max_size=8), max_size=6
+)
+
+
+def path(text: str) -> Waves:
+    """One agent a decision."""
+    return tuple((name,) for name in text)
+
+
+# ------------------------------------------------------------------------------ figures
+
+
+def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
+    found = fold([path("abcd")])
+    assert found.compactness == 0.75
+    assert not any(found.cycles)
+    assert found.cycle_length == 0
+
+
+def test_figures_are_means_over_episodes_and_steps_are_sums() -> None:
+    found = fold([path("aba"), path("aba"), path("ab"), ()])
+    assert found.episodes == 3
+    assert found.turns == {"a": 5, "b": 3}
+    assert found.edges == {("a", "b"): 3, ("b", "a"): 2}
+    assert found.ends == {("start", "a"): 3, ("a", "end"): 2, ("b", "end"): 1}
+    assert found.compactness == pytest.approx((1 + 1 + 0.5) / 3)
+    assert found.cycles == pytest.approx((0.0, 2 / 3, 0.0, 0.0))
+    assert found.cycle_length == 2
+
+
+def test_agents_that_one_decision_started_all_lead_to_the_next() -> None:
+    turns = [Turn(0, "a", decision=0), Turn(1, "b", decision=0), Turn(2, "c", decision=1)]
+    assert waves(turns) == (("a", "b"), ("c",))
+    assert fold([waves(turns)]).edges == {("a", "c"): 1, ("b", "c"): 1}
+
+
+@given(EPISODES)
+def test_the_figures_are_those_that_the_trainer_counts_by_closed_walks(
+    given_: list[list[list[str]]],
+) -> None:
+    episodes = [tuple(map(tuple, one)) for one in given_ if one]
+    found = fold(episodes)
+    if not episodes:
+        assert found == Activations()
+        return
+    graphs = activation_graphs(episodes)
+    assert found.compactness == pytest.approx(sum(g.compactness for g in graphs) / len(graphs))
+    for n, mean in enumerate(found.cycles):
+        assert mean == pytest.approx(sum(g.cycles[n] for g in graphs) / len(graphs))
+
+
+@given(st.lists(st.text("abc", max_size=9), max_size=6))
+def test_what_follows_an_agent_makes_up_all_of_its_steps(acted: list[str]) -> None:
+    found = fold(map(path, acted))
+    steps = sum(len(list(pairwise(one))) for one in acted)
+    assert sum(found.edges.values()) == steps
+    drawn = arrows(found)
+    for name in names(found)[:-1]:
+        assert sum(one.share for one in drawn if one.source == name) == pytest.approx(1)
+
+
+# ------------------------------------------------------------------------------ drawings
+
+
+FOUND = fold([path("aba")] * 18 + [path("ac"), path("aa")])
+
+
+def test_rare_arrows_are_left_out_and_counted() -> None:
+    kept = arrows(FOUND, 0.1)
+    assert [(one.source, one.target, one.label) for one in kept] == [
+        ("start", "a", "100%"),
+        ("a", "end", "49%"),
+        ("a", "b", "46%"),
+        ("b", "a", "100%"),
+        ("c", "end", "100%"),
+    ]
+    assert "2 rarer arrows are left out" in following_mermaid(FOUND, 0.1)
+    assert "rarer" not in following_mermaid(FOUND)
+
+
+def test_mermaid_says_how_often_and_how_wide() -> None:
+    lines = following_mermaid(FOUND, 0.1).splitlines()
+    assert lines[1] == "  %% 20 episodes with 2.90 turns on average"
+    assert '  n1["a<br/>1.95 turns"]' in lines
+    assert '  n1 -->|"46%"| n2' in lines
+    assert lines[-1] == "  linkStyle 4 stroke-width:4.0px"
+
+
+def test_dot_is_read_by_graphviz() -> None:
+    text = following_dot(FOUND)
+    assert 'n1 -> n1 [label="3%"' in text
+    assert "compactness" in text
+    if dot := shutil.which("dot"):
+        subprocess.run([dot, "-Tsvg"], input=text, text=True, check=True, capture_output=True)
+
+
+SPACE = "{http://www.w3.org/2000/svg}"
+
+
+@given(EPISODES)
+def test_in_svg_no_boxes_overlap_and_everything_is_inside(given_: list[list[list[str]]]) -> None:
+    found = fold(tuple(map(tuple, one)) for one in given_)
+    root = ElementTree.fromstring(following_svg(found))
+    _, _, width, height = map(float, root.attrib["viewBox"].split())
+    boxes = [
+        tuple(float(one.attrib[name]) for name in ("x", "y", "width", "height"))
+        for one in root.iter(f"{SPACE}rect")
+    ]
+    assert len(boxes) == len(names(found))
+    for i, (x, y, w, h) in enumerate(boxes):
+        assert 0 <= x <= x + w <= width + 1
+        assert 0 <= y <= y + h <= height + 1
+        for other_x, other_y, other_w, other_h in boxes[:i]:
+            apart = x + w <= other_x or other_x + other_w <= x
+            assert apart or y + h <= other_y or other_y + other_h <= y
+    drawn = [one for one in root.iter(f"{SPACE}path") if "marker-end" in one.attrib]
+    assert len(drawn) == len(arrows(found))
+    for one in drawn:
+        numbers = list(map(float, re.findall(r"-?[\d.]+", one.attrib["d"])))
+        assert all(0 <= x <= width for x in numbers[::2])
+        assert all(0 <= y <= height for y in numbers[1::2])
+
+
+# ------------------------------------------------------------------------------ the command
+
+CONFIG = """\
+seed: 5
+task: {use: relay, train: 16, test: 8}
+agents: {planner: {use: bench-agent}, coder_l: {use: bench-agent}, stop: {use: terminator}}
+policy: {use: neural, hidden: [8]}
+reward: {use: outcome-minus-cost, cost_weight: 0.1}
+trainer: {use: reinforce, iterations: 4, episodes: 8}
+limits: {turns: 6}
+"""
+
+
+def call(capsys: Any, *arguments: str) -> tuple[int, str, str]:
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments])
+    printed = capsys.readouterr()
+    code = ended.value.code
+    assert isinstance(code, int)
+    return code, printed.out, printed.err
+
+
+def test_a_run_whose_policy_has_no_graph_is_drawn_by_its_episodes(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("crew.yaml").write_text(CONFIG, encoding="utf-8")
+    assert call(capsys, "train", "crew.yaml")[0] == 0
+    code, learned, _ = call(capsys, "graph", "runs/crew-1")
+    assert code == 0
+    assert "%% 8 episodes" in learned
+    assert '"planner<br/>' in learned
+    _, late, _ = call(capsys, "graph", "runs/crew-1", "--of", "train")
+    assert "%% 8 episodes" in late, "the last of four iterations"
+    code, out, err = call(
+        capsys, "graph", "runs/crew-1", "--turns", "--format", "svg", "--output", "crew.svg"
+    )
+    assert (code, out) == (0, "")
+    assert "svg of 8 episodes of learned" in err
+    assert Path("crew.svg").read_text(encoding="utf-8").startswith("<svg ")
+    code, _, err = call(capsys, "graph", "runs/crew-1", "--of", "nobody")
+    assert code == 2
+    assert "no episodes of 'nobody'" in err
+    code, _, err = call(capsys, "graph", "runs/crew-1", "--policy", "agents.crew.policy")
+    assert code == 2
+    assert "no fixed graph to draw" in err
+    code, _, err = call(capsys, "graph", "runs/crew-1", "--front")
+    assert code == 2
+    assert "evolution" in err
+    code, _, err = call(capsys, "graph", "crew.yaml", "--turns")
+    assert code == 2
+    assert "name one" in err
+
+
+def test_a_run_that_kept_no_turns_says_so(
+    tmp_path: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bare.yaml").write_text(CONFIG + "run: {retention: episodes}\n", encoding="utf-8")
+    assert call(capsys, "train", "bare.yaml")[0] == 0
+    code, _, err = call(capsys, "graph", "runs/bare-1")
+    assert code == 2
+    assert "kept no turns (run.retention: episodes)" in err

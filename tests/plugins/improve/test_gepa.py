@@ -1,0 +1,139 @@
+"""Instructions that evolve: what the front is good for, gates, merging, and the last judgement."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_improve.practice import Pupil
+
+from orchestrion import UsageError
+from orchestrion.store import RunReader
+from tests.plugins.improve.support import config, metrics_of, result, state_of, train
+
+PLUS, MINUS = "carry the one", "mind the sign"
+DECEPTIVE = {
+    PLUS: {"sums": 0.4, "differences": -0.45},
+    MINUS: {"differences": 0.4, "sums": -0.45},
+    f"{PLUS} + {MINUS}": {"any": 0.45},
+}
+"""Each helps with half of the problems and harms with the other half; together they help."""
+COACH = {
+    "coach": {"use": "practice-coach", "lessons": {"sums": PLUS, "differences": MINUS}},
+}
+
+
+def given(trainer: dict[str, Any] | None = None, **parts: Any) -> Any:
+    settings = {
+        "model": "coach",
+        "iterations": 1,
+        "problems": 4,
+        "samples": 2,
+        "evaluations": 300,
+        "pairs": 80,
+        **(trainer or {}),
+    }
+    return config(settings, "gepa", **{"models": COACH, "agents": _anna(), **parts})
+
+
+def _anna(**settings: Any) -> dict[str, Any]:
+    return {"anna": {"use": "pupil", "effects": DECEPTIVE, **settings}}
+
+
+def rate(run: Path) -> float:
+    """How often a pupil with the evolved text is right."""
+    pupil = Pupil(effects=DECEPTIVE, instructions=state_of(run)["learned"]["texts"]["anna"])
+    return (pupil.rate("sums") + pupil.rate("differences")) / 2
+
+
+def test_the_front_finds_what_a_climber_of_one_hill_misses(tmp_path: Path) -> None:
+    front = [rate(train(given(seed=n), tmp_path / f"f{n}")) for n in range(4)]
+    best = [rate(train(given({"choose": "best"}, seed=n), tmp_path / f"b{n}")) for n in range(4)]
+    assert sorted(front)[1] == pytest.approx(0.9), "most runs find both lessons"
+    assert sum(front) > sum(best) + 0.4
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of two rounds."""
+    return train(given({"iterations": 2}), tmp_path_factory.mktemp("gepa") / "run")
+
+
+def test_a_child_has_to_beat_its_parent_on_a_minibatch_first(run: Path) -> None:
+    for one in metrics_of(run):
+        made = one["texts_gated"] + one["texts_taken_in"]
+        assert made <= one["texts_children"]
+        assert one["texts_evaluations"] >= 300
+        assert one["texts_evaluations"] < 300 + 24 + 8
+    pool = state_of(run)["pool"]
+    assert len(pool) == 1 + sum(one["texts_taken_in"] for one in metrics_of(run))
+    assert all(len(one["scores"]) == 24 for one in pool)
+    texts = [one["texts"]["anna"] for one in pool]
+    assert len(set(texts)) == len(texts)
+
+
+def test_what_is_adopted_was_judged_on_problems_that_were_no_instances(run: Path) -> None:
+    state, last = state_of(run), metrics_of(run)[-1]
+    adopted = dict(map(tuple, state["judged"]))[state["adopted"]]
+    low, _ = adopted["interval"]
+    assert adopted["adopted"]
+    assert low > 0
+    assert set(state["instances"]) <= set(state["judged_on"])
+    assert last["held_out_gain_low"] > 0
+    with RunReader(run) as reader:
+        checkpoint = reader.usable().checkpoint
+    assert checkpoint is not None
+    assert checkpoint.overlay["agents.anna.instructions"] == state["learned"]["texts"]["anna"]
+
+
+def test_useless_texts_are_not_adopted(tmp_path: Path) -> None:
+    run = train(given(agents=_anna(effects={})), tmp_path / "run")
+    assert state_of(run)["adopted"] == 0
+    with RunReader(run) as reader:
+        checkpoint = reader.usable().checkpoint
+    assert checkpoint is not None
+    assert checkpoint.overlay == {}
+    assert metrics_of(run)[-1]["held_out_gain"] == 0
+
+
+def test_lineages_that_are_good_at_different_problems_are_merged(tmp_path: Path) -> None:
+    """A coach that forgets what stood there never gets both lessons into one text by itself."""
+    coach = {"coach": {**COACH["coach"], "keeps": False}}
+
+    def found(seed: int, merge: bool) -> Path:
+        settings = {"merge": merge, "evaluations": 500}
+        return train(given(settings, models=coach, seed=seed), tmp_path / f"{merge}-{seed}")
+
+    merged = [found(seed, True) for seed in range(3)]
+    assert max(map(rate, merged)) == pytest.approx(0.9)
+    for run in merged:
+        pool = state_of(run)["pool"]
+        both = [one for one in pool if len(one["texts"]["anna"].splitlines()) == 2]
+        assert all(len(one["parents"]) == 2 for one in both)
+    assert sum(metrics_of(run)[-1]["texts_merged"] for run in merged) >= 1
+    assert max(rate(found(seed, False)) for seed in range(3)) < 0.6
+
+
+def test_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
+    settings = {"iterations": 2, "evaluations": 120, "pairs": 40}
+    whole = result(train(given(settings), tmp_path / "whole"))
+    train(given(settings), tmp_path / "cut", until=1)
+    assert result(train(given(settings), tmp_path / "cut")) == whole
+    serial = given(settings, run={"concurrency": 1})
+    assert result(train(serial, tmp_path / "serial")) == whole
+
+
+@pytest.mark.parametrize(
+    ("trainer", "message"),
+    [
+        ({"setting": "style"}, "no agent of this team has a learnable setting 'style'"),
+        ({"setting": "habits"}, "agents.anna.habits is no text"),
+        ({"agents": ["zoe"]}, "'zoe' has no learnable setting"),
+    ],
+)
+def test_what_cannot_evolve_is_refused(
+    trainer: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        train(given(trainer), tmp_path / "run")

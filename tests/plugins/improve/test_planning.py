@@ -1,0 +1,47 @@
+"""What a dry run says that improvement takes: never less than it does."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrion.store import RunReader
+from orchestrion.testing.stage import opened
+from tests.plugins.improve.support import config, metrics_of, train
+from tests.plugins.improve.test_gepa import given as evolving
+
+LIMITS: Any = {"limits": {"turns": 1}}
+SIZES = {"train": 32, "validation": 120, "test": 40}
+
+
+@pytest.mark.parametrize(
+    "tried",
+    [config({"iterations": 3, "every": 2}, **LIMITS), evolving({"iterations": 2}, **LIMITS)],
+    ids=["behaviours", "gepa"],
+)
+def test_every_iteration_stays_within_its_plan(tried: Any, tmp_path: Path) -> None:
+    async def plans() -> list[Any]:
+        async with opened(tried) as one:
+            trainer = one.runtimes["trainer"]
+            return [trainer.plan(i, SIZES, 1) for i in range(trainer.iterations)]
+
+    run = train(tried, tmp_path / "run")
+    with RunReader(run) as reader:
+        calls = reader.spend().calls
+    planned = asyncio.run(plans())
+    for plan, metrics in zip(planned, metrics_of(run), strict=True):
+        assert metrics["episodes"] <= plan.verdicts
+        assert not plan.forked
+    assert calls <= sum(plan.usage.calls for plan in planned)
+
+
+def test_without_a_limit_of_turns_there_is_no_bound() -> None:
+    async def plan() -> Any:
+        tried = config()
+        async with opened(tried) as one:
+            return one.runtimes["trainer"].plan(0, SIZES, None)
+
+    assert asyncio.run(plan()) is None

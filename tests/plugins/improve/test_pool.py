@@ -1,0 +1,78 @@
+"""The per-instance front, parents, and merging of lineages."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_improve.pool import Candidate, Pool, merged_roles
+
+from orchestrion import Key
+
+SCORES = st.lists(
+    st.lists(st.sampled_from([None, 0.0, 0.5, 1.0]), min_size=4, max_size=4),
+    min_size=1,
+    max_size=6,
+)
+
+
+def pool(*scores: list[float | None], parents: dict[int, tuple[int, ...]] | None = None) -> Pool:
+    links = parents or {}
+    return Pool(
+        [
+            Candidate({"anna": str(n)}, tuple(one), links.get(n, (0,) if n else ()))
+            for n, one in enumerate(scores)
+        ]
+    )
+
+
+def test_who_is_best_on_one_instance_stays_in_play_whatever_its_mean() -> None:
+    found = pool([0.6, 0.6, 0.6], [1.0, 0.0, 0.0], [0.0, 0.7, 0.7])
+    assert found.wins() == {1: 1, 2: 2}
+    assert found.best() == 0
+
+
+def test_parents_are_drawn_by_how_many_instances_they_win() -> None:
+    found = pool([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0])
+    drawn = Counter(found.parent(Key(1).child(n)) for n in range(400))
+    assert 0.65 < drawn[1] / 400 < 0.85
+
+
+@given(SCORES)
+def test_the_front_wins_every_instance_and_nobody_on_it_is_dispensable(
+    scores: list[list[float | None]],
+) -> None:
+    found = pool(*scores)
+    wins = found.wins()
+    numbers = [[-1.0 if score is None else score for score in one] for one in scores]
+    for n in range(4):
+        most = max(one[n] for one in numbers)
+        if most >= 0:
+            assert any(numbers[place][n] == most for place in wins)
+    for place in wins:
+        others = [i for i in wins if i != place]
+        alone = [all(numbers[i][n] < numbers[place][n] for i in others) for n in range(4)]
+        assert any(alone)
+
+
+def test_merging_takes_from_each_lineage_what_it_changed() -> None:
+    before = {"anna": "a", "ben": "b", "eve": "e"}
+    first, second = {**before, "anna": "a1", "eve": "e1"}, {**before, "ben": "b2", "eve": "e2"}
+    texts, both = merged_roles(first, second, before)
+    assert texts == {"anna": "a1", "ben": "b2", "eve": "e1"}
+    assert both == ["eve"]
+
+
+def test_only_lineages_that_complement_each_other_are_merged() -> None:
+    scores: tuple[list[float | None], ...] = ([0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0])
+    assert pool(*scores[:3]).couples() == [(1, 2, 0)]
+    child = pool(*scores[:3], parents={1: (0,), 2: (1,)})
+    assert child.couples() == []
+    assert pool(scores[0], scores[1], scores[3]).couples() == []
+
+
+@given(SCORES)
+def test_candidates_survive_json(scores: list[list[float | None]]) -> None:
+    for one in pool(*scores).candidates:
+        assert Candidate.from_json(one.as_json()) == one

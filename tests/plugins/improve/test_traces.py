@@ -1,0 +1,86 @@
+"""What a model gets to read of episodes."""
+
+from __future__ import annotations
+
+from attrs import evolve
+from orchestrion_improve.traces import as_text, examples, group_of, shortened
+
+from orchestrion import Episode, Output, Problem, Reward, Scores, Trajectory, Turn
+
+
+def episode(
+    name: str, reward: float | None, *said: tuple[str, str], problem: str = "p", about: str = "sums"
+) -> Episode:
+    turns = [Turn(n, agent, output=Output(text)) for n, (agent, text) in enumerate(said)]
+    return Episode(
+        name,
+        Problem(problem, f"text of {problem}", category=about),
+        Trajectory(turns),
+        scores=Scores(reward or 0.0, reward == 1.0, {"tests": 2.0}),
+        reward=None if reward is None else Reward(reward),
+    )
+
+
+def test_a_role_reads_the_best_and_the_worst_in_which_it_acted() -> None:
+    group = group_of(
+        [
+            episode("bad", 0.0, ("anna", "x")),
+            episode("good", 1.0, ("anna", "y"), ("ben", "z")),
+            episode("missing", None, ("anna", "w")),
+        ]
+    )
+    best, worst = examples([group], "anna", 2)
+    assert [one.episode.id for one in best] == ["good"]
+    assert [one.episode.id for one in worst] == ["bad"]
+    assert examples([group], "ben", 2)[1] == []
+    assert group.advantages == (0.5, -0.5, None)
+
+
+def test_equal_rewards_teach_nothing() -> None:
+    group = group_of([episode(str(n), 1.0, ("anna", "x")) for n in range(3)])
+    assert examples([group], "anna", 2) == ([], [])
+
+
+def test_each_category_has_its_own_examples_from_different_problems_first() -> None:
+    groups = [
+        group_of(
+            [
+                episode(f"{name}-{n}", float(n > 0), ("anna", "x"), problem=name, about=about)
+                for n in range(3)
+            ]
+        )
+        for name, about in (("p", "sums"), ("q", "sums"), ("r", "poems"))
+    ]
+    best, _ = examples(groups, "anna", 2)
+    assert [one.episode.problem.id for one in best] == ["r", "r", "p", "q"]
+
+
+def test_a_role_inside_a_nested_team_is_found() -> None:
+    inner = Trajectory([Turn(0, "deep", output=Output("thought"))])
+    outer = episode("good", 1.0, ("team", "said"))
+    [turn] = outer.turns
+    nested = evolve(turn, output=evolve(turn.output, inner=inner))
+    group = group_of([evolve(outer, trajectory=Trajectory([nested])), episode("bad", 0.0)])
+    assert [one.episode.id for one in examples([group], "deep", 1)[0]] == ["good"]
+    assert "  deep: thought" in as_text(group.episodes[0])
+
+
+def test_an_episode_reads_as_problem_turns_and_verdict() -> None:
+    text = as_text(episode("e", 1.0, ("anna", "four"), ("ben", "")))
+    assert text.splitlines() == [
+        "Problem: text of p",
+        "anna: four",
+        "ben: (nothing)",
+        "Verifier: solved, score 1, tests 2",
+    ]
+
+
+def test_long_texts_lose_their_middle_and_failed_turns_say_nothing() -> None:
+    assert shortened("a" * 50 + "b" * 50, 20) == (
+        "aaaaaaaaaa [... 80 characters left out ...] bbbbbbbbbb"
+    )
+    many = episode("e", 0.0, *(("anna", f"turn {n}") for n in range(40)))
+    assert "(24 turns left out)" in as_text(many)
+    failed = evolve(many, trajectory=Trajectory([Turn(0, "anna", status="failed", error="boom")]))
+    assert "anna: (failed)" in as_text(failed)
+    assert "boom" not in as_text(failed)

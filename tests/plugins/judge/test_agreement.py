@@ -1,0 +1,144 @@
+"""Agreement, bias, and what may be said about them."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_judge.agreement import Measured, auc, average, partial, rank_correlation, ranks
+
+from orchestrion import Key
+
+few = st.lists(
+    st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 3)), min_size=3, max_size=30
+)
+
+
+def own(count: int) -> list[str]:
+    return [str(i) for i in range(count)]
+
+
+@given(st.lists(st.integers(0, 9)))
+def test_ranks_count_who_is_below_and_half_of_who_is_equal(values: list[int]) -> None:
+    wanted = [
+        sum(other < one for other in values) + (sum(other == one for other in values) + 1) / 2
+        for one in values
+    ]
+    assert ranks(values) == wanted
+
+
+@settings(max_examples=15)
+@given(few)
+def test_the_rank_correlation_is_pearsons_of_the_ranks(rows: list[tuple[int, int, int]]) -> None:
+    x, y = [row[0] for row in rows], [row[1] for row in rows]
+    found = rank_correlation(x, y, own(len(rows)), Key(1))
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        assert math.isnan(found.value)
+    else:
+        assert found.value == pytest.approx(statistics.correlation(ranks(x), ranks(y)), abs=1e-9)
+
+
+def residuals(y: list[float], z: list[float]) -> list[float]:
+    line = statistics.linear_regression(z, y)
+    return [b - line.slope * a - line.intercept for a, b in zip(z, y, strict=True)]
+
+
+@settings(max_examples=15)
+@given(few)
+def test_the_partial_correlation_is_that_of_what_the_third_leaves(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    x, y, z = ([float(row[i]) for row in rows] for i in range(3))
+    found = partial(x, y, z, own(len(rows)), Key(1))
+    if min(len(set(x)), len(set(y)), len(set(z))) == 1:
+        assert math.isnan(found.value)
+        return
+    left, right = (residuals(ranks(one), ranks(z)) for one in (x, y))
+    if min(max(map(abs, left)), max(map(abs, right))) > 1e-3:
+        assert found.value == pytest.approx(statistics.correlation(left, right), abs=1e-6)
+
+
+@settings(max_examples=15)
+@given(few)
+def test_the_auc_counts_pairs(rows: list[tuple[int, int, int]]) -> None:
+    score, good = [float(row[0]) for row in rows], [row[2] > 1 for row in rows]
+    found = auc(score, good, own(len(rows)))
+    pairs = [
+        (a > b) + (a == b) / 2
+        for a, is_good in zip(score, good, strict=True)
+        for b, is_better in zip(score, good, strict=True)
+        if is_good and not is_better
+    ]
+    if not pairs:
+        assert math.isnan(found.value)
+        return
+    assert found.value == pytest.approx(sum(pairs) / len(pairs))
+    assert not found.known or 0 <= found.low <= found.value <= found.high <= 1
+
+
+def draws(seed: int, problems: int, each: int) -> tuple[list[float], list[float], list[str]]:
+    """Two unrelated judgements, each with a share that all work on a problem has in common."""
+    draw = Key(seed).random()
+    x, y, names = [], [], []
+    for problem in range(problems):
+        shared = draw.gauss(0, 1), draw.gauss(0, 1)
+        for _ in range(each):
+            x.append(shared[0] + draw.gauss(0, 1))
+            y.append(shared[1] + draw.gauss(0, 1))
+            names.append(f"p{problem}")
+    return x, y, names
+
+
+def test_the_interval_of_a_correlation_covers_the_truth_although_problems_repeat() -> None:
+    missed = naive = 0
+    for seed in range(20):
+        x, y, names = draws(seed, problems=8, each=10)
+        missed += rank_correlation(x, y, names, Key(seed)).excludes(0)
+        naive += rank_correlation(x, y, own(len(x)), Key(seed)).excludes(0)
+    assert missed <= 4, "of 20 at 5 % each, with 8 problems"
+    assert naive > missed + 2, "episodes taken as independent would claim too much"
+
+
+def test_the_interval_of_the_auc_covers_the_truth_although_problems_repeat() -> None:
+    covered = 0
+    for seed in range(150):
+        x, y, names = draws(seed, problems=30, each=6)
+        covered += not auc(x, [one > 0 for one in y], names).excludes(0.5)
+    assert 0.88 <= covered / 150 <= 1
+
+
+def test_with_one_problem_the_interval_is_over_episodes_and_says_so() -> None:
+    x = [float(i) for i in range(20)]
+    found = rank_correlation(x, x, ["p"] * 20, Key(1))
+    assert found.value == pytest.approx(1)
+    assert (found.over, found.excludes(0)) == ("episodes", True)
+    assert rank_correlation(x, x, own(20), Key(1)).over == "problems"
+
+
+def test_equal_input_gives_equal_intervals() -> None:
+    x, y, names = draws(1, 10, 3)
+    assert rank_correlation(x, y, names, Key(4)) == rank_correlation(x, y, names, Key(4))
+
+
+def test_the_average_is_over_problems() -> None:
+    found = average([1.0, 1.0, 1.0, 0.0], ["a", "a", "a", "b"], Key(1))
+    assert found.value == 0.5
+    assert found.count == 4
+
+
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_of_too_little_nothing_is_claimed(count: int) -> None:
+    x = [float(i) for i in range(count)]
+    found = rank_correlation(x, x, own(count), Key(1))
+    assert not found.known
+    assert not found.excludes(0)
+    assert Measured().as_json() == {
+        "value": None,
+        "low": None,
+        "high": None,
+        "episodes": 0,
+        "over": "problems",
+    }

@@ -1,0 +1,190 @@
+"""A real HTTP server on loopback that misbehaves on demand, in a thread with a loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+__all__ = ["FaultServer", "Reply", "Seen", "cut", "drip", "endless", "hang", "reply", "stream"]
+
+
+class Seen(NamedTuple):
+    """A request as the server got it."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def data(self) -> Any:
+        """The body as JSON."""
+        return json.loads(self.body)
+
+
+Reply = Callable[[Seen, asyncio.StreamWriter], Awaitable[None]]
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Reason", *(f"{k}: {v}" for k, v in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _bytes(body: Any) -> bytes:
+    if isinstance(body, bytes):
+        return body
+    return body.encode() if isinstance(body, str) else json.dumps(body).encode()
+
+
+def reply(status: int = 200, body: Any = b"", **headers: str) -> Reply:
+    """A whole answer; `retry_after="1"` is the header retry-after."""
+    data = _bytes(body)
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(status, {"content-length": str(len(data)), **named}) + data)
+        await writer.drain()
+
+    return send
+
+
+def cut(body: Any, keep: int) -> Reply:
+    """Promises a body, sends `keep` bytes of it, and breaks the connection; with 0, at once."""
+    data = _bytes(body)
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if keep:
+            writer.write(_head(200, {"content-length": str(len(data))}) + data[:keep])
+            await writer.drain()
+        writer.transport.abort()
+
+    return send
+
+
+def hang() -> Reply:
+    """Never answers."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(3600)  # a timer that the loop holds on to
+
+    return send
+
+
+def drip(every: float) -> Reply:
+    """One byte at a time, for ever."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(200, {"content-length": "1000000"}))
+        while True:
+            writer.write(b" ")
+            await writer.drain()
+            await asyncio.sleep(every)
+
+    return send
+
+
+def endless(size: int) -> Reply:
+    """A body without length that grows to `size` bytes."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(_head(200, {"connection": "close"}))
+        for _ in range(size // 65536 + 1):
+            writer.write(b" " * 65536)
+            await writer.drain()
+        writer.close()
+
+    return send
+
+
+def stream(events: Sequence[bytes], end: str = "close", every: float = 0.0) -> Reply:
+    """Server-sent events; at the end the connection closes cleanly, "drop"s, or "hang"s."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        head = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
+        writer.write(_head(200, head))
+        for event in events:
+            writer.write(b"%x\r\n%s\r\n" % (len(event), event))
+            await writer.drain()
+            await asyncio.sleep(every)
+        if end == "drop":
+            writer.transport.abort()
+        elif end == "hang":
+            await asyncio.sleep(3600)  # a timer that the loop holds on to
+        else:
+            writer.write(b"0\r\n\r\n")
+            await writer.drain()
+
+    return send
+
+
+class FaultServer:
+    """Answers with `script` in order, the last one for ever; as a context manager it serves."""
+
+    def __init__(self, *script: Reply) -> None:
+        self.script = list(script)
+        self.seen: list[Seen] = []
+        self.asked = threading.Event()
+        """Set by the first request."""
+        self.most = 0
+        """Requests that were in the server at the same time, at most."""
+        self._inside = 0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+
+    def __enter__(self) -> FaultServer:
+        self._thread.start()
+        start = asyncio.run_coroutine_threadsafe(self._start(), self._loop)
+        self.url = start.result(10)
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._stop(), self._loop).result(10)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    async def _start(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
+        port = self._server.sockets[0].getsockname()[1]
+        return f"http://127.0.0.1:{port}"
+
+    async def _stop(self) -> None:
+        self._server.close()
+        while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                seen = await _request(reader)
+                self.seen.append(seen)
+                self.asked.set()
+                answer = self.script.pop(0) if len(self.script) > 1 else self.script[0]
+                self._inside += 1
+                self.most = max(self.most, self._inside)
+                try:
+                    await answer(seen, writer)
+                finally:
+                    self._inside -= 1
+                if writer.is_closing():
+                    break
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+
+async def _request(reader: asyncio.StreamReader) -> Seen:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+    method, path, _ = head[0].split(" ")
+    headers = {
+        name.lower(): value
+        for name, _, value in (line.partition(": ") for line in head[1:] if line)
+    }
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    return Seen(method, path, headers, body)

@@ -1,0 +1,202 @@
+"""What calls cost, and that a budget holds whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import tomllib
+from datetime import date
+from importlib.resources import files
+from typing import Any
+
+import pytest
+from attrs import frozen
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.prices import LongPrice, Price, Tokens, known_price, usage_of
+
+from orchestrion import BudgetError, Key
+from orchestrion.engine.budget import Budget
+from orchestrion.engine.calls import ActivationCalls, CallPath
+from orchestrion.testing import Fixed, ScriptedAgent, engine_for
+from tests.plugins.llm.apis import ASK, QUICK, Api, ask, context
+from tests.plugins.llm.server import FaultServer, reply
+from tests.plugins.llm.test_requests import noted
+
+PRICE = Price(input=10.0, output=50.0, cached_input=1.0, cache_write=12.5)
+
+
+@frozen
+class Caps:
+    calls: int | None = None
+    tokens: int | None = None
+    usd: float | None = None
+    minutes: float | None = None
+
+
+def test_each_kind_of_token_has_its_rate() -> None:
+    tokens = Tokens(input=1_000_000, output=100_000, cached=500_000, written=200_000)
+    assert PRICE.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 1 + 0.2 * 12.5 + 0.1 * 50)
+    plain = Price(input=10.0, output=50.0)
+    assert plain.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 20 + 5)
+
+
+def test_a_long_prompt_is_charged_as_one() -> None:
+    price = Price(1.0, 2.0, long=LongPrice(over=100, input=3.0, output=4.0))
+    assert price.usd(Tokens(100, 1_000_000)) == pytest.approx(2.0001)
+    assert price.usd(Tokens(101, 1_000_000)) == pytest.approx(4.000303)
+
+
+rates = st.floats(0, 100)
+prices = st.builds(
+    Price,
+    rates,
+    rates,
+    st.none() | rates,
+    st.none() | rates,
+    st.none() | st.builds(LongPrice, st.integers(1, 300), rates, rates),
+)
+
+
+@given(prices, st.integers(0, 500), st.integers(0, 50), st.data())
+def test_a_reservation_is_never_less_than_what_is_charged(
+    price: Price, most_in: int, most_out: int, data: st.DataObject
+) -> None:
+    taken = data.draw(st.integers(0, most_in))
+    cached = data.draw(st.integers(0, taken))
+    written = data.draw(st.integers(0, taken - cached))
+    tokens = Tokens(taken, data.draw(st.integers(0, most_out)), cached, written)
+    most = price.most(most_in, most_out, writes=written > 0)
+    assert price.usd(tokens) <= most * (1 + 1e-9) + 1e-12
+
+
+def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
+    usage = usage_of(Tokens(3, 4), None)
+    assert math.isnan(usage.usd)
+    assert usage.cost == 0.0, "rewards stay numbers"
+
+
+@pytest.mark.parametrize(
+    ("model", "of"),
+    [
+        ("gpt-5", "gpt-5"),
+        ("gpt-5-2025-08-07", "gpt-5"),
+        ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+        ("gpt-4.1-mini", "gpt-4.1-mini"),
+        ("gpt-5-chat-latest", None),
+        ("gpt-5-unheard-of", None),
+        ("gpt-4o-audio-preview-2024-10-01", None),
+        ("gpt", None),
+    ],
+)
+def test_a_dated_snapshot_costs_what_its_model_costs_and_a_relative_is_unknown(
+    model: str, of: str | None
+) -> None:
+    assert known_price("openai", model) == (None if of is None else known_price("openai", of))
+    assert (known_price("openai", model) is None) == (of is None)
+
+
+def test_the_table_says_where_and_when_its_figures_were_read() -> None:
+    table = tomllib.loads(files("orchestrion_llm").joinpath("prices.toml").read_text("utf-8"))
+    assert set(table) == {"anthropic", "openai"}
+    for vendor, section in table.items():
+        assert len(section["source"]) > 20
+        assert isinstance(section["read"], date)
+        for model, rates_ in section["models"].items():
+            price = known_price(vendor, model)
+            assert price is not None
+            assert 0 < price.input < price.output, model
+            assert price.cached_input is None or price.cached_input <= price.input, model
+            assert set(rates_) >= {"input", "output"}
+
+
+def test_the_price_in_the_config_wins_and_other_sellers_have_other_prices() -> None:
+    def reserved(**more: Any) -> float:
+        return float(noted(OpenAIModel(model="gpt-5", **more))[1].usd)
+
+    assert reserved(max_tokens=1_000_000) == pytest.approx(10.0, abs=0.01)
+    assert reserved(max_tokens=1_000_000, price=Price(0, 1)) == pytest.approx(1.0)
+    assert math.isnan(reserved(base_url="http://h/v1"))
+    assert reserved(base_url="http://h/v1", price=Price(0, 0)) == 0.0
+
+
+def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked(
+    api: Api,
+) -> None:
+    path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
+    with (
+        FaultServer(reply(200, api.good())) as server,
+        pytest.raises(BudgetError, match="give the model's price"),
+    ):
+        ask(api.settings(server.url), path=path)
+    assert server.seen == []
+
+
+def test_a_reservation_is_the_prompts_bytes_and_the_most_of_output(api: Api) -> None:
+    text = "wörld " * 50
+    request = {"messages": [{"role": "user", "content": text}], "max_tokens": 30}
+    _, reserve = noted(api.settings("http://h:1", price=PRICE), request)
+    assert reserve.calls == 1
+    assert len(text.encode()) < reserve.input_tokens < len(text.encode()) + 300
+    assert reserve.output_tokens == 30
+    assert reserve.usd == pytest.approx((reserve.input_tokens * 12.5 + 30 * 50) / 1e6)
+    tools = {**request, "tools": [{"name": "t", "schema": {"type": "object"}}]}
+    assert noted(api.settings("http://h:1"), tools)[1].input_tokens > reserve.input_tokens + 1000
+
+
+def test_the_ceiling_bounds_every_reservation(api: Api) -> None:
+    async def ceilings() -> Any:
+        settings = api.settings("http://h:1", price=PRICE, max_tokens=77)
+        async with settings.open(context()) as model:  # type: ignore[attr-defined]
+            return model.ceiling(1000)
+
+    most = asyncio.run(ceilings())
+    assert (most.calls, most.output_tokens) == (1, 77)
+    assert most.input_tokens >= 1000
+    assert most.usd == pytest.approx((most.input_tokens * 12.5 + 77 * 50) / 1e6)
+
+
+@pytest.mark.parametrize("capped", ["calls", "tokens", "usd"])
+def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str) -> None:
+    """Over the real SDK: each answer takes 12 + 3 tokens, far less than each reservation."""
+    caps = {"calls": Caps(calls=37), "tokens": Caps(tokens=9000), "usd": Caps(usd=0.05)}[capped]
+    budget = Budget(caps)
+    path = CallPath(budget, retry=QUICK)
+    held: list[bool] = []
+
+    def within() -> bool:
+        spent, reserved = budget.spent, budget.reserved
+        return (
+            (caps.calls is None or spent.calls + reserved.calls <= caps.calls)
+            and (caps.tokens is None or spent.tokens + reserved.tokens <= caps.tokens)
+            and (caps.usd is None or spent.usd + reserved.usd <= caps.usd + 1e-12)
+        )
+
+    async def flood(url: str) -> list[Any]:
+        engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=path)
+        settings = api.settings(url, price=PRICE, max_tokens=20)
+        async with settings.open(context()) as model:  # type: ignore[attr-defined]
+
+            async def one(i: int) -> Any:
+                calls = ActivationCalls(engine, Key(3).child(i))
+                try:
+                    return await model.complete(ASK, Key(2).child(i), calls)
+                finally:
+                    held.append(within())
+
+            found = await asyncio.gather(*map(one, range(100)), return_exceptions=True)
+        engine.close()
+        return found
+
+    with FaultServer(reply(200, api.good())) as server:
+        found = asyncio.run(flood(server.url))
+    answered = [one for one in found if not isinstance(one, BaseException)]
+    refused = [one for one in found if isinstance(one, BudgetError)]
+    assert len(answered) + len(refused) == 100
+    assert answered
+    assert refused
+    assert all(held)
+    assert len(server.seen) == len(answered), "what the budget refused was not sent"
+    assert budget.spent.calls == len(answered)
+    assert budget.reserved.calls == 0

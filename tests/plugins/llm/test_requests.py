@@ -1,0 +1,266 @@
+"""What is sent, and what is read: one form of request and answer, three APIs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.wire import closed, is_strict
+
+from orchestrion import JSON, Answer, CallError, Key, OpenContext, Request
+from tests.plugins.llm.apis import ASK, Api, ask
+from tests.plugins.llm.server import FaultServer, reply
+
+_KEY = Key(2)
+SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+CLOSED = {**SCHEMA, "additionalProperties": False}
+TALK: dict[str, JSON] = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "1 + 2, and the weather?"},
+        {
+            "role": "assistant",
+            "content": "I ask.",
+            "tool_calls": [
+                {"id": "c1", "name": "add", "arguments": '{"a": 1, "b": 2}'},
+                {"id": "c2", "name": "look", "arguments": "not json"},
+            ],
+        },
+        {"role": "tool", "tool_call_id": "c1", "content": "3"},
+        {"role": "tool", "tool_call_id": "c2", "content": "rain"},
+        {"role": "user", "content": "Go on."},
+    ],
+    "tools": [{"name": "add", "description": "adds", "schema": SCHEMA}],
+    "max_tokens": 50,
+    "temperature": 0.5,
+    "top_p": 0.9,
+}
+
+
+def sent(api: Api, request: dict[str, JSON], **settings: Any) -> Any:
+    with FaultServer(reply(200, api.good())) as server:
+        ask(api.settings(server.url, **settings), request)
+    (seen,) = server.seen
+    assert seen.path == api.path
+    assert seen.headers["authorization"] == "Bearer sk-test-4f9a7c1e8b2d6035"
+    return seen.data
+
+
+def test_a_talk_with_tools_in_the_form_of_messages() -> None:
+    body = sent(Api("anthropic"), TALK | {"stop": ["END"]})
+    assert body["system"] == "Be brief."
+    assert body["messages"] == [
+        {"role": "user", "content": "1 + 2, and the weather?"},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "text", "text": "I ask."},
+                {"type": "tool_use", "id": "c1", "name": "add", "input": {"a": 1, "b": 2}},
+                {
+                    "type": "tool_use",
+                    "id": "c2",
+                    "name": "look",
+                    "input": {"not_an_object": "not json"},
+                },
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "c1", "content": "3"},
+                {"type": "tool_result", "tool_use_id": "c2", "content": "rain"},
+            ],
+        },
+        {"role": "user", "content": "Go on."},
+    ]
+    assert body["tools"] == [{"name": "add", "description": "adds", "input_schema": SCHEMA}]
+    assert (body["max_tokens"], body["temperature"], body["top_p"]) == (50, 0.5, 0.9)
+    assert body["stop_sequences"] == ["END"]
+
+
+def test_a_talk_with_tools_in_the_form_of_chat() -> None:
+    body = sent(Api("chat"), TALK | {"stop": "END"})
+    assert [one["role"] for one in body["messages"]] == [
+        "system", "user", "assistant", "tool", "tool", "user",
+    ]  # fmt: skip
+    call = body["messages"][2]["tool_calls"][1]
+    assert call == {
+        "id": "c2",
+        "type": "function",
+        "function": {"name": "look", "arguments": "not json"},
+    }
+    assert body["messages"][3] == {"role": "tool", "tool_call_id": "c1", "content": "3"}
+    assert body["tools"][0]["function"]["parameters"] == SCHEMA
+    assert (body["max_tokens"], body["temperature"], body["top_p"]) == (50, 0.5, 0.9)
+    assert body["stop"] == ["END"]
+
+
+def test_a_talk_with_tools_in_the_form_of_responses() -> None:
+    body = sent(Api("responses"), TALK)
+    assert body["instructions"] == "Be brief."
+    assert [one.get("type", one.get("role")) for one in body["input"]] == [
+        "user", "assistant", "function_call", "function_call",
+        "function_call_output", "function_call_output", "user",
+    ]  # fmt: skip
+    assert body["tools"][0]["parameters"] == SCHEMA
+    assert (body["max_output_tokens"], body["temperature"], body["top_p"]) == (50, 0.5, 0.9)
+    assert body["store"] is False
+    with pytest.raises(CallError, match="takes no stop sequences"):
+        sent(Api("responses"), TALK | {"stop": ["END"]})
+
+
+def test_a_schema_becomes_the_apis_own_structured_output(api: Api) -> None:
+    body = sent(api, {**ASK, "schema": SCHEMA})
+    if api.name == "anthropic":
+        assert body["output_config"] == {"format": {"type": "json_schema", "schema": CLOSED}}
+    elif api.name == "chat":
+        assert body["response_format"]["json_schema"] == {
+            "name": "answer",
+            "schema": CLOSED,
+            "strict": True,
+        }
+    else:
+        assert body["text"]["format"]["schema"] == CLOSED
+        assert body["text"]["format"]["strict"] is True
+
+
+def test_strict_is_asked_for_only_where_the_service_would_take_it() -> None:
+    optional = {"type": "object", "properties": {"n": {}}, "additionalProperties": False}
+    assert not is_strict(optional)
+    assert not is_strict({"type": "array", "items": SCHEMA})
+    assert is_strict(closed({"type": "array", "items": SCHEMA}))
+    assert not is_strict({"type": "object"})
+
+
+def test_settings_give_what_a_request_leaves_open(api: Api) -> None:
+    stop = {} if api.name == "responses" else {"stop": ["A", "B"]}
+    body = sent(api, dict(ASK), temperature=0.0, top_p=0.5, max_tokens=9, **stop)
+    assert (body["temperature"], body["top_p"]) == (0.0, 0.5)
+    name = {"anthropic": "max_tokens", "chat": "max_tokens", "responses": "max_output_tokens"}
+    assert body[name[api.name]] == 9
+    if stop:
+        assert body["stop_sequences" if api.name == "anthropic" else "stop"] == ["A", "B"]
+    plain = sent(api, dict(ASK))
+    assert not {"temperature", "top_p", "stop", "stop_sequences"} & set(plain)
+
+
+def test_extra_fields_and_headers_are_sent_as_they_are(api: Api) -> None:
+    with FaultServer(reply(200, api.good())) as server:
+        settings = api.settings(
+            server.url, extra={"service_tier": "auto"}, headers={"X-Team": "blue"}
+        )
+        ask(settings)
+    (seen,) = server.seen
+    assert seen.data["service_tier"] == "auto"
+    assert seen.headers["x-team"] == "blue"
+
+
+def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
+    api = Api("chat")
+    assert "max_tokens" in sent(api, dict(ASK))
+    assert "max_completion_tokens" in sent(api, dict(ASK), limit_field="max_completion_tokens")
+    assert OpenAIModel(model="m").limit_name == "max_completion_tokens"
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ({"messages": []}, "needs a message of the user"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "no role 'robot'"),
+        ({"messages": [{"role": "user", "content": [1]}]}, "content must be text"),
+        ({**ASK, "max_tokens": 10_000}, "10000 tokens of output, and max_tokens of the model is"),
+        ({**ASK, "seed": 3}, "a model knows no seed"),
+    ],
+)
+def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
+    api: Api, request_: dict[str, JSON], words: str
+) -> None:
+    with FaultServer(reply()) as server, pytest.raises(CallError, match=words) as caught:
+        ask(api.settings(server.url), request_)
+    assert caught.value.fault == "permanent"
+    assert server.seen == []
+
+
+def test_an_answer_has_the_form_that_core_promises(api: Api) -> None:
+    body = api.good("I look.", tools=[("c1", "add", '{"a":1}')])
+    with FaultServer(reply(200, body)) as server:
+        answer = ask(api.settings(server.url))
+    assert answer.data == {
+        "text": "I look.",
+        "stop": "tools",
+        "tool_calls": [{"id": "c1", "name": "add", "arguments": '{"a":1}'}],
+        "model": "m-1-snapshot",
+    }
+
+
+class Noting:
+    """Calls that note requests and reservations, and answer themselves."""
+
+    watched = False
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Request, Any]] = []
+
+    async def run(self, request: Request, do: Any, reserve: Any) -> Answer:
+        self.asked.append((request, reserve))
+        return Answer({"text": "x", "stop": "end"})
+
+
+def noted(settings: Any, request: Mapping[str, JSON] = ASK, key: Key = _KEY) -> Any:
+    calls = Noting()
+
+    async def asking() -> None:
+        ctx = OpenContext("models.m", Key(1), live=False, environment={})
+        async with settings.open(ctx) as model:
+            await model.complete(request, key, calls)
+
+    asyncio.run(asking())
+    return calls.asked[0]
+
+
+def test_the_canonical_request_names_all_that_an_answer_is_drawn_from(api: Api) -> None:
+    settings = api.settings("http://h:1", service="pool", cache=True, timeout=7.0)
+    request, _ = noted(settings)
+    assert (request.service, request.cache, request.timeout) == ("pool", True, 7.0)
+    assert request.sample == Key(2).hex()
+    assert request.content["model"] == "m-1"
+    contents = [noted(settings, {**ASK, **more})[0].content for more in ({}, {"temperature": 1.0})]
+    assert contents[0] != contents[1]
+    assert noted(settings, key=Key(3))[0].sample != request.sample
+
+
+def test_services_are_told_apart_by_vendor_model_address_and_key() -> None:
+    def service(**more: Any) -> str:
+        return str(noted(OpenAIModel(model="m", **more))[0].service)
+
+    assert service() == "openai:m"
+    assert service(base_url="http://h:1/v1") == "openai:m@h:1"
+    assert service(key_env="OTHER") == "openai:m#OTHER"
+
+
+def test_a_model_is_opened_without_key_and_network_where_nothing_is_live(api: Api) -> None:
+    request, reserve = noted(api.settings("http://nowhere.invalid", preflight=True))
+    assert reserve.calls == 1
+    assert request.service.endswith(":m-1@nowhere.invalid#TEST_KEY")
+
+
+def test_a_base_url_may_end_in_v1_for_anthropic_too() -> None:
+    api = Api("anthropic")
+    with FaultServer(reply(200, api.good())) as server:
+        ask(api.settings(f"{server.url}/v1/"))
+    assert server.seen[0].path == "/v1/messages"
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "example.com", "http://u:p@h/v1", "https://h/?key=1"])
+def test_an_address_that_is_none_or_holds_a_password_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="base_url"):
+        OpenAIModel(model="m", base_url=url)
+
+
+def test_no_key_goes_to_another_address_unless_it_is_named(api: Api) -> None:
+    with FaultServer(reply(200, api.good())) as server:
+        ask(api.settings(server.url, key_env=None))
+    assert "sk-test" not in str(server.seen[0].headers)

@@ -1,0 +1,149 @@
+"""Answers that come in pieces: the same answer, shown as it comes, and never half of one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from orchestrion_llm.prices import Price
+
+from orchestrion import CallError
+from orchestrion.engine.budget import Budget
+from orchestrion.engine.calls import CallPath, RetrySettings
+from tests.plugins.llm.apis import QUICK, Api, ask, event, once
+from tests.plugins.llm.server import FaultServer, reply, stream
+
+TOOLS = [("call_1", "add", '{"a":1,"b":[2,3]}'), ("call_2", "look", "{}")]
+
+
+@pytest.mark.parametrize("case", ["text", "tools", "length", "refused", "text and tools"])
+def test_a_streamed_answer_is_the_one_that_would_have_come_in_one_piece(
+    api: Api, case: str
+) -> None:
+    body = {
+        "text": lambda: api.good("Hello, wörld."),
+        "tools": lambda: api.good(None, tools=TOOLS),
+        "length": lambda: api.good("Hel", "length"),
+        "refused": lambda: api.good("No.", "refused"),
+        "text and tools": lambda: api.good("I look.", tools=TOOLS),
+    }[case]()
+    shown: list[str] = []
+    with FaultServer(stream(api.events(body))) as server:
+        streamed = ask(api.settings(server.url, price=Price(1, 2)), shown=shown)
+    assert server.seen[0].data["stream"] is True
+    with FaultServer(reply(200, body)) as server:
+        whole = ask(api.settings(server.url, price=Price(1, 2)))
+    assert "stream" not in server.seen[0].data
+    assert streamed == whole
+    if case in ("text", "text and tools", "length"):
+        assert "".join(shown) == whole.data["text"]
+        assert len(shown) > 1, "it is shown piece by piece"
+
+
+@pytest.mark.parametrize("end", ["close", "drop"])
+def test_a_stream_that_breaks_off_anywhere_is_retried_and_none_of_it_used(
+    api: Api, end: str
+) -> None:
+    events = api.events(api.good("Hello, world."))
+    good = stream(events)
+    last = len(events) - 1 if api.name == "chat" else len(events)
+    for kept in range(last):
+        broken = stream(events[:kept], end)
+        path = CallPath(Budget(), retry=QUICK)
+        with FaultServer(broken, good) as server:
+            answer = ask(api.settings(server.url), path=path, shown=[])
+        assert answer.data["text"] == "Hello, world.", kept
+        assert len(server.seen) == 2, kept
+        assert path.budget.spent.calls == 2, "what broke off was paid for"
+
+
+def test_a_broken_stream_says_how_far_it_came(api: Api) -> None:
+    events = api.events(api.good("Hello, world."))
+    kept = next(i for i, one in enumerate(events) if b"llo, world" in one) + 1
+    if api.name == "anthropic":
+        kept += 1
+    with FaultServer(stream(events[:kept], "drop")) as server:
+        error = once(api.settings(server.url), shown=[])
+    assert error.fault == "malformed"
+    assert "broke off after 13 characters" in str(error)
+    assert "Hello, world." in str(error)
+
+
+def test_chat_needs_its_last_word() -> None:
+    """Servers close streams cleanly when they crash: [DONE] is what says that all is there."""
+    api = Api("chat")
+    events = api.events(api.good())
+    with FaultServer(stream(events[:-1])) as server:
+        assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
+    with FaultServer(stream([events[0], events[-1]])) as server:
+        assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "fault"),
+    [
+        ("overloaded_error", "overload"),
+        ("rate_limit_error", "rate_limit"),
+        ("api_error", "transient"),
+        ("server_error", "transient"),
+        ("invalid_request_error", "permanent"),
+    ],
+)
+def test_an_error_in_a_stream_is_what_it_would_have_been_as_a_status(
+    api: Api, kind: str, fault: str
+) -> None:
+    events = api.events(api.good("Hello, world."))
+    with FaultServer(stream([*events[:3], api.error_event(kind)])) as server:
+        error = once(api.settings(server.url), shown=[])
+    assert error.fault == fault
+    assert "it went wrong" in str(error)
+
+
+def test_a_response_that_failed_is_classified_like_its_status() -> None:
+    api = Api("responses")
+    failed = {"status": "failed", "output": [], "error": {"code": "server_error", "message": "x"}}
+    ending = event({"type": "response.failed", "response": failed})
+    with FaultServer(stream([ending])) as server:
+        assert once(api.settings(server.url), shown=[]).fault == "transient"
+    with FaultServer(reply(200, failed)) as server:
+        assert once(api.settings(server.url)).fault == "transient"
+
+
+@pytest.mark.parametrize(
+    "rubbish",
+    [b"data: {broken\n\n", b"data: []\n\n", b"<html>sorry</html>\n\n", b'{"one": "piece"}\n\n'],
+)
+def test_what_is_no_event_is_a_malformed_answer(api: Api, rubbish: bytes) -> None:
+    with FaultServer(stream([rubbish])) as server:
+        assert once(api.settings(server.url), shown=[]).fault == "malformed"
+
+
+def test_a_stream_that_stops_moving_ends_before_the_call_does(api: Api) -> None:
+    events = api.events(api.good("Hello, world."))
+    path = CallPath(Budget(), retry=RetrySettings(attempts=1))
+    with FaultServer(stream(events[:3], "hang")) as server:
+        settings = api.settings(server.url, timeout=30, idle_timeout=0.3, max_tokens=7)
+        began = time.monotonic()
+        with pytest.raises(CallError) as caught:
+            ask(settings, path=path, shown=[])
+    assert time.monotonic() - began < 10
+    assert caught.value.fault == "transient"
+    assert path.budget.spent.output_tokens == 7
+
+
+def test_a_stream_that_drips_ends_with_the_total_time(api: Api) -> None:
+    events = api.events(api.good("Hello, world."))
+    slow = stream([*events[:3], *[b": still here\n\n"] * 1000], every=0.02)
+    with FaultServer(slow) as server:
+        began = time.monotonic()
+        error = once(api.settings(server.url, timeout=0.4, idle_timeout=30), shown=[])
+    assert "no answer within 0.4 s" in str(error)
+    assert time.monotonic() - began < 5
+
+
+def test_an_error_before_the_stream_is_an_ordinary_fault(api: Api) -> None:
+    with FaultServer(
+        reply(429, api.error("rate_limit_error")), stream(api.events(api.good()))
+    ) as server:
+        assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
+    assert len(server.seen) == 2

@@ -1,0 +1,56 @@
+"""Tiny models, opened without a config."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from orchestrion_local.hf import HF, Architecture
+from orchestrion_local.runtime import LocalModel
+
+from orchestrion import Answer, Key, OpenContext, Request, Usage
+
+ALPHABET = "0123456789abcdefghMVSA=+-*?yn"
+TINY = Architecture(layers=1, width=16, heads=2, context=32)
+
+
+def sync(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine, as one that pytest can call."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+class NoJournal:
+    """Calls that are simply made."""
+
+    watched = False
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    async def run(self, request: Request, do: Any, reserve: Usage = Usage()) -> Answer:  # noqa: B008
+        self.requests.append(request)
+        answer: Answer = await do()
+        return answer
+
+
+@asynccontextmanager
+async def opened(
+    path: str = "models.tiny", seed: int = 0, **settings: Any
+) -> AsyncIterator[LocalModel]:
+    if not {"path", "architecture", "base"} & settings.keys():
+        settings |= {"architecture": TINY, "alphabet": ALPHABET}
+    async with HF(**{"max_tokens": 4, **settings}).open(OpenContext(path, Key(seed))) as model:
+        assert isinstance(model, LocalModel)
+        yield model
+
+
+def asked(text: str, **settings: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}], **settings}

@@ -1,0 +1,243 @@
+"""What local models keep, share and refuse; mixtures; merging; devices."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from click.testing import CliRunner
+from orchestrion_local.devices import CPU, Cuda, parse_size
+from orchestrion_local.hf import HF, Architecture, Lora
+from orchestrion_local.merging import merge
+from orchestrion_local.mixture import Mixture
+from orchestrion_local.runtime import LocalModel
+from orchestrion_local.optimizing import WeightOptimizer
+from orchestrion_local.settings import Optimizer
+from orchestrion_local.sft import Sft
+
+from orchestrion import CheckpointError, Key, OpenContext, RunError, UsageError
+from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, sync
+
+
+def learn(model: LocalModel, steps: int = 3, **settings: Any) -> WeightOptimizer:
+    """Some steps towards saying "7" to "S2="."""
+    from orchestrion_local.interfaces import Generation
+
+    prompt = tuple(model.encode(asked("S2=")["messages"]))
+    said = tuple(model.encode_response("7"))
+    example = Generation(model.name, 0, prompt, said, (0.0,) * len(said))
+    optimizer = WeightOptimizer(model, Optimizer(learning_rate=0.01, **settings), steps)
+    for _ in range(steps):
+        optimizer.zero()
+        (-model.score([example]).logprobs.sum()).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    model.updated()
+    return optimizer
+
+
+@sync
+async def test_what_is_saved_is_what_is_loaded_weights_and_optimizer() -> None:
+    async with opened() as model, opened() as other:
+        optimizer = learn(model)
+        other.load(model.save())
+        assert other.save() == model.save()
+        assert other.version == 1
+        fresh = WeightOptimizer(other, Optimizer(learning_rate=0.01), 3)
+        fresh.load(optimizer.save())
+        assert fresh.save() == optimizer.save()
+        assert fresh.steps == 3
+
+
+@sync
+async def test_a_checkpoint_of_another_shape_is_refused() -> None:
+    wider = Architecture(layers=1, width=32, heads=2, context=32)
+    async with opened() as model, opened(architecture=wider, alphabet=ALPHABET) as other:
+        with pytest.raises(CheckpointError, match="has no .* of shape"):
+            other.load(model.save())
+
+
+@sync
+async def test_the_reference_is_what_the_model_began_with() -> None:
+    from orchestrion_local.interfaces import Generation
+
+    async with opened() as model:
+        said = Generation("tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0))
+        before = model.score([said]).logprobs
+        learn(model)
+        after = model.score([said]).logprobs
+        with model.reference():
+            assert torch.equal(model.score([said]).logprobs, before)
+        assert torch.equal(model.score([said]).logprobs, after)
+    assert not torch.equal(before, after)
+
+
+@sync
+async def test_adapters_on_one_base_are_models_apart() -> None:
+    async with AsyncExitStack() as stack:
+        base = await stack.enter_async_context(opened("models.base"))
+        lora = Lora(rank=2)
+        models = [
+            await stack.enter_async_context(opened(f"models.{name}", base=base, lora=lora))
+            for name in ("one", "two")
+        ]
+        began = [model.save() for model in (base, *models)]
+
+        async def said(model: LocalModel) -> Any:
+            answer = await model.complete(asked("S2=", temperature=0), Key(0), NoJournal())
+            return answer.data["generation"]["logprobs"]
+
+        before = await said(base)
+        assert await said(models[0]) == before  # a fresh adapter changes nothing
+        learn(models[0], 20)
+        assert models[0].save() != began[1]
+        assert [base.save(), models[1].save()] == [began[0], began[2]]
+        assert await said(base) == before == await said(models[1])
+        answer = await models[0].complete(asked("S2=", temperature=0), Key(0), NoJournal())
+        assert answer.data["text"] == "7"
+
+
+def test_settings_that_do_not_fit_together_are_refused() -> None:
+    for settings, reason in (
+        ({}, "give one of"),
+        ({"path": "x", "architecture": TINY}, "give one of"),
+        ({"architecture": TINY}, "needs an `alphabet` or a `tokenizer`"),
+        ({"path": "x", "alphabet": "ab"}, "`alphabet` is for"),
+        ({"architecture": TINY, "alphabet": "aa"}, "no character twice"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            HF(**settings)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="multiple of heads"):
+        Architecture(width=10, heads=4)
+
+
+def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
+    async def go() -> None:
+        async with HF(path=str(tmp_path)).open(OpenContext("models.m", Key(0))):
+            pass
+
+    with pytest.raises(RunError, match=f"models.m: {tmp_path} cannot be loaded"):
+        asyncio.run(go())
+
+
+@sync
+async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
+    async with CPU(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place:
+        async with opened(architecture=TINY, alphabet=ALPHABET, device=place):
+            with pytest.raises(RunError, match=r"devices.small: second needs .*\(taken: tiny"):
+                async with opened("models.second", architecture=TINY, alphabet=ALPHABET, device=place):
+                    pass
+    assert [parse_size(one) for one in ("1 KB", "1.5GB", "7B")] == [1024, 1610612736, 7]
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+@sync
+async def test_a_gpu_that_is_not_there_is_named() -> None:
+    with pytest.raises(RunError, match="torch sees 0 GPUs"):
+        async with Cuda().open(OpenContext("devices.gpu", Key(0))):
+            pass
+
+
+@sync
+async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(opened("models.a", seed=1))
+        second = await stack.enter_async_context(opened("models.b", seed=2))
+        learn(first, 4)
+        prompt = first.encode(asked("S2=")["messages"])
+        with torch.no_grad():
+            shares = [
+                one.module(torch.tensor([prompt])).logits[0, -1].double().softmax(0)
+                for one in (first, second)
+            ]
+        wanted = 0.75 * shares[0] + 0.25 * shares[1]
+        for mode in ("average", "draw"):
+            settings = Mixture([first, second], weights=[3, 1], mode=mode, max_tokens=1)  # type: ignore[arg-type]
+            mixed = await stack.enter_async_context(settings.open(OpenContext(f"models.{mode}", Key(0))))
+            count = 3000
+            answers = await asyncio.gather(
+                *(mixed.complete(asked("S2="), Key(i), NoJournal()) for i in range(count))
+            )
+            for i, character in enumerate(ALPHABET):
+                found = sum(one.data["text"] == character for one in answers) / count
+                error = (wanted[i + 3] * (1 - wanted[i + 3]) / count).sqrt()
+                assert abs(found - wanted[i + 3]) < 4.5 * error + 1e-3
+
+
+@sync
+async def test_models_with_other_tokens_do_not_mix() -> None:
+    async with opened("models.a") as first, opened(
+        "models.b", architecture=TINY, alphabet="ab"
+    ) as second:
+        with pytest.raises(UsageError, match="b has another tokenizer than a"):
+            async with Mixture([first, second]).open(OpenContext("models.m", Key(0))):
+                pass
+
+
+@sync
+async def saved(folder: Path, seed: int, steps: int = 0) -> None:
+    async with opened(f"models.m{seed}", seed=seed) as model:
+        if steps:
+            learn(model, steps)
+        model.module.save_pretrained(str(folder))
+        model.tokenizer.save(str(folder))
+
+
+def test_merged_models_are_folders_that_others_load(tmp_path: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    for seed in (1, 2):
+        saved(tmp_path / f"m{seed}", seed)
+    sources = [str(tmp_path / "m1"), str(tmp_path / "m2")]
+    out = tmp_path / "out"
+    words = [*sources, "--output", str(out), "--weights", "3,1"]
+    done = CliRunner().invoke(merge, words, standalone_mode=False)
+    assert done.exception is None
+    parts = [AutoModelForCausalLM.from_pretrained(one).state_dict() for one in (*sources, out)]
+    for name, merged in parts[2].items():
+        assert torch.allclose(merged, 0.75 * parts[0][name] + 0.25 * parts[1][name], atol=1e-6)
+    tokenizer = AutoTokenizer.from_pretrained(out)
+    assert tokenizer("aS2", add_special_tokens=False)["input_ids"] == [
+        3 + ALPHABET.index(one) for one in "aS2"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--method", "ties"], "needs --base"),
+        (["--base", "x"], "--base is not for linear"),
+        (["--t", "0.5"], "--t does nothing with --method linear"),
+        (["--weights", "1"], "1 for 2 models"),
+        (["--weights", "a,b"], "no list of numbers"),
+        (["--method", "slerp"], "takes two models, and --t"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(tmp_path: Path, words: list[str], reason: str) -> None:
+    done = CliRunner().invoke(merge, ["a", "b", "--output", str(tmp_path / "o"), *words])
+    assert isinstance(done.exception, UsageError)
+    assert reason in str(done.exception)
+
+
+def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "said.jsonl"
+
+    async def go(text: str) -> None:
+        path.write_text(text)
+        async with opened("models.m") as model:
+            async with Sft([model], data=str(path)).open(OpenContext("trainer", Key(0))):
+                pass
+
+    good = json.dumps({"model": "m", "messages": [{"role": "user", "content": "S2="}], "text": "7"})
+    asyncio.run(go(good))
+    for text, reason in (
+        (good + "\n{", r"said.jsonl:2: want"),
+        ('{"model": "m"}', "said.jsonl:1: want"),
+        (good.replace('"m"', '"x"'), "'x' is none of the models"),
+    ):
+        with pytest.raises(UsageError, match=reason):
+            asyncio.run(go(text))

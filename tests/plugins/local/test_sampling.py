@@ -1,0 +1,140 @@
+"""Batched sampling against one at a time and against the network itself."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import torch
+from orchestrion_local.interfaces import Generation
+from orchestrion_local.sampling import Wanted, common_prefix, sample
+
+from orchestrion import CallError, Key
+from tests.plugins.local.support import NoJournal, asked, opened, sync
+
+PROMPTS = ["V1aMb=", "S2=", "0", "A9+1=?", "V1aMb=", "yn", "V1aMc=", "abcdefgh"]
+
+
+async def answers(model: object, together: bool, **settings: object) -> list[dict[str, object]]:
+    calls = NoJournal()
+
+    async def one(i: int) -> object:
+        answer = await model.complete(asked(PROMPTS[i], **settings), Key(i), calls)  # type: ignore[attr-defined]
+        return answer.data
+
+    if together:
+        return list(await asyncio.gather(*map(one, range(len(PROMPTS)))))
+    return [await one(i) for i in range(len(PROMPTS))]
+
+
+@sync
+async def test_a_batch_gives_each_prompt_what_it_gets_alone() -> None:
+    async with opened() as model:
+        alone = await answers(model, together=False)
+        assert model.batcher.sizes == [1] * len(PROMPTS)
+        together = await answers(model, together=True)
+        assert model.batcher.sizes[-1] == len(PROMPTS)
+    for first, second in zip(alone, together, strict=True):
+        assert first["text"] == second["text"]
+        assert first["stop"] == second["stop"]
+        one, two = first["generation"], second["generation"]
+        assert one["response"] == two["response"]  # type: ignore[index]
+        assert one["logprobs"] == pytest.approx(two["logprobs"], abs=1e-5)  # type: ignore[index]
+
+
+@sync
+async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None:
+    texts = [f"abcdefgh01234567{end}" for end in ("V=", "S1=", "A")]
+    async with opened(temperature=0.7) as model:
+        prompts = [model.encode(asked(text)["messages"]) for text in texts]
+        assert common_prefix(prompts) == 17
+        seen: list[int] = []
+        handle = model.module.register_forward_pre_hook(
+            lambda module, inputs: seen.append(inputs[0].numel())
+        )
+        wanted = [Wanted(p, Key(i).uniforms(4), 0.7) for i, p in enumerate(prompts)]
+        together = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
+        assert seen[:2] == [17, 3 * 3]
+        handle.remove()
+        for one, drawn in zip(wanted, together, strict=True):
+            alone = sample(model.module, [one], model.tokenizer.ends, model.tokenizer.pad)[0]
+            assert alone.ids == drawn.ids
+            assert alone.logprobs == pytest.approx(drawn.logprobs, abs=1e-5)
+
+
+@sync
+async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> None:
+    async with opened(temperature=1.3) as model:
+        data = await answers(model, together=True)
+        generations = [Generation.from_json(one["generation"]) for one in data]  # type: ignore[arg-type]
+        scored = model.score(generations)
+    for i, one in enumerate(generations):
+        n = len(one.response)
+        assert scored.mask[i].tolist() == [1.0] * n + [0.0] * (scored.mask.shape[1] - n)
+        assert scored.logprobs[i, :n].tolist() == pytest.approx(list(one.logprobs), abs=1e-5)
+        assert not scored.logprobs[i, n:].any()
+
+
+@sync
+async def test_draws_follow_the_distribution_of_the_network() -> None:
+    async with opened() as model:
+        prompt = model.encode(asked("V1aMb=")["messages"])
+        with torch.no_grad():
+            shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
+        n = 4000
+        wanted = [Wanted(prompt, [u]) for u in Key(7).uniforms(n)]
+        drawn = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
+    counts = torch.bincount(torch.tensor([one.ids[0] for one in drawn]), minlength=len(shares))
+    # Four standard errors.
+    assert ((counts / n - shares).abs() < 4 * (shares * (1 - shares) / n).sqrt() + 1e-9).all()
+
+
+@sync
+async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail() -> None:
+    async with opened() as model:
+        prompt = model.encode(asked("S2=")["messages"])
+        with torch.no_grad():
+            shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
+        ordered, order = shares.sort(descending=True)
+        kept = int((ordered.cumsum(0) < 0.5).sum()) + 1
+        ends, pad = model.tokenizer.ends, model.tokenizer.pad
+        points = [i / 200 for i in range(200)]
+        nucleus = sample(model.module, [Wanted(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
+        greedy = sample(model.module, [Wanted(prompt, [u], 0.0) for u in points], ends, pad)
+    assert {one.ids[0] for one in nucleus} == set(order[:kept].tolist())
+    assert {one.ids[0] for one in greedy} == {int(order[0])}
+
+
+@sync
+async def test_what_ends_leaves_the_batch_and_the_rest_goes_on() -> None:
+    async with opened(max_tokens=12) as model:
+        rows: list[int] = []
+        handle = model.module.register_forward_pre_hook(
+            lambda module, inputs: rows.append(len(inputs[0]))
+        )
+        data = [(await model.complete(asked("ab"), Key(i), NoJournal())).data for i in range(3)]
+        assert data
+        rows.clear()
+        many = await asyncio.gather(
+            *(model.complete(asked("ab"), Key(i), NoJournal()) for i in range(60))
+        )
+        handle.remove()
+    lengths = [len(one.data["generation"]["response"]) for one in many]
+    assert min(lengths) < max(lengths)
+    assert rows == [sum(length > t for length in lengths) for t in range(max(lengths))]
+
+
+@sync
+async def test_what_does_not_fit_or_cannot_be_done_is_refused_for_good() -> None:
+    async with opened() as model:
+        calls = NoJournal()
+        for request, reason in (
+            (asked("a" * 40), "do not fit a context of 32"),
+            (asked("aé"), "has no 'é'"),
+            (asked("a", tools=[{"name": "x"}]), "do not do `tools`"),
+            (asked("a", schema={"type": "object"}), "do not do `schema`"),
+        ):
+            with pytest.raises(CallError, match=reason) as caught:
+                await model.complete(request, Key(0), calls)
+            assert caught.value.fault == "permanent"
+        assert not calls.requests

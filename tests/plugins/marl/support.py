@@ -1,0 +1,86 @@
+"""A team of tiny models on the task `lookup`, trained in this process."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from orchestrion.config import Config, from_data
+from orchestrion.run import Progress, Run, manifest
+from orchestrion.store import RunStore
+
+__all__ = ["SIZES", "config", "tensors", "train"]
+
+SIZES = {"layers": 1, "width": 16, "heads": 2, "context": 16, "type": "gpt2"}
+MODEL = {
+    "use": "hf",
+    "architecture": SIZES,
+    "alphabet": "0123456789abcdefghVSAMyn=",
+    "max_tokens": 2,
+}
+PROMPTS = {
+    "verifier": {
+        "prompt": "V{count}{observation}=",
+        "choices": ["y", "n"],
+        "route": {"y": "answerer", "n": "searcher"},
+        "fallback": "y",
+    },
+    "searcher": {"prompt": "S{observation}=", "choices": list("abcdefgh")},
+    "answerer": {"prompt": "A{observation}=", "choices": list("0123456789")},
+}
+
+
+def config(
+    models: dict[str, Any] | None = None,
+    of: dict[str, str] | None = None,
+    trained: list[str] | None = None,
+    warm: dict[str, Any] | None = None,
+    **marl: Any,
+) -> dict[str, Any]:
+    """A config as data: by default one model an agent, named by its first letter."""
+    names = of or {name: name[0] for name in PROMPTS}
+    models = models or {name[0]: MODEL for name in PROMPTS}
+    trained = trained or sorted(set(names.values()))
+    stages: list[dict[str, Any]] = []
+    if warm is not None:
+        stages.append({"use": "sft", "models": trained, "teachers": ["teacher"], **warm})
+    small = {"iterations": 2, "problems": 3, "group": 4, "optimizer": {"learning_rate": 0.01}}
+    stages.append({"use": "marl", "models": trained, **small, **marl})
+    return {
+        "seed": 3,
+        "task": {"use": "lookup", "rounds": 2, "train": 64, "validation": 8, "test": 8},
+        "models": {**models, **({"teacher": {"use": "lookup-teacher"}} if warm else {})},
+        "agents": {
+            name: {"use": "prompted", "model": names[name], **settings}
+            for name, settings in PROMPTS.items()
+        },
+        "policy": {"use": "follow", "router": "verifier"},
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.0},
+        "trainer": stages,
+        "limits": {"turns": 8},
+        "evaluation": {"episodes": 2},
+    }
+
+
+class Silent(Progress):
+    """Nobody watches."""
+
+
+def train(folder: Path, data: dict[str, Any]) -> Run:
+    """Run a config to its end; the run's metrics are in its store."""
+    made: Config = from_data(data)
+    with RunStore.create(folder, made.to_yaml(), manifest(made)) as store:
+        run = Run(made, store, Silent())
+        asyncio.run(run.train())
+        store.set_status("completed")
+        run.metrics = [one.metrics for one in store.iterations()]  # type: ignore[attr-defined]
+        checkpoint = store.usable().checkpoint
+        assert checkpoint is not None
+        run.states = dict(checkpoint.components)  # type: ignore[attr-defined]
+    return run
+
+
+def tensors(run: Any, path: str) -> dict[str, bytes]:
+    """What was saved of a component, by name."""
+    return {name: array.data for name, array in run.states[path].arrays.items()}

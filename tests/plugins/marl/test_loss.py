@@ -1,0 +1,168 @@
+"""The loss against formulas written down elsewhere, and the lemma behind the estimator."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_marl.advantages import agent_wise, grpo
+from orchestrion_marl.diagnostics import amplification
+from orchestrion_marl.loss import divergence, policy_terms, row_weights
+from orchestrion_marl.rows import Rows
+from orchestrion_marl.updating import micro_batches
+
+
+def their_grpo_loss(
+    logps: torch.Tensor,
+    old: torch.Tensor,
+    ref: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    low: float,
+    high: float,
+    beta: float,
+    loss_type: str,
+    max_completion_length: int,
+) -> torch.Tensor:
+    """GRPO's loss as TRL's GRPOTrainer computes it, by its documentation ("Loss types").
+
+    https://huggingface.co/docs/trl/grpo_trainer: per token -min(rho A, clip(rho) A) + beta k3; then
+    `grpo` means over tokens of each sequence and then over sequences, `dapo` over all tokens, and
+    `dr_grpo` sums over sequences times the greatest length.
+    """
+    ratio = torch.exp(logps - old)
+    clipped = torch.clamp(ratio, 1 - low, 1 + high)
+    token = -torch.min(ratio * advantages[:, None], clipped * advantages[:, None])
+    token = token + beta * (torch.exp(ref - logps) - (ref - logps) - 1)
+    if loss_type == "grpo":
+        return ((token * mask).sum(-1) / mask.sum(-1).clamp(min=1)).mean()
+    if loss_type == "dapo":
+        return (token * mask).sum() / mask.sum()
+    return (token * mask).sum() / (len(token) * max_completion_length)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours"),
+    [
+        ("grpo", "seq-mean-token-mean"),
+        ("dapo", "token-mean"),
+        ("dr_grpo", "seq-mean-token-sum-norm"),
+    ],
+)
+def test_with_one_model_and_one_call_an_episode_the_loss_is_that_of_trl(
+    theirs: str, ours: str
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows, length, longest = 12, 7, 9
+    shape = (rows, length)
+    logps = -torch.rand(shape, generator=generator) * 3
+    old = logps + 0.4 * torch.randn(shape, generator=generator)
+    ref = logps + 0.3 * torch.randn(shape, generator=generator)
+    lengths = torch.randint(1, length + 1, (rows,), generator=generator)
+    mask = (torch.arange(length) < lengths[:, None]).float()
+    rewards = torch.randint(0, 2, (rows,), generator=generator).float()
+    calls = Rows(rewards.numpy(), np.arange(rows) // 4, np.arange(rows), np.zeros(rows))
+    # Theirs divides by std + 1e-4; with the same advantages on both sides that is no matter.
+    advantages = torch.from_numpy(grpo(calls)).float()
+    want = their_grpo_loss(
+        logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest
+    )
+    terms, _ = policy_terms(logps, old, advantages[:, None].expand(shape), 0.2, 0.28, None)
+    terms = terms + 0.04 * divergence(logps, ref, "k3")
+    weights = row_weights(lengths.numpy(), np.ones(rows), [ours] * rows, longest)
+    found = (terms * mask * torch.from_numpy(weights).float()[:, None]).sum()
+    assert float(found) == pytest.approx(float(want), abs=1e-5)
+
+
+def test_a_loss_is_cut_where_a_bad_token_became_likely() -> None:
+    old, now = torch.zeros(1, 3), torch.log(torch.tensor([[10.0, 2.0, 0.5]]))
+    bad = torch.full((1, 3), -1.0)
+    plain, _ = policy_terms(now, old, bad, 0.2, 0.2, None)
+    cut, _ = policy_terms(now, old, bad, 0.2, 0.2, 3.0)
+    assert plain[0].tolist() == pytest.approx([10, 2, 0.8])
+    assert cut[0].tolist() == pytest.approx([3, 2, 0.8])
+    good, clipped = policy_terms(now, old, -bad, 0.2, 0.2, 3.0)
+    assert good[0].tolist() == pytest.approx([-1.2, -1.2, -0.5])
+    assert clipped[0].tolist() == [True, True, False]
+
+
+def test_divergences_agree_with_their_expectation() -> None:
+    """The means of k1 and k3 over samples of p are KL(p, q); k2 is half the mean square."""
+    p, q = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.3, 0.3, 0.4]).double()
+    exact = float((p * (p / q).log()).sum())
+    for form in ("k1", "k3"):
+        found = divergence(p.log(), q.log(), form)
+        assert float((p * found).sum()) == pytest.approx(exact)
+    assert divergence(p.log(), q.log(), "k2").tolist() == pytest.approx(
+        (0.5 * (p / q).log() ** 2).tolist()
+    )
+    assert (divergence(p.log(), q.log(), "abs") >= 0).all()
+    assert float(divergence(torch.tensor([0.0]), torch.tensor([50.0]), "k3")) == 10
+
+
+@given(
+    st.lists(st.integers(1, 9), min_size=1, max_size=8),
+    st.sampled_from(["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]),
+)
+def test_weights_make_a_mean(lengths: list[int], aggregation: str) -> None:
+    count = np.array(lengths)
+    weights = row_weights(count, np.ones(len(count)), [aggregation] * len(count), 9)
+    assert (weights * (1 if aggregation == "seq-mean-token-sum" else count)).sum() == (
+        pytest.approx(1)
+    )
+
+
+def test_a_role_that_talks_much_can_be_given_less_weight() -> None:
+    lengths, share = np.array([10, 2]), np.array([0.1, 0.5])
+    weights = row_weights(lengths, share, ["token-mean"] * 2, 10)
+    assert (weights * lengths).tolist() == pytest.approx([0.5, 0.5])
+    assert row_weights(lengths, np.zeros(2), ["token-mean"] * 2, 10).tolist() == [0, 0]
+
+
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
+def test_micro_batches_hold_every_row_once_and_stay_small(sizes: list[int], most: int) -> None:
+    lengths = np.array(sizes)
+    parts = list(micro_batches(lengths, most))
+    assert sorted(i for part in parts for i in part.tolist()) == list(range(len(sizes)))
+    assert all(len(part) == 1 or len(part) * lengths[part].max() <= most for part in parts)
+
+
+def test_the_lemma_holds_to_the_digit() -> None:
+    """E|g|^2 = E|z|^2 f + Cov(|z|^2, A^2): lemma 4.2 of Feng et al. 2026, call by call.
+
+    A policy of one softmax, 4 actions, in double precision; g = A z for each call.
+    """
+    generator = np.random.default_rng(0)
+    logits = generator.normal(size=4)
+    probabilities = np.exp(logits) / np.exp(logits).sum()
+    rewards = np.array([1.0, 1, 0, 0, 0, 1, 0, 1])
+    episodes = [e for e in range(8) for _ in range(1 + e % 3)]
+    rows = Rows(rewards[episodes], [0] * len(episodes), episodes, [0] * len(episodes))
+    actions = generator.integers(0, 4, len(episodes))
+    scores = np.eye(4)[actions] - probabilities
+    norms = (scores**2).sum(1)
+    advantages = grpo(rows, ddof=0)
+    left = (norms * advantages**2).mean()
+    covariance = np.cov(norms, advantages**2, ddof=0)[0, 1]
+    right = norms.mean() * amplification(rows, 0) + covariance
+    assert left == pytest.approx(right, rel=1e-6)
+    # By agent the factor is 1.
+    own = agent_wise(rows, ddof=0)
+    assert (own**2).mean() == pytest.approx(1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(any))
+def test_the_factor_stays_below_the_size_of_a_group(calls: list[int]) -> None:
+    rewards = [float(i % 2) for i in range(len(calls))]
+    episodes = [e for e, count in enumerate(calls) for _ in range(1 + count)]
+    # Agent 0 acts once in every episode, agent 1 as often as drawn.
+    agents = [0 if i == 0 else 1 for count in calls for i in range(1 + count)]
+    rows = Rows([rewards[e] for e in episodes], [0] * len(episodes), episodes, agents)
+    n = len(calls)
+    assert amplification(rows, 0) == pytest.approx(1)
+    assert 0 <= amplification(rows, 1) <= n + 1e-9
+    assert math.isfinite(amplification(rows, 1))

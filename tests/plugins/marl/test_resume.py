@@ -1,0 +1,50 @@
+"""Killed with signal 9 and resumed, a training of several models ends like one that was not."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from orchestrion.store import RunReader
+from tests.end_to_end.support import orchestrion, result
+from tests.end_to_end.test_resume import start
+from tests.plugins.marl.support import config
+
+CONFIG = config(
+    warm={"episodes": 24, "steps": 10, "batch": 16, "iterations": 2},
+    iterations=6,
+    updates=2,
+    advantage={"estimator": "gae"},
+    kl={"weight": 0.01},
+)
+
+
+def write(folder: Path) -> Path:
+    folder.mkdir()
+    path = folder / "team.yaml"
+    path.write_text(json.dumps(CONFIG))  # every JSON text is YAML
+    return path
+
+
+def test_kill_9_and_resume_give_the_same_bytes(tmp_path: Path) -> None:
+    whole = write(tmp_path / "whole")
+    orchestrion("train", str(whole), cwd=whole.parent)
+    wanted: dict[str, Any] = result(whole.parent / "runs" / "team-1")
+    assert len(wanted["iterations"]) == 8
+    cut = write(tmp_path / "cut")
+    process = start(cut.parent, "train", str(cut))
+    directory = cut.parent / "runs" / "team-1"
+    while process.poll() is None:
+        if (directory / "run.db").exists():
+            with RunReader(directory) as run:
+                if len(run.iterations()) >= 5:
+                    break
+        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+    process.kill()
+    process.wait()
+    with RunReader(directory) as run:
+        assert 5 <= len(run.iterations()) < 8
+    orchestrion("resume", "team-1", cwd=cut.parent)
+    assert result(directory) == wanted
