@@ -6,8 +6,8 @@
 First: completions of 64 episodes asked for at once, and one at a time. Then, with `--trl`: tokens a
 second of sampling and learning, ours and TRL's GRPOTrainer, on one network from nothing, one prompt
 shape, one optimizer step on as many completions. `pip install trl "torch==2.13.0"` makes such an
-environment. One thread each; seconds are of the processor, so that other work on the machine does not
-count.
+environment. One thread each; seconds are of the processor, so that other work on the machine does
+not count.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from orchestrion_marl.updating import Lesson, update
 from orchestrion import Answer, Key, OpenContext, Request, Usage
 
 ALPHABET = "0123456789abcdefghVSAMyn="
-SHAPE = Architecture(type="gpt2", layers=2, width=64, heads=2, context=64)
-LENGTH, GROUP = 16, 8
+SHAPE = Architecture(type="gpt2", layers=2, width=64, heads=2, context=96)
+LENGTH, GROUP = 64, 8
 
 
 class Straight:
@@ -99,8 +99,7 @@ async def ours(model: LocalModel, prompts: int, steps: int) -> float:
             for i, one in enumerate(said)
         ]
         advantages = [
-            np.full(len(one.response), value)
-            for one, value in zip(said, grpo(rows), strict=True)
+            np.full(len(one.response), value) for one, value in zip(said, grpo(rows), strict=True)
         ]
         update(model, optimizer, Lesson(calls, advantages), settings, agents, Key(step))
         tokens += sum(len(one.response) for one in said)
@@ -119,7 +118,8 @@ from trl import GRPOConfig, GRPOTrainer
 folder, prompts, group, length, steps = sys.argv[1], *map(int, sys.argv[2:6])
 tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
 model = AutoModelForCausalLM.from_pretrained(folder)
-texts = ["V%d%sM%d=" % (i % 10, "abcdefgh"[i % 8], i // 8 % 10) for i in range(prompts * (steps + 2))]
+count = prompts * (steps + 2)
+texts = ["V%d%sM%d=" % (i % 10, "abcdefgh"[i % 8], i // 8 % 10) for i in range(count)]
 seen = []
 
 def reward(completions, completion_ids, **rest):
@@ -132,8 +132,8 @@ config = GRPOConfig(
     report_to="none", save_strategy="no", logging_steps=10**6, disable_tqdm=True, temperature=1.0,
     gradient_checkpointing=False, bf16=False,
 )
-trainer = GRPOTrainer(model, reward, args=config, train_dataset=Dataset.from_dict({"prompt": texts}),
-    processing_class=tokenizer)
+data = Dataset.from_dict({"prompt": texts})
+trainer = GRPOTrainer(model, reward, args=config, train_dataset=data, processing_class=tokenizer)
 trainer.train()
 # From the first reward to the last: whole steps, without what comes before.
 (start, _), *rest = seen

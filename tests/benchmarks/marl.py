@@ -1,14 +1,14 @@
 """Estimators of advantages compared: three models trained as one team, from the same warm starts.
 
-    python dev.py python -m tests.benchmarks.marl                  # 8 seeds, about an hour of one core
+    python dev.py python -m tests.benchmarks.marl                  # 8 seeds, an hour of one core
     python dev.py python -m tests.benchmarks.marl --seeds 2 --iterations 20
 
 Every run is `docs/examples/marl.yaml` with another seed and estimator. A seed's runs have the same
 warm start, questions and draws. What is compared is the share of 512 held-out questions that are
 solved, by the run's own evaluation. `--jobs` runs as many processes at once.
 
-Published for this task with networks of this size, 4 seeds, 80 iterations: .404 after the warm start,
-.792 with global statistics, .887 by agent; paired difference .095, not significant.
+Published for this task with networks of this size, 4 seeds, 80 iterations: .404 after the warm
+start, .792 with global statistics, .887 by agent; paired difference .095, not significant.
 """
 
 from __future__ import annotations
@@ -39,15 +39,21 @@ AGENTS = ("verifier", "searcher", "answerer")
 def options(kind: str, iterations: int) -> list[str]:
     """Overrides of the example for one run."""
     if kind == WARM:
-        return ["trainer=[{use: sft, models: [v, s, a], teachers: [teacher], episodes: 1024, "
-            "steps: 250, batch: 128}]"]
+        return [
+            "trainer=[{use: sft, models: [v, s, a], teachers: [teacher], episodes: 1024, "
+            "steps: 250, batch: 128}]"
+        ]
     return [f"trainer[1].advantage.estimator={kind}", f"trainer[1].iterations={iterations}"]
 
 
 def train(folder: Path, seed: int, kind: str, iterations: int) -> dict[str, Any]:
     """One run in a process of its own; what came of it."""
     words = [sys.executable, "-m", "orchestrion", "train", str(EXAMPLE), "--json"]
-    for one in [f"seed={seed}", f"run.name={kind.replace(' ', '-')}-{seed}", *options(kind, iterations)]:
+    for one in [
+        f"seed={seed}",
+        f"run.name={kind.replace(' ', '-')}-{seed}",
+        *options(kind, iterations),
+    ]:
         words += ["-o", one]
     began = time.monotonic()
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -74,7 +80,11 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
     seeds = sorted({one["seed"] for one in runs})
     kinds = [kind for kind in (WARM, *ESTIMATORS) if (kind, seeds[0]) in by]
     print("solved of 512 held-out questions, sampled at temperature 1")
-    print(f"{'':12}" + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds) + f"{'mean':>9}{'sd':>7}")
+    print(
+        f"{'':12}"
+        + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds)
+        + f"{'mean':>9}{'sd':>7}"
+    )
     for kind in kinds:
         found = [by[kind, seed]["solved"] for seed in seeds]
         deviation = stdev(found) if len(found) > 1 else 0.0
@@ -100,7 +110,8 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
             dead = mean(m[f"{agent}/dead"] for m in mine)
             drift = mean(m[f"{agent}/advantage"] for m in mine)
             norms = [m.get(f"{agent[0]}/norm_max", 0.0) for m in mine]
-            line += f"\n{'':12} {agent}: dead {dead:.2f}, advantage {drift:+.3f}, largest norm {max(norms):.1f}"
+            line += f"\n{'':12} {agent}: dead {dead:.2f}, advantage {drift:+.3f}, "
+            line += f"largest norm {max(norms):.1f}"
         print(line)
     print(f"\nseconds a run: mean {mean(one['seconds'] for one in runs):.0f}")
 

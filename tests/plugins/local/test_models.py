@@ -15,8 +15,8 @@ from orchestrion_local.devices import CPU, Cuda, parse_size
 from orchestrion_local.hf import HF, Architecture, Lora
 from orchestrion_local.merging import merge
 from orchestrion_local.mixture import Mixture
-from orchestrion_local.runtime import LocalModel
 from orchestrion_local.optimizing import WeightOptimizer
+from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.sft import Sft
 
@@ -57,7 +57,7 @@ async def test_what_is_saved_is_what_is_loaded_weights_and_optimizer() -> None:
 async def test_a_checkpoint_of_another_shape_is_refused() -> None:
     wider = Architecture(layers=1, width=32, heads=2, context=32)
     async with opened() as model, opened(architecture=wider, alphabet=ALPHABET) as other:
-        with pytest.raises(CheckpointError, match="has no .* of shape"):
+        with pytest.raises(CheckpointError, match=r"has no .* of shape"):
             other.load(model.save())
 
 
@@ -66,7 +66,9 @@ async def test_the_reference_is_what_the_model_began_with() -> None:
     from orchestrion_local.interfaces import Generation
 
     async with opened() as model:
-        said = Generation("tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0))
+        said = Generation(
+            "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
+        )
         before = model.score([said]).logprobs
         learn(model)
         after = model.score([said]).logprobs
@@ -126,11 +128,14 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 
 @sync
 async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
-    async with CPU(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place:
-        async with opened(architecture=TINY, alphabet=ALPHABET, device=place):
-            with pytest.raises(RunError, match=r"devices.small: second needs .*\(taken: tiny"):
-                async with opened("models.second", architecture=TINY, alphabet=ALPHABET, device=place):
-                    pass
+    tiny = {"architecture": TINY, "alphabet": ALPHABET}
+    async with (
+        CPU(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place,
+        opened(**tiny, device=place),
+    ):
+        with pytest.raises(RunError, match=r"devices.small: second needs .*\(taken: tiny"):
+            async with opened("models.second", **tiny, device=place):
+                pass
     assert [parse_size(one) for one in ("1 KB", "1.5GB", "7B")] == [1024, 1610612736, 7]
 
 
@@ -157,7 +162,9 @@ async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
         wanted = 0.75 * shares[0] + 0.25 * shares[1]
         for mode in ("average", "draw"):
             settings = Mixture([first, second], weights=[3, 1], mode=mode, max_tokens=1)  # type: ignore[arg-type]
-            mixed = await stack.enter_async_context(settings.open(OpenContext(f"models.{mode}", Key(0))))
+            mixed = await stack.enter_async_context(
+                settings.open(OpenContext(f"models.{mode}", Key(0)))
+            )
             count = 3000
             answers = await asyncio.gather(
                 *(mixed.complete(asked("S2="), Key(i), NoJournal()) for i in range(count))
@@ -170,9 +177,10 @@ async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
 
 @sync
 async def test_models_with_other_tokens_do_not_mix() -> None:
-    async with opened("models.a") as first, opened(
-        "models.b", architecture=TINY, alphabet="ab"
-    ) as second:
+    async with (
+        opened("models.a") as first,
+        opened("models.b", architecture=TINY, alphabet="ab") as second,
+    ):
         with pytest.raises(UsageError, match="b has another tokenizer than a"):
             async with Mixture([first, second]).open(OpenContext("models.m", Key(0))):
                 pass
@@ -226,18 +234,19 @@ def test_what_would_do_nothing_is_refused(tmp_path: Path, words: list[str], reas
 def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path) -> None:
     path = tmp_path / "said.jsonl"
 
-    async def go(text: str) -> None:
-        path.write_text(text)
-        async with opened("models.m") as model:
-            async with Sft([model], data=str(path)).open(OpenContext("trainer", Key(0))):
-                pass
+    async def go() -> None:
+        context = OpenContext("trainer", Key(0))
+        async with opened("models.m") as model, Sft([model], data=str(path)).open(context):
+            pass
 
     good = json.dumps({"model": "m", "messages": [{"role": "user", "content": "S2="}], "text": "7"})
-    asyncio.run(go(good))
+    path.write_text(good)
+    asyncio.run(go())
     for text, reason in (
         (good + "\n{", r"said.jsonl:2: want"),
         ('{"model": "m"}', "said.jsonl:1: want"),
         (good.replace('"m"', '"x"'), "'x' is none of the models"),
     ):
+        path.write_text(text)
         with pytest.raises(UsageError, match=reason):
-            asyncio.run(go(text))
+            asyncio.run(go())

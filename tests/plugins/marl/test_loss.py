@@ -68,9 +68,7 @@ def test_with_one_model_and_one_call_an_episode_the_loss_is_that_of_trl(
     calls = Rows(rewards.numpy(), np.arange(rows) // 4, np.arange(rows), np.zeros(rows))
     # Theirs divides by std + 1e-4; with the same advantages on both sides that is no matter.
     advantages = torch.from_numpy(grpo(calls)).float()
-    want = their_grpo_loss(
-        logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest
-    )
+    want = their_grpo_loss(logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest)
     terms, _ = policy_terms(logps, old, advantages[:, None].expand(shape), 0.2, 0.28, None)
     terms = terms + 0.04 * divergence(logps, ref, "k3")
     weights = row_weights(lengths.numpy(), np.ones(rows), [ours] * rows, longest)

@@ -24,7 +24,7 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return train(
         folder / "run",
         config(
-            {name: WIDER for name in "vsa"},
+            dict.fromkeys("vsa", WIDER),
             warm=WARM,
             iterations=14,
             problems=8,
@@ -103,7 +103,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(
     assert run.states["trainer[0]"].data["optimizers"]["a"]["steps"] == 0
 
 
-SHARED = {name: "m" for name in ("verifier", "searcher", "answerer")}
+SHARED = dict.fromkeys(("verifier", "searcher", "answerer"), "m")
 ADAPTERS = {
     "base": MODEL,
     **{name: {"use": "hf", "base": "base", "lora": {"rank": 2}, "max_tokens": 2} for name in "vsa"},
@@ -131,7 +131,8 @@ def test_adapters_on_one_base_train_apart_and_leave_it_as_it_is(tmp_path: Path) 
     assert tensors(run, "models.base") == tensors(still, "models.base")
     for name in "va":
         mine = tensors(run, f"models.{name}")
-        assert mine and all("lora_" in one for one in mine)
+        assert mine
+        assert all("lora_" in one for one in mine)
         assert mine != tensors(still, f"models.{name}")
 
 

@@ -21,8 +21,8 @@ class Prompted(Agent):
 
     Made for models that are trained: what is said is a turn whether or not it can be read. A
     response that cannot be read, or that was cut, counts as `fallback`; the turn's metadata says
-    `valid: false`, and trainers can fine that. The turn's data is {"value", "valid"}, and "next" with
-    `route`, for the policy `follow`.
+    `valid: false`, and trainers can fine that. The turn's data is {"value", "valid"}, and "next"
+    with `route`, for the policy `follow`.
 
     Args:
         model: who completes.
@@ -103,4 +103,6 @@ class Prompted(Agent):
 
     def ceiling(self, tokens: int) -> Usage | None:
         """See `Agent.ceiling`."""
-        return ceiling_of(self.model, tokens + len(self.prompt.encode()) + len(self.system.encode()))
+        return ceiling_of(
+            self.model, tokens + len(self.prompt.encode()) + len(self.system.encode())
+        )

@@ -15,15 +15,15 @@ from orchestrion_math.generate import solve
 __all__ = ["MathTeacher"]
 
 Share = Annotated[float, Meta(ge=0, le=1)]
-_PROMPT = re.compile(r"([SV])\d*(.+?)=(.*?)\??$", re.S)
+_PROMPT = re.compile(r"([SV])(?:\d+:)?(.+?)=(.*?)\??", re.S)
 
 
 @frozen
 class MathTeacher(Model):
     """Plays solver and verifier of generated problems with stated mistakes, to learn from.
 
-    A prompt is "S", perhaps a number, the problem and "=", for the solver; or "V", perhaps a
-    number, the problem, "=", what the solver said, and "?", for the verifier.
+    A prompt is "S", the problem and "=", for the solver; or "V", the problem, "=", what the solver
+    said, and "?", for the verifier. After the first letter there may be a number and ":".
 
     Args:
         reverse: answers are written with the last digit first.

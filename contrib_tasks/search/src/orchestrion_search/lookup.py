@@ -26,6 +26,7 @@ from orchestrion import (
     Usage,
     no_calls,
 )
+from orchestrion_search.turns import value_of
 
 __all__ = ["DIGITS", "LETTERS", "Lookup", "LookupTeacher"]
 
@@ -87,7 +88,7 @@ class Lookup(Task):
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
         """What a finished turn does to the question; a failed one uses up its round."""
-        said = _value(turn)
+        said = value_of(turn)
         if turn.agent == self.verifier:
             state = evolve(state, rounds=state.rounds + 1)
             return self._step(state, done=said == "n" and state.rounds >= self.rounds)
@@ -114,12 +115,6 @@ class Lookup(Task):
             return Scores(float(right), right)
         known = sum(one in DIGITS for one in state.shown) / 2
         return Scores(0.0 if final else 0.5 * known)
-
-
-def _value(turn: Turn) -> str:
-    data = turn.output.data
-    value = data.get("value") if isinstance(data, dict) else turn.output.content
-    return value.strip() if isinstance(value, str) and turn.status == "completed" else ""
 
 
 @lru_cache(8)

@@ -14,6 +14,7 @@ def orchestrion_tasks() -> Iterator[Component]:
     yield Component(
         "lookup", f"{HERE}.lookup:Lookup", "which of two is larger, once letters are looked up"
     )
+    yield Component("search", f"{HERE}.task:Search", "questions over a corpus: search, then answer")
 
 
 @hookimpl
@@ -22,4 +23,9 @@ def orchestrion_models() -> Iterator[Component]:
         "lookup-teacher",
         f"{HERE}.lookup:LookupTeacher",
         "plays the roles of `lookup` with stated mistakes",
+    )
+    yield Component(
+        "search-teacher",
+        f"{HERE}.teacher:SearchTeacher",
+        "plays the roles of `search` on generated questions with stated mistakes",
     )

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from orchestrion import (
+    JSON,
+    Array,
     Job,
     Key,
     Metrics,
@@ -15,6 +17,7 @@ from orchestrion import (
     OpenContext,
     Saved,
     Session,
+    Trainer,
     UsageError,
 )
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
@@ -40,7 +43,7 @@ def trainable(models: Sequence[Model], path: str) -> dict[str, Trainable]:
     return found
 
 
-class Imitation:
+class Imitation(Trainer):
     """See `Sft`."""
 
     def __init__(self, settings: Sft, ctx: OpenContext) -> None:
@@ -57,9 +60,7 @@ class Imitation:
             raise UsageError(f"{ctx.path}.optimizers: {unknown[0]} is none of the models it trains")
         total = settings.iterations * settings.steps
         self.optimizers = {
-            name: WeightOptimizer(
-                model, settings.optimizers.get(name, settings.optimizer), total
-            )
+            name: WeightOptimizer(model, settings.optimizers.get(name, settings.optimizer), total)
             for name, model in self.models.items()
         }
         self._examples = self._read(Path(settings.data)) if settings.data is not None else None
@@ -90,6 +91,11 @@ class Imitation:
                 raise UsageError(f"{where}: {name!r} is none of the models it trains")
             examples[name].append(_example(self.models[name], messages, text))
         return examples
+
+    def check(self, session: Session) -> None:
+        """Refuse a task without training problems, if teachers are to work on them."""
+        if self._examples is None and not len(session.problems("train")):
+            raise UsageError(f"{self._path}: the task has no training problems")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Gather what teachers say, then some steps of every student."""
@@ -149,7 +155,8 @@ class Imitation:
 
     def save(self) -> Saved:
         """The optimizers."""
-        arrays, data = {}, {}
+        arrays: dict[str, Array] = {}
+        data: dict[str, JSON] = {}
         for name, optimizer in self.optimizers.items():
             saved = optimizer.save(f"{name}/")
             arrays.update(saved.arrays)
@@ -164,7 +171,4 @@ class Imitation:
 
 def _example(model: Trainable, messages: Sequence[Mapping[str, object]], text: str) -> Generation:
     prompt, response = model.encode(messages), model.encode_response(text)
-    return Generation(
-        model.name, 0, tuple(prompt), tuple(response), (0.0,) * len(response)
-    )
-
+    return Generation(model.name, 0, tuple(prompt), tuple(response), (0.0,) * len(response))

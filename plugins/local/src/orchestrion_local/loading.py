@@ -110,18 +110,19 @@ def _tokenizer(settings: HF, path: str) -> Tokenizer:
 
 
 def _module(settings: HF, tokenizer: Tokenizer, ctx: OpenContext) -> Any:
-    from transformers import AutoModelForCausalLM
+    import transformers
 
+    auto: Any = transformers.AutoModelForCausalLM  # parts of it have no types
     if settings.architecture is None:
-        return AutoModelForCausalLM.from_pretrained(settings.path, use_safetensors=True)
+        return auto.from_pretrained(settings.path, use_safetensors=True)
     with _seeded(ctx):
-        return AutoModelForCausalLM.from_config(_config(settings.architecture, tokenizer))
+        return auto.from_config(_config(settings.architecture, tokenizer))
 
 
 def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
     from transformers import GPT2Config, LlamaConfig
 
-    common = {
+    common: dict[str, Any] = {
         "vocab_size": tokenizer.size,
         "pad_token_id": tokenizer.pad,
         "bos_token_id": None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,15 +42,18 @@ def merge(
 ) -> int:
     """Make one model of several fine-tunes of one base, and write it to a folder.
 
-    A MODEL is a folder in the format of the transformers library, or RUN:NAME, the model NAME as a
-    run has trained it; an adapter is folded into its base. One MODEL alone is written as it is. What
-    was told apart by its model must be told apart by its prompt from then on.
+    A MODEL is a folder in the format of the transformers library, or RUN:NAME, the model NAME as
+    a run has trained it; an adapter is folded into its base. One MODEL alone is written as it is.
+    What was told apart by its model must be told apart by its prompt from then on.
     """
     settings = {"t": t, "density": density, "seed": seed}
     _check(method, len(models), base, weights, settings)
     if output.exists():
         raise UsageError(f"--output: {output} is there already")
-    asyncio.run(_merge(models, output, method, base, _numbers(weights, len(models)), settings))
+    named = (*models, *([base] if base is not None else []))
+    folders = {name for name in named if (Path(name) / "config.json").is_file()}
+    shares = _numbers(weights, len(models))
+    asyncio.run(_merge(models, folders, output, method, base, shares, settings))
     click.echo(f"{output}: {method} of {', '.join(models)}")
     return 0
 
@@ -85,6 +88,7 @@ def _numbers(weights: str | None, count: int) -> list[float] | None:
 
 async def _merge(
     names: Sequence[str],
+    folders: Collection[str],
     output: Path,
     method: str,
     base: str | None,
@@ -94,8 +98,10 @@ async def _merge(
     from orchestrion_ensemble import merging
 
     async with AsyncExitStack() as stack:
-        models = [await _open(name, stack) for name in names]
-        start = None if base is None else _arrays(await _open(base, stack))
+        models = [await _open(name, name in folders, stack) for name in names]
+        start = None
+        if base is not None:
+            start = _arrays(await _open(base, base in folders, stack))
         arrays = [_arrays(model) for model in models]
         chosen = {name: value for name, value in settings.items() if value is not None}
         try:
@@ -116,14 +122,14 @@ async def _merge(
         _write(models[0], merged, output)
 
 
-async def _open(name: str, stack: AsyncExitStack) -> LocalModel:
+async def _open(name: str, is_folder: bool, stack: AsyncExitStack) -> LocalModel:
     from orchestrion import Key, OpenContext
     from orchestrion.run import open_run
     from orchestrion_local.hf import HF
     from orchestrion_local.loading import load
     from orchestrion_local.runtime import LocalModel
 
-    if Path(name).is_dir() and (Path(name) / "config.json").is_file():
+    if is_folder:
         return load(HF(path=name), OpenContext(f"models.{Path(name).name}", Key(0)))
     run, colon, model = name.rpartition(":")
     if not colon:

@@ -60,15 +60,14 @@ class _Network:
             logits.append(out.logits)
         return _Output(torch.stack(logits, dim=2))
 
-    def combine(self, logits: torch.Tensor, picks: Sequence[float]) -> torch.Tensor:
+    def combine(self, logits: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
         """One distribution for each row, as logits [B, V], from logits [B, members, V]."""
         logprobs = torch.log_softmax(logits.double(), dim=-1)
         shares = self.shares.to(logits.device)
         if self.mode == "average":
             return torch.logsumexp(logprobs + shares.log()[None, :, None], dim=1)
-        points = torch.tensor(picks, dtype=torch.float64, device=logits.device)
-        chosen = torch.searchsorted(shares.cumsum(0), points, right=True)
-        rows = torch.arange(len(points), device=logits.device)
+        chosen = torch.searchsorted(shares.cumsum(0), picks, right=True)
+        rows = torch.arange(len(picks), device=logits.device)
         return logprobs[rows, chosen.clamp(max=len(shares) - 1)]
 
 
@@ -123,7 +122,7 @@ class MixedModel(Model):
 
         async def do() -> Answer:
             drawn = await self.batcher(wanted)
-            data = {
+            data: dict[str, JSON] = {
                 "text": self._tokenizer.decode(drawn.ids),
                 "stop": "end" if drawn.ended else "length",
                 "tool_calls": [],

@@ -23,8 +23,8 @@ class Mixture(Model):
         members: the models; at least two.
         weights: of the members; equal by default. Only their ratios matter.
         mode: `average` takes the weighted mean of the members' probabilities; `draw` lets one
-            member, drawn by weight for each token, decide alone. At temperature 1 both draw from the
-            same distribution.
+            member, drawn by weight for each token, decide alone. At temperature 1 both draw from
+            the same distribution.
         max_tokens: of a response, where the request does not say.
         temperature: likewise.
     """

@@ -62,7 +62,9 @@ class WeightOptimizer:
         if self.steps < settings.warmup:
             factor = (self.steps + 1) / (settings.warmup + 1)
         elif settings.schedule != "constant":
-            left = max(0.0, 1 - (self.steps - settings.warmup) / max(1, self.total - settings.warmup))
+            left = max(
+                0.0, 1 - (self.steps - settings.warmup) / max(1, self.total - settings.warmup)
+            )
             factor = left if settings.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
         return settings.learning_rate * factor
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from attrs import frozen
 
@@ -163,7 +164,10 @@ class LocalModel(Model):
     async def _ask_teacher(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         assert self._teacher is not None
         answer = await self._teacher.complete(request, key, calls)
-        prompt, response = self.encode(request["messages"]), self.encode_response(answer.data["text"])
+        prompt, response = (
+            self.encode(request["messages"]),
+            self.encode_response(answer.data["text"]),
+        )
         # Nobody sampled it here: what it would have been sampled with is not known.
         generation = Generation(
             self.name, self.version, tuple(prompt), tuple(response), (0.0,) * len(response)
@@ -187,7 +191,10 @@ class LocalModel(Model):
                 # Another model's adapter that was put on this one is no part of it, nor may it
                 # change the names of what is.
                 if "lora_" not in name:
-                    yield name.removeprefix("base_model.model.").replace(".base_layer", ""), parameter
+                    yield (
+                        name.removeprefix("base_model.model.").replace(".base_layer", ""),
+                        parameter,
+                    )
             elif f".{self.adapter}." in name:
                 yield name, parameter
 
@@ -256,13 +263,13 @@ class LocalModel(Model):
         """Ids and mask: prompts end, and responses begin, in the same column."""
         before = max(len(one.prompt) for one in generations)
         longest = max(len(one.response) for one in generations)
-        ids = torch.full((len(generations), before + longest), self.tokenizer.pad)
-        attention = torch.zeros_like(ids)
+        ids = np.full((len(generations), before + longest), self.tokenizer.pad)
+        attention = np.zeros_like(ids)
         for i, one in enumerate(generations):
             begin, end = before - len(one.prompt), before + len(one.response)
-            ids[i, begin:end] = torch.tensor([*one.prompt, *one.response])
+            ids[i, begin:end] = (*one.prompt, *one.response)
             attention[i, begin:end] = 1
-        return ids, attention, longest
+        return torch.from_numpy(ids), torch.from_numpy(attention), longest
 
     def plain(self) -> Any:
         """A network of the transformers library of its own: adapters are folded into the base."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from attrs import frozen
 
@@ -12,6 +13,8 @@ __all__ = ["Drawn", "Wanted", "common_prefix", "sample"]
 
 PREFIX = 8
 """Prompts that begin with as many equal tokens have that beginning computed once."""
+KEPT = 0.85
+"""Rows that are done leave the batch once no more than this share of it goes on."""
 
 
 @frozen
@@ -53,9 +56,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 
 @torch.no_grad()
-def sample(
-    module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int
-) -> list[Drawn]:
+def sample(module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[Drawn]:
     """Complete all prompts together; what is done leaves the batch.
 
     What a prompt gives depends on its own uniforms, not on its place in the batch (up to the
@@ -68,15 +69,32 @@ class _Batch:
     def __init__(
         self, module: Any, wanted: Sequence[Wanted], ends: frozenset[int], pad: int
     ) -> None:
-        self.module, self.wanted, self.ends = module, wanted, ends
+        self.module, self.wanted = module, wanted
         self.device = next(module.parameters()).device
-        self.rows = list(range(len(wanted)))
+        self.ends = torch.tensor(sorted(ends), device=self.device)
+        count, longest = len(wanted), max(len(one.uniforms) for one in wanted)
+        self.limits = self._column([len(one.uniforms) for one in wanted], torch.int64)
+        self.heat = self._column([one.temperature or 1.0 for one in wanted], torch.float32)
+        self.greedy = self._column([one.temperature == 0 for one in wanted], torch.bool)
+        self.top_p = self._column([one.top_p for one in wanted], torch.float64)
+        self.points = self._table([one.uniforms for one in wanted], longest)
+        self.picks = self._table([one.picks for one in wanted], longest)
+        self.rows = torch.arange(count, device=self.device)
         """Which completion each row of the batch is."""
-        self.ids: list[list[int]] = [[] for _ in wanted]
-        self.logprobs: list[list[float]] = [[] for _ in wanted]
-        self.ended = [False] * len(wanted)
-        self.cache, self.mask, self.position, logits = self._prompts(pad)
-        self.logits = logits
+        self.ids = torch.zeros((count, longest), dtype=torch.int64, device=self.device)
+        self.logprobs = torch.zeros((count, longest), dtype=torch.float64, device=self.device)
+        self.lengths = torch.zeros(count, dtype=torch.int64, device=self.device)
+        self.ended = torch.zeros(count, dtype=torch.bool, device=self.device)
+        self.cache, self.mask, self.position, self.logits = self._prompts(pad)
+
+    def _column(self, values: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=self.device)
+
+    def _table(self, rows: Sequence[Sequence[float]], longest: int) -> torch.Tensor:
+        table = np.zeros((len(rows), longest))
+        for i, row in enumerate(rows):
+            table[i, : len(row)] = row
+        return torch.from_numpy(table).to(self.device)
 
     def _prompts(self, pad: int) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
         from transformers import DynamicCache
@@ -90,15 +108,16 @@ class _Batch:
             head = torch.tensor([prompts[0][:shared]], device=self.device)
             self.module(head, past_key_values=cache, use_cache=True, logits_to_keep=1)
             cache.batch_repeat_interleave(len(prompts))
-        rest = [one[shared:] for one in prompts]
-        width = max(map(len, rest))
-        ids = torch.full((len(rest), width), pad)
-        mask = torch.zeros((len(rest), shared + width), dtype=torch.long)
-        mask[:, :shared] = 1
-        for i, one in enumerate(rest):
-            ids[i, width - len(one) :] = torch.tensor(one)
-            mask[i, shared + width - len(one) :] = 1
-        ids, mask = ids.to(self.device), mask.to(self.device)
+        width = max(map(len, prompts)) - shared
+        padded = np.full((len(prompts), width), pad)
+        known = np.zeros((len(prompts), shared + width), np.int64)
+        known[:, :shared] = 1
+        for i, one in enumerate(prompts):
+            begin = width - len(one) + shared
+            padded[i, begin:] = one[shared:]
+            known[i, shared + begin :] = 1
+        ids = torch.from_numpy(padded).to(self.device)
+        mask = torch.from_numpy(known).to(self.device)
         position = (mask.cumsum(1) - 1).clamp(min=0)
         out = self.module(
             ids,
@@ -111,52 +130,54 @@ class _Batch:
         return cache, mask, position[:, -1:] + 1, out.logits[:, -1]
 
     def run(self) -> list[Drawn]:
-        limit = max(len(one.uniforms) for one in self.wanted)
-        for t in range(limit):
+        for t in range(self.ids.shape[1]):
             chosen = self._draw(t)
-            going = [
-                i
-                for i, row in enumerate(self.rows)
-                if not self.ended[row] and t + 1 < len(self.wanted[row].uniforms)
-            ]
-            if not going:
+            going = ~self.ended[self.rows] & (t + 1 < self.limits[self.rows])
+            left = int(going.sum())
+            if not left:
                 break
-            if len(going) < len(self.rows):
+            # Each time it happens all that is known of those who stay is copied.
+            if left <= KEPT * len(self.rows):
                 chosen = self._keep(going, chosen)
             self._advance(chosen)
+        ids, logprobs = self.ids.tolist(), self.logprobs.tolist()
         return [
-            Drawn(tuple(ids), tuple(logprobs), ended)
-            for ids, logprobs, ended in zip(self.ids, self.logprobs, self.ended, strict=True)
+            Drawn(tuple(ids[i][:length]), tuple(logprobs[i][:length]), ended)
+            for i, (length, ended) in enumerate(
+                zip(self.lengths.tolist(), self.ended.tolist(), strict=True)
+            )
         ]
 
     def _draw(self, t: int) -> torch.Tensor:
         """The next token of every row, noted with its log-probability."""
-        wanted = [self.wanted[row] for row in self.rows]
-        logits = self.logits
+        rows, logits = self.rows, self.logits
         if logits.dim() == 3:
-            logits = self.module.combine(logits, [one.picks[t] for one in wanted])
-        heat = torch.tensor([one.temperature or 1.0 for one in wanted], device=self.device)
-        logprobs = torch.log_softmax(logits.float() / heat[:, None], dim=1)
+            logits = self.module.combine(logits, self.picks[rows, t])
+        logprobs = torch.log_softmax(logits.float() / self.heat[rows, None], dim=1)
         shares = logprobs.double().exp()
-        if any(one.top_p < 1 for one in wanted):
-            shares = _nucleus(shares, [one.top_p for one in wanted])
+        top_p = self.top_p[rows, None]
+        if bool((top_p < 1).any()):
+            shares = _nucleus(shares, top_p)
         upto = shares.cumsum(1)
-        points = torch.tensor([one.uniforms[t] for one in wanted], dtype=torch.float64)
-        reach = points.to(self.device)[:, None] * upto[:, -1:]
+        reach = self.points[rows, t, None] * upto[:, -1:]
         chosen = torch.searchsorted(upto, reach, right=True).clamp(max=upto.shape[1] - 1)
-        greedy = torch.tensor([one.temperature == 0 for one in wanted], device=self.device)
-        chosen = torch.where(greedy[:, None], logprobs.argmax(1, keepdim=True), chosen)
-        of_chosen = logprobs.gather(1, chosen)[:, 0].tolist()
-        for row, token, logprob in zip(self.rows, chosen[:, 0].tolist(), of_chosen, strict=True):
-            self.ids[row].append(token)
-            self.logprobs[row].append(logprob)
-            self.ended[row] = token in self.ends
+        greedy = self.greedy[rows, None]
+        if bool(greedy.any()):
+            chosen = torch.where(greedy, logprobs.argmax(1, keepdim=True), chosen)
+        # Rows that are done may still be in the batch; what they go on to say is nobody's.
+        live = ~self.ended[rows] & (t < self.limits[rows])
+        now = rows[live]
+        token = chosen[live, 0]
+        self.ids[now, t] = token
+        self.logprobs[now, t] = logprobs.gather(1, chosen)[live, 0].double()
+        self.lengths[now] += 1
+        self.ended[now] = torch.isin(token, self.ends)
         return chosen
 
-    def _keep(self, going: list[int], chosen: torch.Tensor) -> torch.Tensor:
+    def _keep(self, going: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """Go on with these rows alone."""
-        index = torch.tensor(going, device=self.device)
-        self.rows = [self.rows[i] for i in going]
+        index = going.nonzero()[:, 0]
+        self.rows = self.rows[index]
         self.cache.batch_select_indices(index)
         self.mask, self.position = self.mask[index], self.position[index]
         return chosen[index]
@@ -175,10 +196,9 @@ class _Batch:
         self.logits, self.position = out.logits[:, -1], self.position + 1
 
 
-def _nucleus(shares: torch.Tensor, top_p: Sequence[float]) -> torch.Tensor:
+def _nucleus(shares: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:
     """Probabilities with everything outside the nucleus set to 0 (Holtzman et al. 2020)."""
     ordered, order = shares.sort(dim=1, descending=True, stable=True)
     before = ordered.cumsum(1) - ordered
-    bound = torch.tensor(top_p, dtype=shares.dtype, device=shares.device)[:, None]
-    ordered = torch.where(before < bound, ordered, 0.0)
+    ordered = torch.where(before < top_p, ordered, 0.0)
     return torch.zeros_like(shares).scatter(1, order, ordered)

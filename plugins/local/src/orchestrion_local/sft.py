@@ -8,7 +8,7 @@ from typing import Annotated
 
 from attrs import Factory, field, frozen
 
-from orchestrion import Meta, Model, OpenContext, Trainer
+from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
 from orchestrion_local.settings import Optimizer
 
 __all__ = ["Sft"]
@@ -57,6 +57,14 @@ class Sft:
                 f"teachers: {len(self.teachers)} for {len(self.models)} models; give one for "
                 "each, or one for all"
             )
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """See `Trainer.plan`."""
+        if self.data is not None:
+            return Plan(exact=True)
+        if turns is None:
+            return None
+        return Plan(activations=self.episodes * turns, verdicts=self.episodes, forked=False)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

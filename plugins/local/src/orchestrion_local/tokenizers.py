@@ -74,7 +74,8 @@ class Characters:
         fast = Fast(models.WordLevel({**specials, **self._ids}, unk_token="<pad>"))
         fast.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         fast.decoder = decoders.Fuse()
-        PreTrainedTokenizerFast(
+        made: Any = PreTrainedTokenizerFast  # it has no types
+        made(
             tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
         ).save_pretrained(folder)
 
@@ -104,7 +105,9 @@ class Pretrained:
     def _turn_ends(self) -> list[int]:
         """Tokens by which chat models end their turn."""
         known = self._inner.get_vocab()
-        return [known[name] for name in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>") if name in known]
+        return [
+            known[name] for name in ("<|im_end|>", "<|eot_id|>", "<end_of_turn>") if name in known
+        ]
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """By the chat template; without one, roles and contents line by line."""

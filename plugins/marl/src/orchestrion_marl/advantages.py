@@ -148,7 +148,7 @@ def rloo(rows: Rows, over: Over = "agent", fined: Fined = "outside") -> Floats:
         scores = own.mean(scores)[own.of]
         firsts = rows.firsts
         group, first_scores = Cells(rows.group[firsts]), scores[firsts]
-        total = np.bincount(group.of, first_scores)[group.of] - first_scores
+        total = group.sum(first_scores)[group.of] - first_scores
         others = group.count[group.of] - 1
         baseline, known = _ratio(total, others)
         by_episode = np.where(known, first_scores - baseline, 0.0)
@@ -156,7 +156,7 @@ def rloo(rows: Rows, over: Over = "agent", fined: Fined = "outside") -> Floats:
         return _fine(by_episode[own.of], rows, fined)
     cells = Cells(rows.group, rows.agent)
     own = Cells(rows.group, rows.agent, rows.episode)
-    total = np.bincount(cells.of, scores)[cells.of] - np.bincount(own.of, scores)[own.of]
+    total = cells.sum(scores)[cells.of] - own.sum(scores)[own.of]
     baseline, known = _ratio(total, cells.count[cells.of] - own.count[own.of])
     return _fine(np.where(known, scores - baseline, 0.0), rows, fined)
 
@@ -173,13 +173,14 @@ def reinforce(
         baseline: nothing, the mean of all calls, or of all calls of that agent.
         moving: baselines by agent from earlier batches; takes the place of `baseline`.
     """
-    scores = rows.outcome - rows.penalty
+    scores: Floats = rows.outcome - rows.penalty
     if moving is not None:
-        return scores - np.array([moving.get(int(agent), 0.0) for agent in rows.agent])
+        known = [moving.get(int(agent), 0.0) for agent in rows.agent]
+        return scores - np.array(known, np.float64)
     if baseline == "none" or not len(rows):
         return scores
     if baseline == "batch":
-        return scores - scores.mean()
+        return scores - float(scores.mean())
     cells = Cells(rows.agent)
     return scores - cells.mean(scores)[cells.of]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 from attrs import frozen
+from orchestrion_local.interfaces import Generation, generations_of
 
 from orchestrion import Episode, Status
-from orchestrion_local.interfaces import Generation, generations_of
 from orchestrion_marl.rows import Integers, Rows
 
 __all__ = ["Call", "Stream", "calls_of", "rows_of"]

@@ -1,8 +1,8 @@
 """A learned value of what an agent was asked, for `gae`: one linear readout an agent.
 
 It reads the last layer of the agent's own model before the first token of the response, which is
-not trained by it, and is fitted in closed form to what came of earlier iterations: ridge regression,
-so that there is nothing to tune and no step to diverge.
+not trained by it, and is fitted in closed form to what came of earlier iterations: ridge
+regression, so that there is nothing to tune and no step to diverge.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
+from orchestrion_local.interfaces import Trainable
 
 from orchestrion import Array, Saved
-from orchestrion_local.interfaces import Trainable
 from orchestrion_marl.calls import Call
 from orchestrion_marl.rows import Floats
 from orchestrion_marl.updating import micro_batches
@@ -37,9 +37,7 @@ class Critic:
         self._products: dict[str, Floats] = {}
         """Sums of x x' and x y by agent, as one array of width + 1 rows and width + 2 columns."""
 
-    def values(
-        self, calls: Sequence[Call], models: Mapping[str, Trainable], most: int
-    ) -> Floats:
+    def values(self, calls: Sequence[Call], models: Mapping[str, Trainable], most: int) -> Floats:
         """Of each call, by what was learned before, shape [B]; then learn from these."""
         values = np.zeros(len(calls))
         seen: dict[str, tuple[list[int], list[Floats]]] = {}
@@ -61,10 +59,8 @@ class Critic:
         products = self._products.get(agent)
         if products is None or products.shape != (width, width + 1):
             return None
-        solved: Floats = np.linalg.solve(
-            products[:, :width] + RIDGE * np.eye(width), products[:, width]
-        )
-        return solved
+        solved = np.linalg.solve(products[:, :width] + RIDGE * np.eye(width), products[:, width])
+        return np.asarray(solved, np.float64)
 
     def _learn(self, agent: str, x: Floats, y: Floats) -> None:
         fresh = np.concatenate((x.T @ x, (x.T @ y)[:, None]), axis=1)

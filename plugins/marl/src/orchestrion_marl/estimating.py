@@ -72,9 +72,7 @@ def _by_call(
 ) -> Floats:
     ddof = 1 if one.std == "sample" else 0
     if one.estimator == "drmas":
-        return adv.agent_wise(
-            rows, one.center, one.scale, ddof, one.floor, one.single, one.fined
-        )
+        return adv.agent_wise(rows, one.center, one.scale, ddof, one.floor, one.single, one.fined)
     if one.estimator == "grpo":
         return adv.grpo(rows, one.scale != "none", ddof, one.floor, one.single, one.fined)
     if one.estimator == "global_step":
@@ -121,7 +119,7 @@ def _gae(one: Advantage, calls: Sequence[Call], rows: Rows, values: Floats) -> F
     found = np.zeros(len(rows))
     for episode in np.unique(rows.episode):
         mine = np.flatnonzero(rows.episode == episode)
-        mine = mine[np.argsort([calls[i].turn for i in mine], kind="stable")]
+        mine = mine[np.argsort([calls[int(i)].turn for i in mine], kind="stable")]
         rewards = -rows.penalty[mine]
         rewards[-1] += rows.outcome[mine[-1]]
         found[mine] = adv.gae(rewards, values[mine], one.gamma, one.lam)

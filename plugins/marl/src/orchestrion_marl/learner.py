@@ -7,8 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 from attrs import evolve
+from orchestrion_local.imitation import trainable
+from orchestrion_local.optimizing import WeightOptimizer
 
 from orchestrion import (
+    JSON,
+    Array,
     Episode,
     Job,
     Key,
@@ -17,11 +21,10 @@ from orchestrion import (
     Problem,
     Saved,
     Session,
+    Trainer,
     UsageError,
 )
 from orchestrion.statistics import mean
-from orchestrion_local.imitation import trainable
-from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_marl import advantages as adv
 from orchestrion_marl.calls import Call, Stream, calls_of, lengths_of, rows_of
 from orchestrion_marl.critic import Critic
@@ -35,7 +38,7 @@ from orchestrion_marl.updating import Lesson, reference_logprobs, update
 __all__ = ["Learner"]
 
 
-class Learner:
+class Learner(Trainer):
     """See `Marl`."""
 
     def __init__(self, settings: Marl, ctx: OpenContext) -> None:
@@ -222,12 +225,13 @@ class Learner:
 
     def save(self) -> Saved:
         """Optimizers, running means, the critic. Weights are the models' own to keep."""
-        arrays, data = {}, {}
+        arrays: dict[str, Array] = {}
+        data: dict[str, JSON] = {}
         for name, optimizer in self.optimizers.items():
             saved = optimizer.save(f"{name}/")
             arrays.update(saved.arrays)
             data[name] = saved.data
-        state = {"optimizers": data, "moving": self.moving}
+        state: dict[str, JSON] = {"optimizers": data, "moving": self.moving}
         if self.critic is not None:
             kept = self.critic.save()
             arrays.update(kept.arrays)

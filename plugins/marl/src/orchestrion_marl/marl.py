@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from attrs import Factory, evolve, fields, frozen
+from orchestrion_local.settings import Optimizer
 
 from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
-from orchestrion_local.settings import Optimizer
 
 __all__ = ["Advantage", "AgentSettings", "Kl", "Marl", "Overlong"]
 
@@ -19,9 +19,7 @@ Amount = Annotated[float, Meta(ge=0)]
 Aggregation = Literal[
     "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"
 ]
-Name = Literal[
-    "drmas", "grpo", "global_step", "rloo", "reinforce", "reinforce++", "gigpo", "gae"
-]
+Name = Literal["drmas", "grpo", "global_step", "rloo", "reinforce", "reinforce++", "gigpo", "gae"]
 COMPARING = ("drmas", "grpo", "global_step", "rloo", "gigpo")
 """Estimators that compare episodes of one problem."""
 
@@ -210,11 +208,11 @@ class Marl:
         for one in used:
             if one.estimator in COMPARING and self.group < 2:
                 raise ValueError(
-                    f"group: {one.estimator} compares episodes of one problem and needs at least 2; "
-                    "with 1 every advantage would be 0"
+                    f"group: {one.estimator} compares episodes of one problem and needs at least "
+                    "2; with 1 every advantage would be 0"
                 )
 
-    smoke = {"iterations": 1, "problems": 2, "group": 2}
+    smoke: ClassVar[Mapping[str, int]] = {"iterations": 1, "problems": 2, "group": 2}
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """See `Trainer.plan`."""

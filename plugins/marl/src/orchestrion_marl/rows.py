@@ -91,8 +91,11 @@ class Cells:
 
     def mean(self, values: Floats) -> Floats:
         """Mean of each cell, shape [C]."""
-        sums: Floats = np.bincount(self.of, values, len(self.count))
-        return sums / self.count
+        return self.sum(values) / self.count
+
+    def sum(self, values: Floats) -> Floats:
+        """Sum of each cell, shape [C]."""
+        return np.asarray(np.bincount(self.of, values, len(self.count)), np.float64)
 
     def std(self, values: Floats, ddof: int) -> Floats:
         """Standard deviation of each cell, shape [C]; exactly 0 where its values are equal.
@@ -105,7 +108,7 @@ class Cells:
         np.minimum.at(low, self.of, values)
         np.maximum.at(high, self.of, values)
         equal = high - low <= 1e-12 * np.maximum(1.0, np.maximum(abs(low), abs(high)))
-        squares = np.bincount(self.of, (values - self.mean(values)[self.of]) ** 2, len(self.count))
+        squares = self.sum((values - self.mean(values)[self.of]) ** 2)
         deviation: Floats = np.sqrt(squares / np.maximum(1, self.count - ddof))
         deviation[equal] = 0.0
         return deviation

@@ -7,16 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import torch
 from attrs import define, field
-
-from orchestrion import Key
 from orchestrion_local.interfaces import Generation, Scored, Trainable
 from orchestrion_local.optimizing import WeightOptimizer
+
+from orchestrion import Key
 from orchestrion_marl.calls import Call, lengths_of
 from orchestrion_marl.loss import divergence, policy_terms, row_weights
 from orchestrion_marl.marl import AgentSettings, Marl
 from orchestrion_marl.rows import Floats, Integers
 
 __all__ = ["Lesson", "Progress", "micro_batches", "update"]
+
+
+SHORTEST, FEWEST = 0.7, 32
+"""Rows shorter than this share of the longest go apart, unless there are fewer than so many."""
 
 
 @define
@@ -65,12 +69,15 @@ class Progress:
 def micro_batches(lengths: Integers, most: int) -> Iterator[Integers]:
     """Places of rows, the longest first, so many that rows times longest row stays below `most`.
 
-    A row longer than that is alone.
+    A row longer than that is alone. Much shorter rows go apart, since they would be mostly padding.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
     while start < len(order):
-        count = max(1, most // max(1, int(lengths[order[start]])))
+        longest = max(1, int(lengths[order[start]]))
+        fits = order[start : start + max(1, most // longest)]
+        alike = int((lengths[fits] >= SHORTEST * longest).sum())
+        count = min(len(fits), max(alike, FEWEST))
         yield order[start : start + count]
         start += count
 

@@ -1,0 +1,42 @@
+"""Exact match and F1 of answers, as SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) has them."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections import Counter
+from collections.abc import Sequence
+
+__all__ = ["exact", "f1", "normal"]
+
+_ARTICLES = re.compile(r"\b(?:a|an|the)\b")
+_MARKS = str.maketrans("", "", string.punctuation)
+
+
+def normal(text: str) -> str:
+    """Lower case, without punctuation and English articles, words one blank apart.
+
+    An answer that is nothing but an article stays: the letter "A" is an answer.
+    """
+    bare = text.lower().translate(_MARKS)
+    return " ".join(_ARTICLES.sub(" ", bare).split()) or " ".join(bare.split())
+
+
+def exact(given: str, wanted: Sequence[str]) -> bool:
+    """Whether the answer is one of the wanted ones; an empty one never is."""
+    said = normal(given)
+    return bool(said) and any(said == normal(one) for one in wanted)
+
+
+def f1(given: str, wanted: Sequence[str]) -> float:
+    """The best overlap of words with a wanted answer; yes and no are right or wrong."""
+    return max((_f1(normal(given), normal(one)) for one in wanted), default=0.0)
+
+
+def _f1(said: str, right: str) -> float:
+    whole = {"yes", "no", "noanswer"}
+    if said != right and (said in whole or right in whole):
+        return 0.0
+    left, other = said.split(), right.split()
+    common = sum((Counter(left) & Counter(other)).values())
+    return 2 * common / (len(left) + len(other)) if common else 0.0

@@ -1,0 +1,130 @@
+"""What is searched in: documents, and an index of them."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import Protocol
+
+from attrs import frozen
+
+from orchestrion import UsageError
+
+__all__ = ["Bm25", "Document", "Index", "read_corpus"]
+
+WORDS = 64
+"""Different words of a query that count."""
+
+
+@frozen
+class Document:
+    """One piece of the corpus."""
+
+    title: str
+    text: str
+
+
+class Index(Protocol):
+    """Finds documents; the same query always finds the same ones in the same order."""
+
+    def search(self, query: str, results: int) -> tuple[Document, ...]:
+        """The best documents for a query, best first; none if nothing fits."""
+        ...
+
+    def close(self) -> None:
+        """Give back what the index takes."""
+        ...
+
+
+class Bm25:
+    """BM25 over titles and texts, by the full-text search that comes with Python's SQLite.
+
+    Words are compared without case, accents and English endings. A title counts twice.
+    """
+
+    def __init__(self, documents: Sequence[Document]) -> None:
+        self._documents = tuple(documents)
+        self._lock = Lock()
+        self._base = sqlite3.connect(":memory:", check_same_thread=False)
+        try:
+            self._base.execute(
+                "CREATE VIRTUAL TABLE documents USING fts5(title, body, content='', "
+                "tokenize='porter unicode61 remove_diacritics 2')"
+            )
+        except sqlite3.OperationalError as error:
+            self._base.close()
+            raise UsageError(
+                f"task search: this Python's SQLite has no full-text search ({error}); take "
+                "another build of Python, or `dense`"
+            ) from error
+        with self._base:
+            self._base.executemany(
+                "INSERT INTO documents(rowid, title, body) VALUES (?, ?, ?)",
+                ((i, one.title, one.text) for i, one in enumerate(self._documents)),
+            )
+
+    def search(self, query: str, results: int) -> tuple[Document, ...]:
+        """The best documents; equally good ones in the order of the corpus."""
+        words = list(dict.fromkeys(re.findall(r"\w+", query.casefold())))[:WORDS]
+        if not words:
+            return ()
+        # In quotes every word is a word, and none an operator of the query language.
+        wanted = " OR ".join(f'"{word}"' for word in words)
+        with self._lock:
+            rows = self._base.execute(
+                "SELECT rowid FROM documents WHERE documents MATCH ? "
+                "ORDER BY bm25(documents, 2.0, 1.0), rowid LIMIT ?",
+                (wanted, results),
+            ).fetchall()
+        return tuple(self._documents[i] for (i,) in rows)
+
+    def close(self) -> None:
+        """Close the base."""
+        self._base.close()
+
+
+def read_corpus(path: Path) -> tuple[Document, ...]:
+    """Documents of a file, one {"title", "text"} a line.
+
+    Raises:
+        UsageError: with the line that is wrong.
+    """
+    found: list[Document] = []
+    for number, line in enumerate(read_text(path).split("\n"), 1):
+        if line.strip():
+            try:
+                row = json.loads(line)
+                found.append(Document(_text(row, "title"), _text(row, "text")))
+            except (ValueError, TypeError, KeyError) as error:
+                raise UsageError(
+                    f'{path}:{number}: want {{"title": "...", "text": "..."}} ({error})'
+                ) from error
+    return tuple(found)
+
+
+def _text(row: dict[str, object], name: str) -> str:
+    value = row[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name!r} is no text")
+    return value
+
+
+def read_text(path: Path) -> str:
+    """The text of a file.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+def without_doubles(documents: Iterable[Document]) -> tuple[Document, ...]:
+    """Each document once, where it came first."""
+    return tuple(dict.fromkeys(documents))

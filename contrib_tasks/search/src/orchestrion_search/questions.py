@@ -1,0 +1,106 @@
+"""Questions and their corpus from files in the form of HotpotQA.
+
+A file is a JSON list, or one question a line:
+
+    {"question", "answer", "context": [[title, [sentence, ...]], ...]}
+
+and perhaps "_id", "type", "level" and "supporting_facts": [[title, number of sentence], ...]. The
+paragraphs of all questions together are the corpus.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion import Problem, UsageError
+from orchestrion_search.documents import Document, read_text, without_doubles
+
+__all__ = ["Questions", "load"]
+
+SHOWN = 10
+"""How many mistakes an error lists."""
+
+
+@frozen
+class Questions:
+    """Questions, and what can be searched for their answers."""
+
+    problems: tuple[Problem, ...]
+    documents: tuple[Document, ...]
+
+
+def load(path: Path) -> Questions:
+    """The questions of a file; one that comes again is left out.
+
+    Raises:
+        UsageError: something has another form; with the line, or the question's number.
+    """
+    problems: dict[str, Problem] = {}
+    documents: list[Document] = []
+    wrong: list[str] = []
+    for place, name, row in _rows(path, wrong):
+        try:
+            problem, context = _question(row, name)
+        except (ValueError, TypeError, KeyError) as error:
+            said = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+            wrong.append(f"{place}: {said}")
+        else:
+            problems.setdefault(problem.text, problem)
+            documents += context
+    if wrong:
+        more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
+    if not problems:
+        raise UsageError(f"{path}: no question in it")
+    return Questions(tuple(problems.values()), without_doubles(documents))
+
+
+def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:
+    """Place, name and content of every question."""
+    text = read_text(path)
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                try:
+                    yield f"{path}:{number}", f"{path.stem}-{number}", json.loads(line)
+                except ValueError as error:
+                    wrong.append(f"{path}:{number}: is not JSON: {error}")
+        return
+    try:
+        rows = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{path}: is not JSON: {error}") from error
+    if not isinstance(rows, list):
+        raise UsageError(f"{path}: is a {type(rows).__name__}; want a list of questions")
+    for number, row in enumerate(rows, 1):
+        yield f"{path}, question {number}", f"{path.stem}-{number}", row
+
+
+def _question(row: Any, name: str) -> tuple[Problem, list[Document]]:
+    if not isinstance(row, dict):
+        raise TypeError(f"is a {type(row).__name__}; want an object")
+    text, answer = row["question"], row["answer"]
+    if not isinstance(text, str) or not text.strip():
+        raise TypeError("'question' is no text")
+    if not isinstance(answer, str) or not answer.strip():
+        raise TypeError("'answer' is no text")
+    facts = row.get("supporting_facts") or []
+    if not all(isinstance(one, list) and one and isinstance(one[0], str) for one in facts):
+        raise TypeError("'supporting_facts': want [[title, number], ...]")
+    titles = list(dict.fromkeys(one[0] for one in facts))
+    hidden = {"answers": [answer], "documents": titles}
+    category = str(row.get("type") or "")
+    problem = Problem(str(row.get("_id") or name), text, category=category, hidden=hidden)
+    return problem, [_paragraph(one) for one in row["context"]]
+
+
+def _paragraph(given: Any) -> Document:
+    match given:
+        case [str(title), [*sentences]] if all(isinstance(one, str) for one in sentences):
+            return Document(title, "".join(sentences).strip())
+    raise TypeError("'context': want [[title, [sentence, ...]], ...]")

@@ -1,0 +1,235 @@
+"""The task `search`: questions that are answered from a corpus, by searching and then answering."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from attrs import evolve, frozen
+from orchestrion_recorded.split import Shares, split_of
+
+from orchestrion import (
+    Calls,
+    Key,
+    Meta,
+    Observation,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    no_calls,
+)
+from orchestrion_search.answers import exact, f1
+from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
+from orchestrion_search.questions import load
+from orchestrion_search.turns import value_of
+from orchestrion_search.world import World, generate
+
+__all__ = ["RunningSearch", "Search"]
+
+Count = Annotated[int, Meta(ge=1)]
+
+
+@frozen
+class Search(Task):
+    """Questions over a corpus: search as often as it takes, then answer.
+
+    In each of at most `rounds` rounds the verifier says whether enough is known; then the searcher
+    says what to look for, and what is found stands in the next observation, or the answerer
+    answers and the episode ends. In the last round the searcher is blocked.
+
+    Args:
+        source: `generated`, or a file in the form of HotpotQA.
+        test: a file of its own for the test split; a question in it is nowhere else.
+        corpus: a file of further documents, one {"title", "text"} a line.
+        split: how the questions of `source` are divided.
+        generated: what a generated world is like.
+        dense: a folder with a sentence encoder, or its name on a hub; without it, BM25.
+        rounds: at most.
+        results: documents that a search shows.
+        history: of how many searches the observation shows the results.
+        score: what an answer is worth: 1 or 0 by `exact` match, or its `f1`. Only an exact match
+            is a success.
+        verifier: the agent that says whether enough is known.
+        searcher: the agent that says what to look for.
+        answerer: the agent that answers.
+    """
+
+    source: Literal["generated"] | Path = "generated"
+    test: Path | None = None
+    corpus: Path | None = None
+    split: Shares = Shares()
+    generated: World = World()
+    dense: str | None = None
+    rounds: Count = 4
+    results: Count = 3
+    history: Count = 4
+    score: Literal["exact", "f1"] = "exact"
+    verifier: str = "verifier"
+    searcher: str = "searcher"
+    answerer: str = "answerer"
+
+    ceiling = no_calls
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """With the questions read and the corpus indexed."""
+        team = {one.name for one in ctx.roster}
+        for field in ("searcher", "answerer"):
+            if team and getattr(self, field) not in team:
+                raise UsageError(
+                    f"{ctx.path}.{field}: no agent {getattr(self, field)!r} in the team"
+                )
+        divided, documents = self.read()
+        index = await asyncio.to_thread(self._index, documents)
+        try:
+            yield RunningSearch(self, divided, index)
+        finally:
+            index.close()
+
+    def _index(self, documents: Sequence[Document]) -> Index:
+        if self.dense is None:
+            return Bm25(documents)
+        from orchestrion_search.dense import Dense
+
+        return Dense(documents, self.dense)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The questions of a split, for those who only want to count them."""
+        return self.read()[0][split]
+
+    def read(self) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
+        """The questions by split, and the corpus.
+
+        Raises:
+            UsageError: a file is wrong; or there are not enough questions.
+        """
+        more = read_corpus(self.corpus) if self.corpus is not None else ()
+        if not isinstance(self.source, Path):
+            if self.test is not None:
+                raise UsageError("task search: `test` is for questions from files; see `generated`")
+            made, documents = generate(self.generated)
+            return made, without_doubles([*documents, *more])
+        found = load(self.source)
+        own = load(self.test) if self.test is not None else None
+        tested = {one.text for one in own.problems} if own is not None else set()
+        splits: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
+        for problem in found.problems:
+            if problem.text not in tested:
+                splits[split_of(problem.text, self.split)].append(problem)
+        if own is not None:
+            splits["test"] += own.problems
+        all_documents = [*found.documents, *(own.documents if own is not None else ()), *more]
+        divided = {
+            split: tuple(evolve(one, id=f"{split}/{one.id}") for one in problems)
+            for split, problems in splits.items()
+        }
+        return divided, without_doubles(all_documents)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Only an opened task can search, and so has states to judge."""
+        raise UsageError("open the search task before asking it for a verdict")
+
+
+@frozen
+class _State:
+    question: str
+    rounds: int = 0
+    searches: tuple[tuple[str, tuple[Document, ...]], ...] = ()
+    answer: str = ""
+
+
+@frozen(eq=False)
+class RunningSearch(Task):
+    """An opened task: questions, and an index."""
+
+    settings: Search
+    divided: dict[Split, tuple[Problem, ...]]
+    index: Index
+
+    ceiling = no_calls
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """The questions of a split."""
+        return self.divided[split]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """The question alone."""
+        return self._step(_State(problem.text))
+
+    def step(self, state: _State, turn: Turn, key: Key) -> Step:
+        """What a finished turn does; a failed or unreadable one uses up its round."""
+        settings, said = self.settings, value_of(turn)
+        if turn.agent == settings.verifier:
+            return self._step(evolve(state, rounds=state.rounds + 1))
+        if turn.agent == settings.searcher:
+            found = self.index.search(said, settings.results)
+            state = evolve(state, searches=(*state.searches, (said, found)))
+            return self._step(state, done=len(state.searches) >= settings.rounds)
+        if turn.agent == settings.answerer:
+            return self._step(evolve(state, answer=said), done=True)
+        return self._step(state)
+
+    def _step(self, state: _State, done: bool = False) -> Step:
+        settings = self.settings
+        last = state.rounds >= settings.rounds
+        used = len(state.searches) / settings.rounds
+        data = {
+            "searches": [
+                {"query": query, "found": [{"title": d.title, "text": d.text} for d in found]}
+                for query, found in state.searches
+            ]
+        }
+        observation = Observation(
+            self._shown(state),
+            data=data,
+            features=(min(1.0, state.rounds / settings.rounds), used),
+            blocked=frozenset([settings.searcher]) if last else frozenset(),
+        )
+        return Step(state, observation, done)
+
+    def _shown(self, state: _State) -> str:
+        """Question and searches in the words of Dr.MAS (arXiv 2602.08847); codes are short."""
+        settings = self.settings
+        first = max(0, len(state.searches) - settings.history)
+        shown = list(enumerate(state.searches))[first:]
+        if settings.source == "generated" and settings.generated.form == "codes":
+            # Every search takes equally many characters: small models count on places.
+            best = (found[0].title + found[0].text if found else "-----" for _, (_, found) in shown)
+            return state.question + "".join(f"|{one}" for one in best)
+        if not shown:
+            return state.question
+        lines = [f"{state.question}\n\nSearches so far: {len(state.searches)}"]
+        for i, (query, found) in shown:
+            texts = "\n".join(f"{one.title}: {one.text}" for one in found)
+            lines.append(
+                f"Step {i + 1}:<search>{query}</search> <information>{texts}</information>"
+            )
+        return "\n".join(lines)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """By the answer; of an unfinished episode, half a point if all that is needed was found."""
+        hidden = problem.hidden if isinstance(problem.hidden, dict) else {}
+        wanted = hidden.get("answers", [])
+        if state.answer:
+            right, overlap = exact(state.answer, wanted), f1(state.answer, wanted)
+            value = float(right) if self.settings.score == "exact" else overlap
+            return Scores(value, right, {"exact": float(right), "f1": overlap})
+        parts = {"exact": 0.0, "f1": 0.0}
+        needed = set(hidden.get("documents", []))
+        if final or not needed:
+            return Scores(0.0, parts=parts)
+        found = {one.title for _, documents in state.searches for one in documents}
+        return Scores(0.5 * len(needed & found) / len(needed), parts=parts)

@@ -1,0 +1,189 @@
+"""A generated world: people, who is whose mother or boss, and questions over several such steps.
+
+Each split has people of its own, so that nothing about test questions can be learned by heart.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Annotated, Literal
+
+from attrs import frozen
+
+from orchestrion import Key, Meta, Problem, Split, UsageError
+from orchestrion_search.documents import Document
+
+__all__ = ["Asked", "World", "asked", "facts_in", "generate", "query_for"]
+
+Count = Annotated[int, Meta(ge=0)]
+RELATIONS = ("mother", "boss", "teacher", "doctor", "friend", "neighbour")
+SIGNS = {one[0]: one for one in RELATIONS}
+"""A relation's letter in codes."""
+
+_ONSETS, _VOWELS = "b d f g k l m n p r s t v z br dr kl st tr".split(), "a e i o u".split()
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+_ASKED = re.compile(r"Who is ((?:the \w+ of )+)([A-Z]\w* [A-Z]\w*)\?")
+_FACT = re.compile(r"The (\w+) of ([A-Z]\w* [A-Z]\w*) is ([A-Z]\w* [A-Z]\w*)\.")
+TRIES = 40
+"""Draws for each question wanted, after which there are not enough different ones."""
+
+
+@frozen
+class World:
+    """What a generated world is like.
+
+    Args:
+        form: `prose`, for people to read and models that can; or `codes` for the smallest models:
+            "abmt" asks for the teacher of the mother of person "ab".
+        people: in each split.
+        relations: how many kinds there are.
+        hops: steps of a question at most; a question has one to so many.
+        train: training questions.
+        validation: validation questions.
+        test: test questions.
+        seed: of the world.
+    """
+
+    form: Literal["prose", "codes"] = "prose"
+    people: Annotated[int, Meta(ge=3, le=220)] = 200
+    relations: Annotated[int, Meta(ge=2, le=6)] = 4
+    hops: Annotated[int, Meta(ge=1, le=4)] = 2
+    train: Count = 2048
+    validation: Count = 128
+    test: Count = 512
+    seed: int = 0
+
+
+@frozen
+class Asked:
+    """What a question asks: from this person, these relations one after the other."""
+
+    person: str
+    relations: tuple[str, ...]
+
+
+Facts = Mapping[tuple[str, str], str]
+"""Who stands in a relation to a person."""
+
+
+def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
+    """The questions of every split, and the documents of the whole world.
+
+    Raises:
+        UsageError: there are not so many different questions.
+    """
+    key = Key(settings.seed).child("world")
+    names = _names(settings, key.child("names").random())
+    relations = RELATIONS[: settings.relations]
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    made: dict[Split, tuple[Problem, ...]] = {}
+    documents: list[Document] = []
+    for i, split in enumerate(splits):
+        people = names[i * settings.people : (i + 1) * settings.people]
+        draw = key.child("facts", split).random()
+        facts = {
+            (one, relation): draw.choice([other for other in people if other != one])
+            for one in people
+            for relation in relations
+        }
+        made[split] = _questions(settings, split, people, facts, key.child("questions", split))
+        documents += _documents(settings, people, facts)
+    # Order tells nothing: neither the split nor the person.
+    key.child("order").random().shuffle(documents)
+    return made, tuple(documents)
+
+
+def _names(settings: World, draw: random.Random) -> list[str]:
+    if settings.form == "codes":
+        codes = ["".join(one) for one in product(_LETTERS, repeat=2)]
+        draw.shuffle(codes)
+        return codes
+    words = ["".join(one) for one in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
+    draw.shuffle(words)
+    count = 3 * settings.people
+    pairs = zip(words[:count], words[count : 2 * count], strict=True)
+    return [f"{first.capitalize()} {last.capitalize()}" for first, last in pairs]
+
+
+def _documents(settings: World, people: Sequence[str], facts: Facts) -> Iterator[Document]:
+    """A person's page; in codes one document a fact."""
+    relations = RELATIONS[: settings.relations]
+    for one in people:
+        if settings.form == "codes":
+            yield from (Document(one + name[0], facts[one, name]) for name in relations)
+        else:
+            told = " ".join(f"The {name} of {one} is {facts[one, name]}." for name in relations)
+            yield Document(one, told)
+
+
+def _questions(
+    settings: World, split: Split, people: Sequence[str], facts: Facts, key: Key
+) -> tuple[Problem, ...]:
+    size = getattr(settings, split)
+    found: dict[str, Problem] = {}
+    relations = RELATIONS[: settings.relations]
+    for n in range(TRIES * size):
+        if len(found) == size:
+            break
+        draw = key.child(n).random()
+        hops = draw.randint(1, settings.hops)
+        chain = tuple(draw.choice(relations) for _ in range(hops))
+        one = Asked(draw.choice(people), chain)
+        text = _text(settings, one)
+        answer, titles = _followed(settings, one, facts)
+        # An answer that the question itself names needs no search.
+        if text not in found and answer != one.person:
+            hidden = {"answers": [answer], "documents": titles}
+            name = f"{split}-{len(found) + 1}"
+            found[text] = Problem(name, text, category=f"{hops}-hop", hidden=hidden)
+    if len(found) < size:
+        raise UsageError(
+            f"task search: generated: only {len(found)} different questions were found, fewer than "
+            f"{split}: {size}; allow more people, relations or hops"
+        )
+    return tuple(found.values())
+
+
+def _text(settings: World, one: Asked) -> str:
+    if settings.form == "codes":
+        return one.person + "".join(name[0] for name in one.relations).ljust(settings.hops, "-")
+    return f"Who is {''.join(f'the {name} of ' for name in reversed(one.relations))}{one.person}?"
+
+
+def _followed(settings: World, one: Asked, facts: Facts) -> tuple[str, list[str]]:
+    """The answer, and the titles of what says so."""
+    person, titles = one.person, []
+    for name in one.relations:
+        titles.append(person + name[0] if settings.form == "codes" else person)
+        person = facts[person, name]
+    return person, list(dict.fromkeys(titles))
+
+
+def asked(text: str) -> Asked:
+    """What a generated question asks.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    if found := _ASKED.search(text):
+        chain = re.findall(r"the (\w+) of", found[1])
+        return Asked(found[2], tuple(reversed(chain)))
+    if found := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
+        return Asked(found[1], tuple(SIGNS.get(one, one) for one in found[2]))
+    raise ValueError(f"{text[:80]!r} is no generated question")
+
+
+def facts_in(shown: str) -> dict[tuple[str, str], str]:
+    """The facts that an observation shows."""
+    told = {(person, name): other for name, person, other in _FACT.findall(shown)}
+    for person, sign, other in re.findall(r"\|([a-z]{2})([a-z])([a-z]{2})", shown):
+        told[person, SIGNS.get(sign, sign)] = other
+    return told
+
+
+def query_for(person: str, relation: str) -> str:
+    """What to search for to find a fact."""
+    return person + relation[0] if len(person) == 2 else f"{relation} of {person}"

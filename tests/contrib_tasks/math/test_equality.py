@@ -1,0 +1,159 @@
+"""What counts as the same answer, and what a hostile one can do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_math.equality import LONGEST, same
+from orchestrion_math.grader import Grader
+from orchestrion_math.normal import normal, number
+
+
+@pytest.fixture(scope="module")
+def grader() -> Iterator[Grader]:
+    grader = Grader(seconds=20)
+    yield grader
+    grader.close()
+
+
+def no_symbols(given: str, wanted: str) -> bool:
+    raise AssertionError(f"{given} and {wanted} need no algebra")
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("1,000", "1000"),
+        ("70000", "70,000"),
+        (r"\$18", "18"),
+        ("18 dollars", "18"),
+        ("18.", "18"),
+        ("18.00", "18"),
+        (r"50\%", "50"),
+        (r"5\text{ cm}^2", "5"),
+        (r"90^\circ", "90"),
+        (r"\frac12", "0.5"),
+        (".5", r"\dfrac{1}{2}"),
+        ("1/2", r"\frac{2}{4}"),
+        (r"3\frac{1}{2}", "7/2"),
+        ("x = 5", "5"),
+        (r"x\in[1,2]", "[1,2]"),
+        (r"\text{Evelyn}", "Evelyn"),
+        ("evelyn", r"\text{Evelyn}"),
+        (r"( 3, \frac{\pi}{2})", r"\left( 3, \frac{\pi}{2} \right)"),
+        ("1, 2", "2,1"),
+        (r"\{3, 1\}", r"\{1,3\}"),
+        (r"(2,3]\cup(-\infty,1)", r"(-\infty,1) \cup (2,3]"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix} 1 \\ 2 \end{pmatrix}"),
+    ],
+)
+def test_writings_of_one_answer_are_equal(given: str, wanted: str) -> None:
+    assert same(given, wanted, no_symbols)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted"),
+    [
+        ("", "7"),
+        ("8", "7"),
+        ("-7", "7"),
+        ("PASS", "7"),
+        ("3+4", "7"),
+        ("14/2", "7"),
+        (r"\sqrt{49}", "7"),
+        ("7 or 8", "7"),
+        ("7, 8", "7"),
+        ("0.333333", r"\frac{1}{3}"),
+        ("0.5", "50"),
+        ("(1,2)", "[1,2]"),
+        ("(2,1)", "(1,2)"),
+        ("(1,2,3)", "(1,2)"),
+        (r"\{1\}", r"\{1,1\}"),
+        ("1,1", "1,2"),
+        ("5x", "5"),
+        ("B", "A"),
+        ("5", "x+5"),
+        (r"\text{yes}", r"\text{no}"),
+    ],
+)
+def test_other_answers_are_not(given: str, wanted: str) -> None:
+    assert not same(given, wanted, lambda *_: False)
+
+
+@given(st.fractions(max_denominator=999), st.integers(1, 9))
+def test_a_number_is_itself_however_it_is_written(value: Fraction, factor: int) -> None:
+    over, under = value.numerator, value.denominator
+    assert same(
+        f"\\frac{{{over * factor}}}{{{under * factor}}}", f"{over}/{under}", no_symbols
+    ) == (under > 1)
+    assert same(f"{over:,}", str(over), no_symbols)
+    assert number(normal(f"{over}/{under}")) == value
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_any_text_can_be_compared(given: str, wanted: str) -> None:
+    same(given, wanted, lambda *_: False)
+    assert same(wanted, wanted, lambda *_: False) or not normal(wanted)
+
+
+@pytest.mark.parametrize(
+    ("given", "wanted", "equal"),
+    [
+        ("-q + p", "p - q", True),
+        (r"2\sqrt{2}", r"\sqrt{8}", True),
+        (r"\frac{\sqrt{3}}{3}", r"\frac{1}{\sqrt{3}}", True),
+        ("(x+1)^2", "x^2+2x+1", True),
+        ("1024", "2^{10}", True),
+        ("(x+1)^2", "x^2+1", False),
+        ("1.41", r"\sqrt{2}", False),
+        ("PASS", r"\sqrt{2}", False),
+    ],
+)
+def test_expressions_are_compared_by_algebra(
+    grader: Grader, given: str, wanted: str, equal: bool
+) -> None:
+    assert same(given, wanted, grader.equal) is equal
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "__import__('os').system('touch made-by-an-answer')",
+        "exec(\"open('made-by-an-answer','w')\")",
+        r"\input{/etc/passwd}",
+        "}{$$" * 40,
+        "(" * 200,
+        "[1]\n[2]",
+    ],
+)
+def test_an_answer_is_never_run(
+    grader: Grader, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert not same(given, r"\sqrt{2}", grader.equal)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_expression_without_end_costs_its_seconds_and_nothing_else() -> None:
+    grader = Grader(seconds=1)
+    try:
+        assert grader.equal(r"2\sqrt{2}", r"\sqrt{8}") in (True, False)  # started
+        before = time.process_time()
+        assert not same("9^{9^{9}}", r"\sqrt{2}", grader.equal)
+        assert time.process_time() - before < 0.5, "the work is done elsewhere"
+        grader.seconds = 20
+        assert same("x+y", "y+x", grader.equal), "and the next one is compared as ever"
+    finally:
+        grader.close()
+
+
+def test_what_is_very_long_is_compared_as_text() -> None:
+    long = "9" * (LONGEST + 1)
+    assert same(long, long, no_symbols)
+    assert not same(long, "7", no_symbols)
