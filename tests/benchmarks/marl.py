@@ -93,8 +93,8 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
     print("\npaired differences over seeds, with a 95 % bootstrap interval")
     for other in [kind for kind in kinds if kind != "drmas"]:
         pairs = [by["drmas", seed]["solved"] - by[other, seed]["solved"] for seed in seeds]
-        found = estimate(pairs, Key(0).child(other))
-        print(f"drmas - {other:12} {found.mean:+.3f} [{found.low:+.3f}, {found.high:+.3f}]")
+        gain = estimate(pairs, Key(0).child(other))
+        print(f"drmas - {other:12} {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
     print("\nin training, means over seeds: search calls an episode, first and last 10 iterations;")
     print("share of dead (group, agent) cells; mean advantage; gradient norms of all steps")
     for kind in kinds:

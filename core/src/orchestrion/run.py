@@ -48,15 +48,19 @@ class Progress(Protocol):
 
     def noted(self, path: str, name: str, text: str) -> None:
         """A component noted something when it was opened."""
+        return
 
     def stage(self, name: str, iterations: int, done: int) -> None:
         """A stage begins, or goes on after `done` iterations."""
+        return
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
         """An iteration was committed."""
+        return
 
     def evaluating(self, name: str, known: bool) -> None:
         """A contender is trained (if a baseline needs that) and evaluated, or known already."""
+        return
 
 
 class Run:

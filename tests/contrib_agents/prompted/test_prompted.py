@@ -83,7 +83,7 @@ def test_what_is_read_is_the_last_that_is_complete(text: str, form: Any, value: 
 @given(st.text())
 def test_reading_never_fails(text: str) -> None:
     for form in ("text", "tag", "boxed"):
-        found = read(text, form, "a")  # type: ignore[arg-type]
+        found = read(text, form, "a")
         assert found is None or isinstance(found, str)
 
 
@@ -135,4 +135,4 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         ({"route": {"n": "b"}, "fallback": "y"}, "leads nowhere"),
     ):
         with pytest.raises(ValueError, match=reason):
-            Prompted(Saying("x"), **settings)  # type: ignore[arg-type]
+            Prompted(Saying("x"), **settings)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 from orchestrion_dag.dag import Dag
-from orchestrion_dag.graph import Node
+from orchestrion_dag.graph import Graph, Node
 from orchestrion_math.generate import Arithmetic, solve
 from orchestrion_math.task import Math
 
@@ -143,7 +143,7 @@ class Player(Agent):
 LOOP = Dag(
     nodes={
         "tries": Node(
-            body={"chain": "solver -> verifier"},  # type: ignore[arg-type]
+            body=Graph(chain="solver -> verifier"),
             until="verifier.data.value == 'approve'",
             max=1,
         ),

@@ -107,7 +107,7 @@ def test_splits_are_apart_and_public_problems_do_not_hold_the_answer() -> None:
     questions = [
         (one.text, one.hidden["table"])
         for split in ("train", "validation", "test")
-        for one in TASK.problems(split)  # type: ignore[arg-type]
+        for one in TASK.problems(split)
     ]
     assert len(set(questions)) == len(questions) == 120
     assert all(one.public().hidden is None for one in TASK.problems("test"))

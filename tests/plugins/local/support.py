@@ -11,7 +11,7 @@ from typing import Any
 from orchestrion_local.hf import HF, Architecture
 from orchestrion_local.runtime import LocalModel
 
-from orchestrion import Answer, Key, OpenContext, Request, Usage
+from orchestrion import Answer, Calls, Key, OpenContext, Request, Trajectory, Usage
 
 ALPHABET = "0123456789abcdefghMVSA=+-*?yn"
 TINY = Architecture(layers=1, width=16, heads=2, context=32)
@@ -27,10 +27,8 @@ def sync(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     return run
 
 
-class NoJournal:
+class NoJournal(Calls):
     """Calls that are simply made."""
-
-    watched = False
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
@@ -39,6 +37,12 @@ class NoJournal:
         self.requests.append(request)
         answer: Answer = await do()
         return answer
+
+    async def reuse(self, content: Any, do: Any) -> Any:
+        return await do()
+
+    async def team(self, *args: Any, **kwargs: Any) -> Trajectory:
+        raise NotImplementedError
 
 
 @asynccontextmanager

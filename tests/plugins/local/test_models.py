@@ -112,7 +112,7 @@ def test_settings_that_do_not_fit_together_are_refused() -> None:
         ({"architecture": TINY, "alphabet": "aa"}, "no character twice"),
     ):
         with pytest.raises(ValueError, match=reason):
-            HF(**settings)  # type: ignore[arg-type]
+            HF(**settings)
     with pytest.raises(ValueError, match="multiple of heads"):
         Architecture(width=10, heads=4)
 
@@ -128,7 +128,7 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 
 @sync
 async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
-    tiny = {"architecture": TINY, "alphabet": ALPHABET}
+    tiny: dict[str, Any] = {"architecture": TINY, "alphabet": ALPHABET}
     async with (
         CPU(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place,
         opened(**tiny, device=place),
@@ -161,7 +161,7 @@ async def test_a_mixture_draws_from_the_mean_of_its_members() -> None:
             ]
         wanted = 0.75 * shares[0] + 0.25 * shares[1]
         for mode in ("average", "draw"):
-            settings = Mixture([first, second], weights=[3, 1], mode=mode, max_tokens=1)  # type: ignore[arg-type]
+            settings = Mixture([first, second], weights=[3, 1], mode=mode, max_tokens=1)
             mixed = await stack.enter_async_context(
                 settings.open(OpenContext(f"models.{mode}", Key(0)))
             )
@@ -205,7 +205,8 @@ def test_merged_models_are_folders_that_others_load(tmp_path: Path) -> None:
     words = [*sources, "--output", str(out), "--weights", "3,1"]
     done = CliRunner().invoke(merge, words, standalone_mode=False)
     assert done.exception is None
-    parts = [AutoModelForCausalLM.from_pretrained(one).state_dict() for one in (*sources, out)]
+    folders = (*sources, str(out))
+    parts = [AutoModelForCausalLM.from_pretrained(one).state_dict() for one in folders]
     for name, merged in parts[2].items():
         assert torch.allclose(merged, 0.75 * parts[0][name] + 0.25 * parts[1][name], atol=1e-6)
     tokenizer = AutoTokenizer.from_pretrained(out)

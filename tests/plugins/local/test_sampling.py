@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import torch
 from orchestrion_local.interfaces import Generation
+from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import KEPT, Wanted, common_prefix, sample
 
 from orchestrion import CallError, Key
@@ -15,12 +17,13 @@ from tests.plugins.local.support import NoJournal, asked, opened, sync
 PROMPTS = ["V1aMb=", "S2=", "0", "A9+1=?", "V1aMb=", "yn", "V1aMc=", "abcdefgh"]
 
 
-async def answers(model: object, together: bool, **settings: object) -> list[dict[str, object]]:
+async def answers(model: LocalModel, together: bool, **settings: Any) -> list[dict[str, Any]]:
     calls = NoJournal()
 
-    async def one(i: int) -> object:
-        answer = await model.complete(asked(PROMPTS[i], **settings), Key(i), calls)  # type: ignore[attr-defined]
-        return answer.data
+    async def one(i: int) -> dict[str, Any]:
+        answer = await model.complete(asked(PROMPTS[i], **settings), Key(i), calls)
+        data: dict[str, Any] = answer.data
+        return data
 
     if together:
         return list(await asyncio.gather(*map(one, range(len(PROMPTS)))))
@@ -38,8 +41,8 @@ async def test_a_batch_gives_each_prompt_what_it_gets_alone() -> None:
         assert first["text"] == second["text"]
         assert first["stop"] == second["stop"]
         one, two = first["generation"], second["generation"]
-        assert one["response"] == two["response"]  # type: ignore[index]
-        assert one["logprobs"] == pytest.approx(two["logprobs"], abs=1e-5)  # type: ignore[index]
+        assert one["response"] == two["response"]
+        assert one["logprobs"] == pytest.approx(two["logprobs"], abs=1e-5)
 
 
 @sync
@@ -66,7 +69,7 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
 async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> None:
     async with opened(temperature=1.3) as model:
         data = await answers(model, together=True)
-        generations = [Generation.from_json(one["generation"]) for one in data]  # type: ignore[arg-type]
+        generations = [Generation.from_json(one["generation"]) for one in data]
         scored = model.score(generations)
     for i, one in enumerate(generations):
         n = len(one.response)

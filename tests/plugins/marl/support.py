@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
+
+from orchestrion import Saved
 from orchestrion.config import Config, from_data
 from orchestrion.run import Progress, Run, manifest
 from orchestrion.store import RunStore
 
-__all__ = ["SIZES", "config", "tensors", "train"]
+__all__ = ["SIZES", "Trained", "config", "tensors", "train"]
 
 SIZES = {"layers": 1, "width": 16, "heads": 2, "context": 16, "type": "gpt2"}
 MODEL = {
@@ -19,7 +23,7 @@ MODEL = {
     "alphabet": "0123456789abcdefghVSAMyn=",
     "max_tokens": 2,
 }
-PROMPTS = {
+PROMPTS: dict[str, dict[str, Any]] = {
     "verifier": {
         "prompt": "V{count}{observation}=",
         "choices": ["y", "n"],
@@ -67,20 +71,25 @@ class Silent(Progress):
     """Nobody watches."""
 
 
-def train(folder: Path, data: dict[str, Any]) -> Run:
-    """Run a config to its end; the run's metrics are in its store."""
+@frozen
+class Trained:
+    """What came of a run: metrics of its iterations, saved state by config path."""
+
+    metrics: list[Mapping[str, float]]
+    states: Mapping[str, Saved]
+
+
+def train(folder: Path, data: dict[str, Any]) -> Trained:
+    """Run a config to its end."""
     made: Config = from_data(data)
     with RunStore.create(folder, made.to_yaml(), manifest(made)) as store:
-        run = Run(made, store, Silent())
-        asyncio.run(run.train())
+        asyncio.run(Run(made, store, Silent()).train())
         store.set_status("completed")
-        run.metrics = [one.metrics for one in store.iterations()]  # type: ignore[attr-defined]
         checkpoint = store.usable().checkpoint
         assert checkpoint is not None
-        run.states = dict(checkpoint.components)  # type: ignore[attr-defined]
-    return run
+        return Trained([one.metrics for one in store.iterations()], checkpoint.components)
 
 
-def tensors(run: Any, path: str) -> dict[str, bytes]:
+def tensors(run: Trained, path: str) -> dict[str, bytes]:
     """What was saved of a component, by name."""
     return {name: array.data for name, array in run.states[path].arrays.items()}

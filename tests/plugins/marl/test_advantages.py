@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_marl import advantages as adv
-from orchestrion_marl.rows import Rows
+from orchestrion_marl.rows import Floats, Rows
 
 V, S = 0, 1
 
@@ -47,7 +49,7 @@ def bare(rows: Rows) -> Rows:
     return Rows(rows.outcome, rows.group, rows.episode, rows.agent)
 
 
-ALL = {
+ALL: dict[str, Callable[[Rows], Floats]] = {
     "drmas": adv.agent_wise,
     "center agent, scale group": lambda r: adv.agent_wise(r, "agent", "group"),
     "center group, scale agent": lambda r: adv.agent_wise(r, "group", "agent"),

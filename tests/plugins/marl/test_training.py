@@ -12,14 +12,14 @@ from orchestrion_local.runtime import LocalModel
 
 from orchestrion import ConfigError, UsageError
 from orchestrion.config import from_data
-from tests.plugins.marl.support import MODEL, SIZES, config, tensors, train
+from tests.plugins.marl.support import MODEL, SIZES, Trained, config, tensors, train
 
 WARM = {"episodes": 192, "steps": 120, "batch": 64}
 WIDER = {**MODEL, "architecture": {**SIZES, "width": 32}}
 
 
 @pytest.fixture(scope="module")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     folder = tmp_path_factory.mktemp("warm")
     return train(
         folder / "run",
@@ -36,13 +36,13 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Any:
     )
 
 
-def test_the_team_gets_better_than_its_teacher_left_it(warm: Any) -> None:
+def test_the_team_gets_better_than_its_teacher_left_it(warm: Trained) -> None:
     rewards = [one["reward"] for one in warm.metrics[1:]]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1
     assert 0 <= warm.metrics[-1]["validation_success"] <= 1
 
 
-def test_by_agent_nobody_is_pushed_up_or_down_as_a_whole(warm: Any) -> None:
+def test_by_agent_nobody_is_pushed_up_or_down_as_a_whole(warm: Trained) -> None:
     for metrics in warm.metrics[1:]:
         for agent in ("verifier", "searcher", "answerer"):
             if metrics[f"{agent}/calls"]:
@@ -51,7 +51,7 @@ def test_by_agent_nobody_is_pushed_up_or_down_as_a_whole(warm: Any) -> None:
                 assert metrics[f"{agent}/advantage"] == pytest.approx(-fined, abs=1e-9)
 
 
-def test_every_agent_is_reported_on(warm: Any) -> None:
+def test_every_agent_is_reported_on(warm: Trained) -> None:
     last = warm.metrics[-1]
     for name in "calls valid truncated reward reward_std dead advantage advantage_rms f".split():
         assert math.isfinite(last[f"verifier/{name}"])
@@ -93,7 +93,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(
     def broken(self: LocalModel, generations: Any, *, hidden: bool = False) -> Any:
         scored = score(self, generations, hidden=hidden)
         if self.name == "a" and torch.is_grad_enabled():
-            scored.logprobs.register_hook(lambda gradient: gradient * math.nan)
+            scored.logprobs.register_hook(lambda gradient: gradient * math.nan)  # type: ignore[no-untyped-call]
         return scored
 
     monkeypatch.setattr(LocalModel, "score", broken)
@@ -188,10 +188,11 @@ def test_settings_that_would_do_nothing_are_refused() -> None:
 
 
 def test_names_that_do_not_exist_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    for settings, reason in (
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"agents": {"verifer": {}}}, "'verifer' is none of"),
         ({"optimizers": {"w": {}}}, "'w' is none of"),
-    ):
+    ]
+    for settings, reason in wrong:
         with pytest.raises(UsageError, match=reason):
             train(tmp_path / str(settings), config(**settings))
 

@@ -20,7 +20,7 @@ SAID = {"+": "gets {} more", "-": "gives {} away", "*": "makes it {} times as ma
 """What happens in a story, by operator."""
 
 _STEP = re.compile(r"gets (\d+) more|gives (\d+) away|makes it (\d+) times")
-TRIES = 40
+TRIES = 100
 """Draws for each problem wanted, after which there are not enough different ones."""
 
 
@@ -72,7 +72,7 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
     for split in order:
         size = getattr(settings, split)
         found: list[Problem] = []
-        for n in range(TRIES * size + TRIES):
+        for n in range(TRIES * (size + 20)):
             if len(found) == size:
                 break
             text = _draw(settings, Key(settings.seed).child("arithmetic", split, n).random())

@@ -125,7 +125,7 @@ def _questions(
     size = getattr(settings, split)
     found: dict[str, Problem] = {}
     relations = RELATIONS[: settings.relations]
-    for n in range(TRIES * size):
+    for n in range(TRIES * (size + 20)):
         if len(found) == size:
             break
         draw = key.child(n).random()

@@ -1,0 +1,107 @@
+"""Retrieval: what is found, in which order, and that an index that breaks says so."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_search.dense import Dense
+from orchestrion_search.documents import Bm25, Document, read_corpus
+
+from orchestrion import UsageError
+
+CORPUS = (
+    Document("Ada Lum", "The mother of Ada Lum is Bea Tor. She plays chess."),
+    Document("Bea Tor", "The mother of Bea Tor is Cleo Fin."),
+    Document("Chess", "A game for two; the queens move far."),
+    Document("Chess", "A game for two; the queens move far. Again."),
+)
+
+
+def titles(query: str, results: int = 3) -> list[str]:
+    index = Bm25(CORPUS)
+    try:
+        return [one.title for one in index.search(query, results)]
+    finally:
+        index.close()
+
+
+def test_the_best_documents_come_first() -> None:
+    assert titles("mother of Ada Lum")[0] == "Ada Lum"
+    assert titles("who is Bea Tor?")[0] == "Bea Tor", "a title counts more than a text"
+    assert titles("ADA lüm") == ["Ada Lum"], "case and accents do not matter"
+    assert titles("queen moving")[0] == "Chess", "nor do endings"
+
+
+def test_as_many_are_found_as_were_wanted_and_fit() -> None:
+    assert len(titles("chess", 1)) == 1
+    assert titles("nothing like that") == titles("", 3) == titles("?!") == []
+
+
+def test_equally_good_ones_keep_the_order_of_the_corpus() -> None:
+    twins = tuple(Document(f"t{i}", "the same words") for i in range(50))
+    index = Bm25(twins)
+    assert index.search("same words", 50) == twins
+    index.close()
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_a_query_and_none_an_instruction(query: str) -> None:
+    index = Bm25(CORPUS)
+    found = index.search(query, 2)
+    assert found == index.search(query, 2)
+    assert set(found) <= set(CORPUS)
+    index.close()
+
+
+@pytest.mark.parametrize(
+    "query", ['chess" OR "mother', "chess AND NOT", "title:chess*", "NEAR(a b", "'; DROP TABLE x"]
+)
+def test_operators_of_the_query_language_are_words(query: str) -> None:
+    assert all(one in ("Chess", "Ada Lum", "Bea Tor") for one in titles(query))
+
+
+def test_a_corpus_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "corpus.jsonl"
+    path.write_text('{"title": "A", "text": "b"}\n\n{"title": "C", "text": "d"}\n')
+    assert read_corpus(path) == (Document("A", "b"), Document("C", "d"))
+    path.write_text('{"title": "A", "text": "b"}\n{"title": "C"}\n')
+    with pytest.raises(UsageError, match=r"corpus\.jsonl:2: want"):
+        read_corpus(path)
+
+
+class Encoder:
+    """Counts letters: texts of the same letters mean the same."""
+
+    def __init__(self, path: str) -> None:
+        assert path == "folder/of/encoder"
+
+    def encode(self, texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+        assert options["normalize_embeddings"]
+        rows = np.array([[one.lower().count(c) for c in "abcdefghij"] for one in texts], float)
+        return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-9)
+
+
+def test_dense_retrieval_goes_by_nearness(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("sentence_transformers")
+    library.SentenceTransformer = Encoder  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    index = Dense(
+        [Document("aab", ""), Document("ccd", ""), Document("aabb", "")], "folder/of/encoder"
+    )
+    assert [one.title for one in index.search("baa", 2)] == ["aab", "aabb"]
+    assert index.search("  ", 2) == ()
+
+
+def test_dense_retrieval_without_its_library_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(UsageError, match=r"orchestrion-search\[dense\]"):
+        Dense(CORPUS, "folder")

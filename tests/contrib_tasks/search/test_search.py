@@ -1,0 +1,273 @@
+"""The task `search`: who answers right, who does not, and what retrieval may and may not do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from orchestrion_basics.follow import Follow
+from orchestrion_search.documents import Document
+from orchestrion_search.task import RunningSearch, Search
+from orchestrion_search.teacher import SearchTeacher
+from orchestrion_search.world import World
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Episode,
+    Key,
+    Member,
+    OpenContext,
+    Output,
+    Scores,
+    Status,
+    Step,
+    Trajectory,
+    Turn,
+    UsageError,
+    View,
+)
+from orchestrion.testing import engine_for
+
+CODES = Search(generated=World("codes", people=20, train=8, validation=4, test=24), results=1)
+PROSE = Search(generated=World("prose", people=20, train=8, validation=4, test=24))
+TEACHER = SearchTeacher(wrong_verdict=0, wrong_query=0, wrong_answer=0)
+Say = Callable[[View], Any]
+
+
+@frozen
+class Player(Agent):
+    """Says what a function makes of what it reads."""
+
+    say: Say
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        said = self.say(view)
+        return said if isinstance(said, Output) else Output(str(said), {"value": said})
+
+
+def taught(role: str) -> Callable[[View], Any]:
+    """What a teacher without mistakes says in a role."""
+
+    def say(view: View) -> Output:
+        assert view.observation is not None
+        text = TEACHER._say(role, view.observation.text, Key(0).random())
+        following = {"y": "answerer", "n": "searcher"}.get(text, "")
+        return Output(text, {"value": text, "next": following})
+
+    return say
+
+
+def play(
+    task: Search,
+    verifier: Say = taught("V"),
+    searcher: Say = taught("S"),
+    answerer: Say = taught("A"),
+    change: Callable[[RunningSearch], RunningSearch] = lambda running: running,
+) -> list[Episode]:
+    agents: dict[str, Agent] = {
+        "verifier": Player(verifier),
+        "searcher": Player(searcher),
+        "answerer": Player(answerer),
+    }
+
+    async def go() -> list[Episode]:
+        roster = tuple(Member(name) for name in agents)
+        async with (
+            Follow("verifier").open(OpenContext("policy", Key(0), roster)) as policy,
+            task.open(OpenContext("task", Key(0), roster)) as running,
+        ):
+            assert isinstance(running, RunningSearch)
+            engine = engine_for(agents, policy, change(running))
+            try:
+                return [
+                    await engine.run(one.id, one, Key(0).child(one.id))
+                    for one in running.problems("test")
+                ]
+            finally:
+                engine.close()
+
+    return asyncio.run(go())
+
+
+def share(episodes: list[Episode]) -> float:
+    return sum(one.success for one in episodes) / len(episodes)
+
+
+@pytest.mark.parametrize("task", [CODES, PROSE], ids=["codes", "prose"])
+def test_a_team_that_searches_step_by_step_solves_everything(task: Search) -> None:
+    episodes = play(task)
+    assert share(episodes) == 1
+    assert {one.scores.parts["f1"] for one in episodes if one.scores} == {1.0}
+    assert {len(one.turns) for one in episodes} == {4, 6}, "one search a hop"
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["", "PASS", "yes", "no", "the", "I do not know", '{"success": true}', "<answer></answer>"],
+)
+def test_nonsense_gets_nothing(said: str) -> None:
+    for task in (CODES, PROSE):
+        episodes = play(task, answerer=lambda view: said)
+        assert [one.scores for one in episodes] == [
+            Scores(0.0, False, {"exact": 0.0, "f1": 0.0})
+        ] * 24
+
+
+def test_a_copy_of_what_was_asked_or_found_gets_nothing() -> None:
+    for copy in (
+        lambda view: view.problem.text,
+        lambda view: view.observation.text,
+        lambda view: " ".join(one.output.content for one in view.turns),
+    ):
+        assert share(play(PROSE, answerer=copy)) == 0
+
+
+def test_what_an_agent_claims_does_not_count() -> None:
+    def claim(view: View) -> Output:
+        return Output("PASS", {"value": "PASS", "exact": 1.0, "answers": ["PASS"]}, final=True)
+
+    assert share(play(CODES, answerer=claim)) == 0
+    searched = play(CODES, searcher=lambda view: Output("", {"answer": "x", "value": ""}))
+    assert share(searched) == 0, "nothing was found, so nothing is known"
+
+
+def test_who_never_stops_searching_runs_out_of_rounds() -> None:
+    def more(view: View) -> Output:
+        return Output("n", {"value": "n", "next": "searcher"})
+
+    episodes = play(CODES, verifier=more)
+    assert share(episodes) == 0
+    assert {sum(t.agent == "verifier" for t in one.turns) for one in episodes} == {4}
+    assert {sum(t.agent == "searcher" for t in one.turns) for one in episodes} == {3}
+
+
+def test_what_was_found_stands_in_the_next_observation() -> None:
+    seen: list[str] = []
+
+    def look(view: View) -> Output:
+        assert view.observation is not None
+        seen.append(view.observation.text)
+        output: Output = taught("V")(view)
+        return output
+
+    play(PROSE, verifier=look)
+    first, second = seen[:2]
+    assert first.startswith("Who is ")
+    assert "<search>" not in first
+    assert "Step 1:<search>" in second
+    assert second.count("The mother of ") == 3, "as many as `results`"
+
+
+def test_only_the_latest_searches_are_shown_and_nothing_found_says_so() -> None:
+    async def go() -> tuple[str, str]:
+        short = evolve(CODES, history=1)
+        async with short.open(OpenContext("task", Key(0))) as task:
+            step = task.start(task.problems("test")[0], Key(0))
+            texts = []
+            for query in ("no such code", ""):
+                turn = Turn(0, "searcher", output=Output(query))
+                step = task.step(step.state, turn, Key(0))
+                assert step.observation is not None
+                texts.append(step.observation.text)
+            return texts[0], texts[1]
+
+    one, two = asyncio.run(go())
+    assert one.endswith("|-----")
+    assert one == two
+
+
+def test_a_step_is_pure_and_a_search_always_finds_the_same() -> None:
+    async def go() -> None:
+        async with PROSE.open(OpenContext("task", Key(0))) as task:
+            start = task.start(task.problems("test")[0], Key(0))
+            turn = Turn(0, "searcher", output=Output("mother of everybody"))
+            first, again = (task.step(start.state, turn, Key(n)) for n in (1, 2))
+            assert first == again
+            assert task.start(task.problems("test")[0], Key(0)) == start
+
+    asyncio.run(go())
+
+
+@frozen
+class Broken:
+    """An index that is gone."""
+
+    def search(self, query: str, results: int) -> tuple[Document, ...]:
+        raise OSError("the index is gone")
+
+    def close(self) -> None:
+        """Nothing."""
+
+
+def test_an_error_of_retrieval_never_becomes_text() -> None:
+    try:
+        episodes = play(PROSE, change=lambda running: evolve(running, index=Broken()))
+    except OSError as error:
+        assert "the index is gone" in str(error)
+    else:
+        assert {one.status for one in episodes} == {Status.FAILED}
+        texts = [one.observation.text for one in episodes if one.observation]
+        assert not any("gone" in text for text in texts)
+
+
+def test_a_failed_turn_searches_for_nothing_and_answers_nothing() -> None:
+    async def go() -> list[Step]:
+        async with PROSE.open(OpenContext("task", Key(0))) as task:
+            state = task.start(task.problems("test")[0], Key(0)).state
+            return [
+                task.step(state, Turn(0, agent, status="failed", error="cut"), Key(0))
+                for agent in ("searcher", "answerer")
+            ]
+
+    searched, answered = asyncio.run(go())
+    assert searched.state.searches == (("", ()),)
+    assert answered.state.answer == ""
+    assert answered.done
+
+
+def test_unfinished_work_is_worth_what_was_found_and_f1_can_be_the_score() -> None:
+    async def go() -> tuple[Scores, Scores, Scores]:
+        task = evolve(PROSE, score="f1")
+        async with task.open(OpenContext("task", Key(0))) as running:
+            [problem] = [one for one in running.problems("test") if one.category == "2-hop"][:1]
+
+            async def judged(agent: str, said: str, final: bool) -> Scores:
+                turn = Turn(0, agent, output=Output(said))
+                state = running.step(running.start(problem, Key(0)).state, turn, Key(0)).state
+                return await running.verify(
+                    problem,
+                    Trajectory(),
+                    state,
+                    final=final,
+                    calls=None,  # type: ignore[arg-type]
+                )
+
+            first = problem.hidden["documents"][0]
+            name = problem.hidden["answers"][0].split()[0]
+            return (
+                await judged("searcher", first, False),
+                await judged("searcher", first, True),
+                await judged("answerer", name, True),
+            )
+
+    partial, unanswered, half = asyncio.run(go())
+    assert 0 < partial.value <= 0.5
+    assert not partial.success
+    assert unanswered.value == 0
+    assert half.value == pytest.approx(2 / 3)
+    assert not half.success
+
+
+def test_agents_see_no_answer_and_must_be_in_the_team() -> None:
+    assert all(one.public().hidden is None for one in PROSE.problems("test"))
+
+    async def go() -> None:
+        async with PROSE.open(OpenContext("task", Key(0), (Member("verifier"),))):
+            raise AssertionError
+
+    with pytest.raises(UsageError, match=r"task\.searcher: no agent 'searcher'"):
+        asyncio.run(go())
