@@ -309,16 +309,47 @@ def test_a_record_that_does_not_fit_is_refused() -> None:
         played(racers(1, 2, 3, 4), race, CallPath(journal=journal))
 
 
-def test_nothing_is_recorded_where_only_one_runs_or_arrival_does_not_matter() -> None:
+def calm(situation: Situation) -> Decision:
+    """Three run side by side, and nothing hangs on which is first."""
+    if len(situation.trajectory) == 3:
+        return Decision(stop=True)
+    if situation.running or len(situation.trajectory):
+        return Decision(wait="each")
+    start = tuple(Activation(name, index=i) for i, name in enumerate("abc"))
+    return Decision(start, wait="each")
+
+
+def test_nothing_is_recorded_where_all_end_together_or_only_one_runs() -> None:
+    journal = Rows()
+    played(racers(0, 0, 0, 0), calm, CallPath(journal=journal))
+    assert journal.rows == {}
+
+
+def test_a_replay_decides_as_often_as_the_run_even_where_nothing_hangs_on_arrival() -> None:
+    journal = Rows()
+    first = played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
+    again = played(racers(1, 40, 5, 1), calm, CallPath(journal=journal, replay=True))
+    assert len(first.decisions) > 2
+    assert first == again
+
+
+def test_the_order_of_a_run_that_went_on_replaces_that_of_one_that_was_cut() -> None:
+    journal = Rows()
+    played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
+    resumed = played(racers(0, 0, 0, 0), calm, CallPath(journal=journal))
+    again = played(racers(1, 40, 5, 1), calm, CallPath(journal=journal, replay=True))
+    assert resumed == again
+
+
+def test_whom_a_failure_cut_off_is_repeated_by_a_replay() -> None:
     journal = Rows()
 
-    def calm(situation: Situation) -> Decision:
-        if len(situation.trajectory) == 3:
-            return Decision(stop=True)
-        if situation.running or len(situation.trajectory):
-            return Decision(wait="each")
-        start = tuple(Activation(name, index=i) for i, name in enumerate("abc"))
-        return Decision(start, wait="each")
+    def until_a(situation: Situation) -> Decision:
+        if any(turn.agent == "a" for turn in situation.trajectory):
+            return Decision(stop=True, error="enough")
+        return calm(situation)
 
-    played(racers(3, 1, 2, 1), calm, CallPath(journal=journal))
-    assert journal.rows == {}
+    first = played(racers(9, 1, 30, 1), until_a, CallPath(journal=journal))
+    again = played(racers(9, 40, 1, 1), until_a, CallPath(journal=journal, replay=True))
+    assert [turn.status for turn in first.turns] == ["completed", "completed", "cancelled"]
+    assert first == again

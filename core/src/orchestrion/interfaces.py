@@ -139,6 +139,8 @@ class OpenContext:
             e.g. which of several backends was chosen, and tells the person who started the run.
         live: whether calls to the outside may follow; not in a replay, a dry run or `validate`,
             where `open` must neither make one nor ask for a key.
+        trial: whether nothing will be run at all, as in `validate` and a dry run: what components
+            say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
     """
 
@@ -149,6 +151,7 @@ class OpenContext:
     directory: Path | None = None
     note: Callable[[str, str], None] = lambda name, text: None
     live: bool = True
+    trial: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
 
     def secret(self, name: str) -> Secret:
@@ -385,6 +388,8 @@ class Model(Protocol):
         stop: "end", "length" (cut at max_tokens), "tools" or "refused"
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
         model: what the service says that answered
+        generation: where the weights are at hand, the tokens as they were sampled; agents pass it
+            on in their output's metadata, as `generations`, a list, for those who train the weights
 
     A model refuses, with a permanent `CallError`, a setting that it cannot honour.
     """

@@ -5,15 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from typing import Any
 
 from orchestrion.errors import OrchestrionError
 
-__all__ = ["no_network"]
+__all__ = ["is_loopback", "no_network"]
 
 _EVENTS = {"socket.connect", "socket.sendto", "socket.sendmsg", "socket.getaddrinfo"}
 _forbidding: list[tuple[type[OrchestrionError], str]] = []
 _hooked = False
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine: no proxy can reach it, since to it that is itself."""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return address.is_loopback or address.is_unspecified
 
 
 @contextmanager

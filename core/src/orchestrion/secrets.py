@@ -17,7 +17,15 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-__all__ = ["SHORTEST", "Secret", "hidden", "hidden_bytes", "register", "register_named"]
+__all__ = [
+    "SHORTEST",
+    "Secret",
+    "begun",
+    "hidden",
+    "hidden_bytes",
+    "register",
+    "register_named",
+]
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 
@@ -102,6 +110,22 @@ def hidden_bytes(data: bytes) -> bytes:
     return _KNOWN.data.sub(lambda found: _KNOWN.forms[found[0].decode()].encode(), data)
 
 
+def begun(text: str) -> int:
+    """How many characters at the end of a text may be the beginning of a secret.
+
+    Whoever shows a text in pieces keeps them back until more is known.
+    """
+    return max(
+        (
+            length
+            for form in _KNOWN.forms
+            for length in range(1, min(len(form), len(text) + 1))
+            if text.endswith(form[:length])
+        ),
+        default=0,
+    )
+
+
 def _mark(name: str) -> str:
     # Nothing that JSON, YAML, CSV or a URL would have to escape.
     return f"[{re.sub(r'[^A-Za-z0-9_.-]', '_', name)}]"
@@ -120,6 +144,7 @@ def _forms(value: str) -> set[str]:
         repr(value)[1:-1],
         json.dumps(json.dumps(value)[1:-1])[1:-1],
         raw.hex(),
+        raw.hex().upper(),
     }
     # UTF-8 that was taken for Latin-1, as happens to headers.
     garbled = raw.decode("latin-1")

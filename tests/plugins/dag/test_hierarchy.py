@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from attrs import frozen
 from orchestrion_basics.team import NestedTeam
 from orchestrion_dag import Graph, Node, node_states, policy_of
 from orchestrion_dag.each import Map
@@ -120,6 +121,43 @@ def test_a_run_of_a_body_with_nothing_to_do_ends_the_loop_with_what_there_is() -
     body = Graph(edges=["start -> a when iteration == 1"])
     graph = Graph(nodes={"loop": Node(body=body, max=5)}, chain="loop -> b")
     assert contents(run(graph)) == ["a()", "b(a())"]
+
+
+@frozen
+class Slow(Agent):
+    """Lets others go first."""
+
+    data: Any = None
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        for _ in range(20):
+            await asyncio.sleep(0)
+        return Output(f"{view.agent}()", self.data)
+
+
+def test_what_is_of_no_more_use_in_a_body_does_not_start() -> None:
+    # When `slow` ends, `late` could start, and its reader has fired long before.
+    body = Graph(
+        nodes={"first": Node(join="any")},
+        edges=[
+            *("quick -> first", "slow -> late when data.go", "slow -> never when data.stop"),
+            "late -> first",
+        ],
+    )
+    graph = Graph(nodes={"body": Node(body=body), "end": Node()}, chain="body -> end")
+    agents = {"slow": Slow({"go": True})}
+    assert contents(run(graph, agents))[-1] == "end(first(quick()))"
+    assert "late" not in {turn.agent for turn in run(graph, agents).turns}
+
+
+def test_a_loop_in_a_body_that_has_ended_does_not_go_on() -> None:
+    long = Node(body=Graph(chain="again"), max=50)
+    body = Graph(
+        nodes={"long": long, "first": Node(join="any")}, edges=["quick -> first", "long -> first"]
+    )
+    graph = Graph(nodes={"body": Node(body=body)}, chain="body -> end")
+    episode = run(graph, {"again": Slow(), "end": Slow()})
+    assert sum(turn.agent == "again" for turn in episode.turns) <= 3
 
 
 def test_the_start_of_a_body_stands_for_what_its_node_reads() -> None:

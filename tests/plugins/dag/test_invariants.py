@@ -192,18 +192,15 @@ def timeless(episode: Episode) -> list[Turn]:
 
 
 @chunks
-def test_where_arrival_decides_a_replay_is_equal_whatever_the_timing(seeds: range) -> None:
+def test_a_replay_is_equal_whatever_the_timing(seeds: range) -> None:
     for seed in seeds:
         case = random_case(seed)
         journal = MemoryJournal()
         first, _, _ = case.play(CallPath(journal=journal))
-        again, _, _ = case.slower(seed + 7).play(CallPath(journal=journal, replay=case.races))
-        if case.races:
-            assert first.turns == again.turns, seed
-            assert first.status == again.status
-            assert first.error == again.error
-        else:
-            assert not journal.rows, "nothing is recorded where nothing depends on it"
+        again, _, _ = case.slower(seed + 7).play(CallPath(journal=journal, replay=True))
+        assert first == again, seed
+        if not case.races:
+            assert len(journal.rows) <= 1, "an episode has one row if nothing hangs on arrival"
 
 
 @chunks

@@ -46,6 +46,10 @@ BAD = {
     "a name with a meaning": (Graph(chain="a -> data"), "'data' has a meaning of its own"),
     "twice the same": (Graph(edges=["a -> b", "a -> b"]), "edges[1]: a -> b is there already"),
     "an unknown output": (Graph(chain="ann -> bob", outputs=["bobb"]), "did you mean 'bob'?"),
+    "an output twice": (
+        Graph(chain="a -> b", outputs=["b", "b"]),
+        "outputs: 'b' stands here twice",
+    ),
     "an output that is not last": (
         Graph(chain="a -> b", outputs=["a"]),
         "nodes.b: it leads to no output; the outputs are a",
@@ -82,6 +86,22 @@ BAD = {
     "a condition that never holds": (
         Graph(edges=["a -> b when false"]),
         "nodes.b: an output that is never reached",
+    ),
+    "a comparison that never holds": (
+        Graph(edges=["a -> b when 1 == 2 or len('') > 0"]),
+        "nodes.b: an output that is never reached",
+    ),
+    "conditions that exclude each other": (
+        Graph(edges=["a -> b when data.x == 1 and data.y and data.x == 2"]),
+        "nodes.b: an output that is never reached",
+    ),
+    "a loop nearly without end": (
+        Graph(
+            nodes={
+                "p": Node(max=10**5, body=Graph(nodes={"q": Node(max=10**5, body=LOOP.body)})),
+            }
+        ),
+        "nodes.p.max: the loop could take 20,000,000,000 turns, and at most 1,000,000 are possible",
     ),
     "until without max": (
         Graph(nodes={"a": Node(body=Graph(chain="b"), until="b.content")}),
@@ -121,6 +141,14 @@ BAD = {
     "a comparison of different types": (
         Graph(nodes={"a": SCORED}, edges=["a -> b when data.score == 'high'"]),
         "edges[0].when: column 12: number is never == text",
+    ),
+    "a number in a text": (
+        Graph(nodes={"a": Node(output="text")}, edges=["a -> b when 3 in data"]),
+        "edges[0].when: column 3: integer is never in text",
+    ),
+    "a length that is no number": (
+        Graph(edges=["a -> b when len(data) == 'long'"]),
+        "edges[0].when: column 11: integer is never == text",
     ),
     "a comparison inside another node's list": (
         Graph(nodes={"a": SCORED}, edges=["a -> b", "b -> c when a.data.labels[0] > 3"]),
@@ -186,6 +214,14 @@ GOOD = {
     "a loop that looks at its body": Graph(
         nodes={"loop": Node(body=Graph(chain="review -> revise"), until="review.data.ok", max=3)},
         edges=["draft -> loop", "loop -> warn when loop.capped", "loop -> done otherwise"],
+    ),
+    "conditions that may hold": Graph(
+        nodes={"a": SCORED},
+        edges=[
+            "a -> b when 'new' in data.labels and len(data.labels) > 1",
+            "a -> c when data.score == 1 or data.score == 2",
+            "a -> d when content == 'x' and status == 'succeeded' and 'a' in 'abc'",
+        ],
     ),
     "names with options": Graph(chain="mutate:all -> run-tests -> mutate:all"),
 }

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from click.testing import CliRunner
-from orchestrion_local.devices import CPU, Cuda, parse_size
+from orchestrion_local.devices import Torch, parse_size
 from orchestrion_local.hf import HF, Architecture, Lora
 from orchestrion_local.merging import merge
 from orchestrion_local.mixture import Mixture
@@ -130,7 +130,7 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
     tiny: dict[str, Any] = {"architecture": TINY, "alphabet": ALPHABET}
     async with (
-        CPU(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place,
+        Torch(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place,
         opened(**tiny, device=place),
     ):
         with pytest.raises(RunError, match=r"devices.small: second needs .*\(taken: tiny"):
@@ -142,8 +142,8 @@ async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 @sync
 async def test_a_gpu_that_is_not_there_is_named() -> None:
-    with pytest.raises(RunError, match="torch sees 0 GPUs"):
-        async with Cuda().open(OpenContext("devices.gpu", Key(0))):
+    with pytest.raises(RunError, match="torch sees 0 GPUs and no cuda"):
+        async with Torch("cuda").open(OpenContext("devices.gpu", Key(0))):
             pass
 
 

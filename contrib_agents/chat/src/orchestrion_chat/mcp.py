@@ -81,7 +81,7 @@ class MCP:
             return
         from orchestrion_chat.mcp_session import Session
 
-        async with Session.opened(self, ctx.path) as session:
+        async with Session.opened(self, ctx.path, ctx.environment) as session:
             yield _Server(self, name, session)
 
 

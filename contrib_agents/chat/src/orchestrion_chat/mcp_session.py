@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TextIO
+from urllib.parse import urlsplit
 
 import anyio
 import httpx2
@@ -20,6 +21,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED
 
 from orchestrion import JSON, CallError, UsageError
+from orchestrion.offline import is_loopback
+from orchestrion.secrets import Secret, hidden, register_named
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
 from orchestrion_chat.texts import capped
@@ -40,6 +43,7 @@ class Session:
 
     settings: MCP
     place: str
+    environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
     functions: dict[str, Function] = field(factory=dict)
     _names: dict[str, str] = field(factory=dict)
     _client: Client | None = None
@@ -49,13 +53,15 @@ class Session:
 
     @staticmethod
     @asynccontextmanager
-    async def opened(settings: MCP, place: str) -> AsyncIterator[Session]:
+    async def opened(
+        settings: MCP, place: str, environment: Mapping[str, str]
+    ) -> AsyncIterator[Session]:
         """A session that ends with the block.
 
         Raises:
             UsageError: the server does not start, or does not offer what is allowed.
         """
-        session = Session(settings, place)
+        session = Session(settings, place, environment)
         ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         # In a task of its own: the SDK's scopes have to be left where they were entered, and
         # an error in them must not cancel whoever opened us.
@@ -101,20 +107,25 @@ class Session:
             self._words = stack.enter_context(words)
             stack.callback(self._listen)  # a last time, before the file is closed
             program, *arguments = settings.command
-            given = {name: os.environ[name] for name in settings.environment if name in os.environ}
+            known = self.environment
+            given = {name: known[name] for name in settings.environment if name in known}
+            register_named(given)
             server = StdioServerParameters(
                 command=program, args=arguments, env=given, cwd=settings.directory
             )
             return stdio_client(server, errlog=self._words)
         headers = {}
         if settings.token:
-            if not os.environ.get(settings.token):
+            if not self.environment.get(settings.token):
                 raise UsageError(f"{self.place}.token: the variable {settings.token} is not set")
-            headers["Authorization"] = f"Bearer {os.environ[settings.token]}"
+            token = Secret(settings.token, self.environment[settings.token])
+            headers["Authorization"] = f"Bearer {token.reveal()}"
         http = httpx2.AsyncClient(
             headers=headers,
             timeout=httpx2.Timeout(settings.start_timeout, read=settings.timeout + 60),
             follow_redirects=False,
+            # With a proxy of the environment, but to this machine.
+            trust_env=not is_loopback(urlsplit(settings.url).hostname or ""),
         )
         await stack.enter_async_context(http)
         return streamable_http_client(settings.url, http_client=http)
@@ -213,7 +224,7 @@ class Session:
     def _listen(self) -> None:
         if self._words is not None and not self._words.closed:
             self._words.seek(0)
-            self._heard = self._words.read().strip()[-_TOLD:]
+            self._heard = hidden(self._words.read().strip())[-_TOLD:]
 
 
 def _plain(error: BaseException) -> BaseException:

@@ -107,7 +107,9 @@ class Talk:
         while True:
             answer = await self._ask()
             text = str(answer.get("text") or "")
-            if calls := answer.get("tool_calls"):
+            # One that was cut may have been cut in the middle of a call.
+            calls = answer.get("tool_calls")
+            if calls and answer.get("stop") != "length":
                 await self._use(text, calls)
                 continue
             if self._ended(str(answer.get("stop", "end")), text):
@@ -127,6 +129,8 @@ class Talk:
         data: Mapping[str, Any] = answer.data
         if data.get("model"):
             self.notes["model"] = data["model"]
+        if "generation" in data:
+            self.notes["generations"] = [*self.notes.get("generations", []), data["generation"]]
         return data
 
     async def _use(self, text: str, asked: Sequence[Mapping[str, Any]]) -> None:

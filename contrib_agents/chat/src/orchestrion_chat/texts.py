@@ -10,6 +10,8 @@ import re
 from collections.abc import Sequence
 from xml.sax.saxutils import quoteattr
 
+from orchestrion.secrets import hidden
+
 __all__ = ["DATA_RULE", "capped", "labelled", "system_text"]
 
 _TAGS = re.compile(r"<(?=/?(?:problem|turn|now|result)\b)", re.I)
@@ -37,7 +39,8 @@ def labelled(tag: str, text: str, **attributes: str) -> str:
 
 def capped(text: str, most: int) -> str:
     """A text as far as `most` bytes of UTF-8; says so if it was longer."""
-    data = text.encode(errors="replace")  # half of a surrogate pair fits in no request
+    # Before it is cut: half of a secret would not be known as one.
+    data = hidden(text).encode(errors="replace")  # half of a surrogate pair fits in no request
     if len(data) <= most:
         return data.decode()
     return f"{data[:most].decode(errors='ignore')}\n[cut: the first {most} of {len(data)} bytes]"

@@ -29,7 +29,7 @@ def describe(config: Config, as_json: bool) -> None:
         from orchestrion.keys import Key
 
         async with AsyncExitStack() as stack:
-            opened = await open_components(config, stack, Key(config.seed), live=False)
+            opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
             return _facts(config, opened), forecast(opened)
 
     with no_network(RunError, "a dry run asks nobody"):

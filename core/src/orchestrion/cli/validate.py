@@ -79,7 +79,8 @@ async def _open(config: Config) -> None:
     from orchestrion.readiness import check_ready
 
     async with AsyncExitStack() as stack:
-        check_ready(await open_components(config, stack, Key(config.seed), live=False))
+        opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+        check_ready(opened)
 
 
 def _problem(problem: str) -> dict[str, object]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from orchestrion.cli.streams import visible
+from orchestrion.secrets import begun, hidden
 
 __all__ = ["Watch"]
 
@@ -14,18 +15,27 @@ class Watch:
 
     Whoever writes first has the current line, and is shown letter by letter; what others write
     beside that is kept back until they end a line, so that no line has two authors. Control
-    characters are shown as such.
+    characters are shown as such. What may be the beginning of a secret waits for the rest.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, str] = {}
         """What each has said since the last end of a line that is shown."""
+        self._waiting: dict[str, str] = {}
+        """The end of what each has said, where that may be the beginning of a secret."""
         self._at = ""
         """Whose line the cursor is on; empty at the beginning of one."""
         self._said: dict[str, list[str]] = {}
 
     def __call__(self, who: str, piece: str) -> None:
         """A piece of what somebody says."""
+        text = hidden(self._waiting.pop(who, "") + piece)
+        safe = len(text) - begun(text)
+        if safe < len(text):
+            self._waiting[who] = text[safe:]
+        self._show(who, text[:safe])
+
+    def _show(self, who: str, piece: str) -> None:
         if not piece:
             return
         self._said.setdefault(who, []).append(piece)
@@ -57,6 +67,8 @@ class Watch:
 
         Returns what that one said in all.
         """
+        for name in [name for name in self._waiting if _within(name, who)]:
+            self._show(name, self._waiting.pop(name))
         for name in [name for name in self._kept if _within(name, who)]:
             kept = self._kept.pop(name)
             if kept:

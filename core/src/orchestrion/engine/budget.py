@@ -47,9 +47,19 @@ class Budget:
         minutes = caps.minutes if caps is not None else None
         self._seconds = minutes * 60 if minutes is not None else None
         self._started = time.monotonic() - elapsed
-        self.spent = spent
-        self.reserved = NO_USAGE
+        self._spent, self._reserved = _Sum(), _Sum()
+        self._spent.add(spent)
         self._stated = NO_USAGE
+
+    @property
+    def spent(self) -> Usage:
+        """What was taken; calls with no known price count as free."""
+        return self._spent.usage()
+
+    @property
+    def reserved(self) -> Usage:
+        """What is set aside for calls in flight."""
+        return self._reserved.usage()
 
     @property
     def elapsed(self) -> float:
@@ -90,7 +100,7 @@ class Budget:
         """
         if self._caps is not None:
             self._stated = self._stated + usage
-            self.spent = self.spent + usage
+            self._spent.add(usage)
             self.check()
 
     def take_stated(self) -> Usage:
@@ -109,34 +119,57 @@ class Budget:
                     "budget.usd is set but the price of this call is not known; "
                     "give the model's price, or take budget.usd out"
                 )
+            spent_, held_ = self._spent, self._reserved
             for name, cap, spent, held, more in (
-                ("calls", caps.calls, self.spent.calls, self.reserved.calls, worst.calls),
-                ("tokens", caps.tokens, self.spent.tokens, self.reserved.tokens, worst.tokens),
-                ("usd", caps.usd, self.spent.usd, self.reserved.usd, worst.usd),
+                ("calls", caps.calls, spent_.calls, held_.calls, worst.calls),
+                ("tokens", caps.tokens, spent_.tokens, held_.tokens, worst.tokens),
+                ("usd", caps.usd, spent_.usd, held_.usd, worst.usd),
             ):
                 if cap is not None and spent + held + more > cap:
                     raise BudgetError(
                         f"budget.{name}: {spent:g} of {cap:g} spent and {held:g} reserved"
                         + (f"; the next call could take {more:g}" if more else "")
                     )
-        self.reserved = self.reserved + _known(worst)
+        self._reserved.add(worst)
 
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call really took."""
-        back = _known(worst)
-        held = self.reserved
-        self.reserved = Usage(
-            held.calls - back.calls,
-            held.input_tokens - back.input_tokens,
-            held.output_tokens - back.output_tokens,
+        self._reserved.take_back(worst)
+        self._spent.add(actual)
+
+
+class _Sum:
+    """A running sum, which costs less than a new usage for every call."""
+
+    __slots__ = ("calls", "cost", "input_tokens", "output_tokens", "usd")
+
+    def __init__(self) -> None:
+        self.calls = self.input_tokens = self.output_tokens = 0
+        self.usd = self.cost = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def usage(self) -> Usage:
+        return Usage(self.calls, self.input_tokens, self.output_tokens, self.usd, self.cost)
+
+    def add(self, usage: Usage) -> None:
+        self.calls += usage.calls
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cost += usage.cost
+        if not math.isnan(usage.usd):
+            self.usd += usage.usd
+
+    def take_back(self, usage: Usage) -> None:
+        self.calls -= usage.calls
+        self.input_tokens -= usage.input_tokens
+        self.output_tokens -= usage.output_tokens
+        if self.calls <= 0:
             # A running difference of floats would drift away from zero.
-            held.usd - back.usd if held.calls > back.calls else 0.0,
-            held.cost - back.cost if held.calls > back.calls else 0.0,
-        )
-        self.spent = self.spent + _known(actual)
-
-
-def _known(usage: Usage) -> Usage:
-    if math.isnan(usage.usd):
-        return Usage(usage.calls, usage.input_tokens, usage.output_tokens, 0.0, usage.cost)
-    return usage
+            self.usd = self.cost = 0.0
+            return
+        self.cost -= usage.cost
+        if not math.isnan(usage.usd):
+            self.usd -= usage.usd

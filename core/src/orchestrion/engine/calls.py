@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +19,7 @@ import msgspec
 from attrs import astuple, evolve, frozen
 
 from orchestrion.engine.budget import Budget
+from orchestrion.engine.deadline import Deadline
 from orchestrion.engine.limiter import ServiceLimiter
 from orchestrion.engine.recording import Batch, Facts, Journal, Kind, Recorded, ended
 from orchestrion.engine.reuse import Reuse, digest
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from orchestrion.engine.episode import Engine
 
 __all__ = ["ActivationCalls", "CallPath", "Facts", "Journal", "Recorded", "RetrySettings"]
+
+
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 
 class AnswerCache(Protocol):
@@ -83,6 +87,7 @@ class CallPath:
         self._limiters: dict[str, ServiceLimiter] = {}
         self._rows = None if journal is None or replay else Batch(journal.put_many)
         self._attempts = self._rows if getattr(journal, "keeps_attempts", False) else None
+        self._deadlines: dict[float, Deadline] = {}
         self.retried = 0
         self._tried: dict[str, int] = {}
         """How many attempts there were at what has just failed for good."""
@@ -115,6 +120,17 @@ class CallPath:
     async def arrived(self, scope: str, turns: Sequence[int]) -> None:
         """Record which turns arrived first, before anything is decided by it."""
         await self._record(Recorded(scope, "arrival", list(turns), NO_USAGE, "arrival"))
+
+    def order(self, scope: str) -> dict[int, list[int]]:
+        """In a replay, which turns ended first after a decision, where nothing hung on it."""
+        recorded = self._known(scope)
+        return {} if recorded is None else dict(recorded.answer)
+
+    async def ordered(self, scope: str, order: Mapping[int, Sequence[int]]) -> None:
+        """Record such an order, if there is one or another one is on record."""
+        if order or self._known(scope) is not None:
+            answer = [[count, list(turns)] for count, turns in order.items()]
+            await self._record(Recorded(scope, "order", answer, NO_USAGE, "arrival"))
 
     def lateness(self, scope: str) -> tuple[str, Usage] | None:
         """In a replay, what a turn said and took that was too late in the recorded run."""
@@ -225,7 +241,6 @@ class CallPath:
         limiter = self.limiter(request)
         give_up = math.inf
         failures = 0
-        jitter = Key(scope.encode()[:16])
         while True:
             attempt = Recorded(f"{scope}#{failures}", name, None, reserve, "started", facts)
             try:
@@ -235,7 +250,7 @@ class CallPath:
                     answer, seconds = await self._attempt(attempt, request, do)
             except CallError as error:
                 failures += 1
-                pause = self._pause(error, failures, limiter, jitter)
+                pause = self._pause(error, failures, limiter, Key(scope.encode()[:16]))
                 if pause is None or time.monotonic() + pause > give_up:
                     self._tried[scope] = failures
                     raise
@@ -244,14 +259,19 @@ class CallPath:
             else:
                 limiter.succeeded()
                 # As a replay would give it: tuples are lists, keys are text, secrets are hidden.
-                data = msgspec.json.decode(hidden_bytes(msgspec.json.encode(answer.data)))
+                text = hidden_bytes(_encode(answer.data))
+                data = _decode(text)
                 answer = Answer(data, answer.usage, answer.estimated)
                 facts = Facts(
                     *(request.service, facts.who, facts.stage),
                     *(seconds, failures + 1, answer.estimated),
                 )
-                row = Recorded(scope, name, data, answer.usage, "answer", facts, attempt.key)
-                await self._record(row)
+                await self._record(
+                    Recorded(
+                        *(scope, name, data, answer.usage, "answer", facts, attempt.key),
+                        text.decode(),
+                    )
+                )
                 return answer
 
     async def _attempt(
@@ -267,8 +287,7 @@ class CallPath:
             if self._attempts is not None and reserve != NO_USAGE:
                 await self._attempts.add(attempt)
             began = time.monotonic()
-            async with asyncio.timeout(request.timeout):
-                answer = await do()
+            answer = await self._in_time(do, request)
             actual = answer.usage
             return answer, time.monotonic() - began
         except TimeoutError:
@@ -291,6 +310,21 @@ class CallPath:
             raise
         finally:
             self.budget.settle(reserve, actual)
+
+    async def _in_time(self, do: Callable[[], Awaitable[Answer]], request: Request) -> Answer:
+        """What `do` gives, or TimeoutError. Calls with one limit share a timer."""
+        work = do()
+        if not isinstance(work, Coroutine):
+            work = _awaited(work)
+        try:
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            done: Answer = stop.value
+            return done
+        deadline = self._deadlines.get(request.timeout)
+        if deadline is None:
+            deadline = self._deadlines[request.timeout] = Deadline(request.timeout)
+        return await deadline.within(work, waits_for, request.service)
 
     def _pause(
         self, error: CallError, failures: int, limiter: ServiceLimiter, jitter: Key
@@ -323,6 +357,10 @@ class CallPath:
         """Make a row durable; those that are ready together share one commit."""
         if self._rows is not None:
             await self._rows.add(row)
+
+
+async def _awaited(work: Awaitable[Answer]) -> Answer:
+    return await work
 
 
 def _spent(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:

@@ -21,6 +21,9 @@ T = TypeVar("T")
 PATIENCE = 5.0
 """Seconds after which work that goes on beyond its limit is cancelled again."""
 
+_FEW = 64
+"""Pieces of work that are looked through in no time."""
+
 
 class _Entry:
     __slots__ = ("at", "cancels", "done", "task", "who")
@@ -38,6 +41,7 @@ class Deadline:
         # All have the same limit, so who came first is due first.
         self._waiting: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
+        self._prune_at = _FEW
 
     async def within(self, work: Coroutine[Any, Any, T], waits_for: Any, who: str) -> T:
         """The result of `work`, or TimeoutError if it takes longer than the limit.
@@ -49,6 +53,8 @@ class Deadline:
         assert task is not None
         loop = task.get_loop()
         entry = _Entry(loop.time() + self.seconds, task, who)
+        if len(self._waiting) >= self._prune_at:
+            self._prune()
         self._waiting.append(entry)
         if self._timer is None:
             self._timer = loop.call_at(entry.at, self._expire)
@@ -68,6 +74,11 @@ class Deadline:
             others = isinstance(error, asyncio.CancelledError) and task.cancelling() > cancelling
             if entry.cancels and not others and not isinstance(error, KeyboardInterrupt):
                 raise TimeoutError from None
+
+    def _prune(self) -> None:
+        """Let go of what is done; one that takes long may be before all of it."""
+        self._waiting = deque(entry for entry in self._waiting if not entry.done)
+        self._prune_at = max(_FEW, 2 * len(self._waiting))
 
     def _forget(self) -> None:
         waiting = self._waiting

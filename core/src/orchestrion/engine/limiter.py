@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from math import ceil
 
 from orchestrion.interfaces import CallLimits
@@ -56,6 +55,7 @@ class ServiceLimiter:
         self._tokens = (
             _Bucket(limits.tokens_per_minute, clock) if limits.tokens_per_minute else None
         )
+        self._paced = self._requests is not None or self._tokens is not None
         self._active = 0
         self._clean = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -69,17 +69,28 @@ class ServiceLimiter:
         """Calls in flight."""
         return self._active
 
-    @asynccontextmanager
-    async def slot(self, tokens: int) -> AsyncIterator[None]:
+    def slot(self, tokens: int) -> _Slot:
         """Hold one place in the service while the block runs; `tokens` is the expected size."""
+        return _Slot(self, tokens)
+
+    async def enter(self, tokens: int) -> None:
+        """Wait for a place, and for the time to use it."""
+        if self._limit is None and not self._paced:
+            self._active += 1
+            return
         start = self._clock()
         await self._enter()
         try:
             await self._pace(tokens)
-            self.waited += self._clock() - start
-            yield
-        finally:
-            self._active -= 1
+        except BaseException:
+            self.leave()
+            raise
+        self.waited += self._clock() - start
+
+    def leave(self) -> None:
+        """Give a place up."""
+        self._active -= 1
+        if self._waiting:
             self._wake()
 
     async def _enter(self) -> None:
@@ -123,6 +134,7 @@ class ServiceLimiter:
         """The service said it is asked too often: all callers wait `pause` seconds."""
         now = self._clock()
         self._pause_until = max(self._pause_until, now + pause)
+        self._paced = True
         self._clean = 0
         if now - self._shrunk_at >= _COOL_DOWN:
             self._shrunk_at = now
@@ -140,3 +152,18 @@ class ServiceLimiter:
             if self._cap is not None:
                 self._limit = min(self._limit, float(self._cap))
             self._wake()
+
+
+class _Slot:
+    """One place in a service, held by a block."""
+
+    __slots__ = ("_limiter", "_tokens")
+
+    def __init__(self, limiter: ServiceLimiter, tokens: int) -> None:
+        self._limiter, self._tokens = limiter, tokens
+
+    async def __aenter__(self) -> None:
+        await self._limiter.enter(self._tokens)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.leave()

@@ -83,7 +83,6 @@ class Loop:
 
     __slots__ = (
         "acts",
-        "arrival",
         "calls",
         "counts",
         "decisions",
@@ -99,7 +98,9 @@ class Loop:
         "limits",
         "name",
         "observe",
+        "order",
         "public",
+        "recorded",
         "roster",
         "running",
         "seats",
@@ -152,7 +153,11 @@ class Loop:
         self.acts: dict[str, int] = {}
         self.indices: set[int] = set()
         self.started = 0
-        self.final = self.arrival = False
+        self.final = False
+        # Which turns ended first, by decision, where nothing hangs on it and some still ran; and
+        # what a replay goes by. None: never was more than one asked to end before the others.
+        self.order: dict[int, list[int]] | None = None
+        self.recorded: Mapping[int, list[int]] = {}
         self.status, self.error = Status.COMPLETED, ""
 
     def episode(self) -> Episode:
@@ -171,6 +176,15 @@ class Loop:
 
     async def run(self, batcher: DecisionBatcher) -> None:
         """Until the policy stops, an output is final, the task is done or a limit is reached."""
+        try:
+            await self._ask(batcher)
+        finally:
+            if self.running:
+                await self._cancel_running()
+        if self.order is not None:
+            await self.engine.calls.ordered(self._scope("order"), self.order)
+
+    async def _ask(self, batcher: DecisionBatcher) -> None:
         try:
             while not (self.final or self.step.done):
                 turns = self.limits.turns
@@ -194,7 +208,6 @@ class Loop:
                     decision = await batcher.soon(situation, key)
                 check_decision(decision, batcher.policy)
                 self.decisions.append(decision)
-                self.arrival = self.arrival or decision.arrival
                 if decision.stop:
                     if decision.error:
                         self.status, self.error = Status.FAILED, decision.error
@@ -207,9 +220,6 @@ class Loop:
             started = self.decisions[-1].start if self.decisions else ()
             self.engine.cut_off[self.name] = ", ".join(one.agent for one in started)
             raise
-        finally:
-            if self.running:
-                await self._cancel_running()
 
     def _spent(self) -> bool:
         """Whether usage is over a limit."""
@@ -260,12 +270,12 @@ class Loop:
             task = asyncio.create_task(self._turn(one, index, self._nth(one), count))
             self.running[task] = one
             task.add_done_callback(partial(self._end, self.started, index))
-        if decision.wait == "each" and decision.arrival and len(self.running) > 1:
-            taken = await self._in_recorded_order(count)
+        if decision.wait == "each" and len(self.running) > 1:
+            taken = await (self._in_recorded_order if decision.arrival else self._in_any_order)(
+                count
+            )
         else:
-            while len(self.ended) < (len(self.running) if decision.wait == "all" else 1):
-                await self._one_more()
-            taken = self.ended
+            taken = await self._when_all_ended()
         self.ended = [] if taken is self.ended else [one for one in self.ended if one not in taken]
         # Those that are ready together join in the order of activation.
         for _, _, task in sorted(taken, key=_FIRST):
@@ -288,15 +298,43 @@ class Loop:
 
     async def _in_recorded_order(self, count: int) -> list[_Ended]:
         """What arrived first: as it is on record, else as it happens, and then recorded."""
-        calls, scope = self.engine.calls, self.key.child("arrival", count).hex()
-        scope = f"{self.episode_name}:{scope}"
+        calls, scope = self.engine.calls, self._scope("arrival", count)
         recorded = calls.arrival(scope)
-        if recorded is None:
-            while not self.ended:
-                await self._one_more()
-            first = self.ended.copy()  # others may end while these are recorded
-            await calls.arrived(scope, [index for _, index, _ in first])
-            return first
+        if recorded is not None:
+            return await self._when_ended(recorded)
+        while not self.ended:
+            await self._one_more()
+        first = self.ended.copy()  # others may end while these are recorded
+        await calls.arrived(scope, [index for _, index, _ in first])
+        return first
+
+    async def _in_any_order(self, count: int) -> list[_Ended]:
+        """What arrived first, where nothing hangs on it: only a replay repeats it.
+
+        So that it is enough to record it at the end, and only where some still ran.
+        """
+        if self.order is None:
+            self.order = {}
+            if self.engine.calls.replay:
+                self.recorded = self.engine.calls.order(self._scope("order"))
+        if self.engine.calls.replay:
+            recorded = self.recorded.get(count)
+            return await (
+                self._when_all_ended() if recorded is None else self._when_ended(recorded)
+            )
+        while not self.ended:
+            await self._one_more()
+        if len(self.ended) < len(self.running):
+            self.order[count] = [index for _, index, _ in self.ended]
+        return self.ended
+
+    async def _when_all_ended(self) -> list[_Ended]:
+        while len(self.ended) < len(self.running):
+            await self._one_more()
+        return self.ended
+
+    async def _when_ended(self, recorded: list[int]) -> list[_Ended]:
+        """These, when they have ended; others may have as well."""
         while not set(recorded) <= {index for _, index, _ in self.ended}:
             if len(self.ended) == len(self.running):
                 raise ReplayError(
@@ -311,17 +349,18 @@ class Loop:
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
-        for task, activation in self.running.items():
-            # Where arrival matters, what nothing was decided by counts as cut off: a replay, in
+        for activation in self.running.values():
+            # What nothing was decided by counts as cut off even if it has just ended: a replay, in
             # which others are at work at this moment, must give the same.
-            if self.arrival or task.cancelled() or task.exception() is not None:
-                index = activation.index if activation.index is not None else self.started
-                self.started = max(self.started, index + 1)
-                turn = Turn(index, activation.agent, activation.option, status="cancelled")
-                self.trajectory = self.trajectory.append(turn)
-            else:
-                self.trajectory = self.trajectory.append(task.result())
+            index = activation.index if activation.index is not None else self.started
+            self.started = max(self.started, index + 1)
+            turn = Turn(index, activation.agent, activation.option, status="cancelled")
+            self.trajectory = self.trajectory.append(turn)
         self.running, self.ended = {}, []
+
+    def _scope(self, *place: str | int) -> str:
+        """Where something about this loop is on record."""
+        return f"{self.episode_name}:{self.key.child(*place).hex()}"
 
     def _index(self, activation: Activation) -> int:
         index = self.started

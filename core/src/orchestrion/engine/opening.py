@@ -93,6 +93,7 @@ async def open_components(
     previous: Opened | None = None,
     note: Callable[[str, str, str], None] | None = None,
     live: bool = True,
+    trial: bool = False,
 ) -> Opened:
     """Open every component of a config once, dependencies first.
 
@@ -105,12 +106,13 @@ async def open_components(
             change is taken over as it is, and what did takes over the learned state.
         note: called with a component's path and what it notes, see `OpenContext.note`.
         live: whether calls to the outside may follow, see `OpenContext.live`.
+        trial: whether nothing will be run, see `OpenContext.trial`.
 
     Raises:
         OrchestrionError: as raised by a component's `open`; any other error of it as a
             `RunError` that names the component's place.
     """
-    opener = _Opener(config, stack, key, directory, previous, note, live)
+    opener = _Opener(config, stack, key, directory, previous, note, live, trial)
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
@@ -131,9 +133,10 @@ class _Opener:
         previous: Opened | None,
         note: Callable[[str, str, str], None] | None,
         live: bool,
+        trial: bool,
     ) -> None:
         self.config, self.stack, self.key, self.directory = config, stack, key, directory
-        self.live = live
+        self.live, self.trial = live, trial
         self.previous = previous
         self.note = note or (lambda path, name, text: None)
         self.runtimes: dict[str, Any] = {}
@@ -195,6 +198,7 @@ class _Opener:
             directory=self.directory,
             note=partial(self.note, path),
             live=self.live,
+            trial=self.trial,
             environment=self.config.environment,
         )
         try:

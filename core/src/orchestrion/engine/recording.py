@@ -59,6 +59,7 @@ class Recorded:
         kind: see `Kind`.
         facts: for reports.
         ends: key of the attempt that is not under way any more.
+        text: the answer as JSON, where somebody has written it already.
     """
 
     key: str
@@ -68,6 +69,7 @@ class Recorded:
     kind: Kind = "answer"
     facts: Facts = Facts()
     ends: str = ""
+    text: str = ""
 
 
 class Journal(Protocol):

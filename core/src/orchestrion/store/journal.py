@@ -68,11 +68,18 @@ class CallJournal:
         seq: Callable[[], int] = lambda: 0,
     ) -> None:
         self._reader, self._writer, self._seq = reader, writer, seq
+        # Nobody else writes, so that what was never written need not be looked for.
+        self._written = None if writer is None else _Names()
+        if self._written is not None:
+            for (key,) in reader.all("SELECT key FROM calls"):
+                self._written.add(key)
 
     keeps_attempts = True
 
     def get(self, key: str) -> Recorded | None:
         """The call recorded under a key, if its answer is still kept."""
+        if self._written is not None and key not in self._written:
+            return None
         row = self._reader.one(
             f"SELECT request, answer, {_USAGE}, estimated FROM calls"
             " WHERE key = ? AND answer IS NOT NULL",
@@ -92,6 +99,10 @@ class CallJournal:
         values = [_values(row, seq) for row in rows if row.key]
         over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
+        if self._written is not None:
+            for row in rows:
+                if row.kind != "started":
+                    self._written.add(row.key)
         with self._writer.transaction("journal", durable=durable) as connection:
             connection.executemany(
                 f"INSERT INTO calls (key, request, kind, answer, {_USAGE}, seq, service, who,"
@@ -147,12 +158,36 @@ class CallJournal:
         return int(count)
 
 
+class _Names:
+    """Tells which names were never added, nearly always; takes 2 MiB, however many were.
+
+    A Bloom filter: three bits stand for a name, in a table of 2 ** 24.
+    """
+
+    def __init__(self) -> None:
+        self._table = bytearray(1 << 21)
+
+    def add(self, name: str) -> None:
+        table, bits = self._table, hash(name)
+        for _ in range(3):
+            table[bits >> 3 & 0x1FFFFF] |= 1 << (bits & 7)
+            bits >>= 20
+
+    def __contains__(self, name: str) -> bool:
+        table, bits = self._table, hash(name)
+        for _ in range(3):
+            if not table[bits >> 3 & 0x1FFFFF] & 1 << (bits & 7):
+                return False
+            bits >>= 20
+        return True
+
+
 def _values(row: Recorded, seq: int) -> tuple[object, ...]:
     facts = row.facts
+    answer = None if row.kind == "started" else row.text or dumps(row.answer)
     return (
-        *(row.key, row.request, row.kind, None if row.kind == "started" else dumps(row.answer)),
-        *(*usage_columns(row.usage), seq, facts.service, facts.who, facts.stage),
-        *(facts.seconds, facts.attempts, facts.estimated),
+        *(row.key, row.request, row.kind, answer, *usage_columns(row.usage), seq, facts.service),
+        *(facts.who, facts.stage, facts.seconds, facts.attempts, facts.estimated),
     )
 
 

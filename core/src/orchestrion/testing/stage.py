@@ -59,10 +59,12 @@ class KitAgent(Agent):
     Args:
         choose: its options.
         final: whether its turn ends the episode.
+        model: whom it asks, if anybody.
     """
 
     choose: tuple[str, ...] = ()
     final: bool = False
+    model: Model | None = None
 
     @property
     def options(self) -> Sequence[str]:
@@ -71,7 +73,14 @@ class KitAgent(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """A line that names the agent."""
-        return Output(f"{view.agent} was here", usage=Usage(cost=1.0), final=self.final)
+        said, metadata = f"{view.agent} was here", {}
+        if self.model is not None:
+            request = {"messages": [{"role": "user", "content": view.problem.text}]}
+            answer = await self.model.complete(request, key.child("call", 0), calls)
+            said = answer.data["text"]
+            if "generation" in answer.data:
+                metadata["generations"] = [answer.data["generation"]]
+        return Output(said, usage=Usage(cost=1.0), final=self.final, metadata=metadata)
 
 
 @frozen

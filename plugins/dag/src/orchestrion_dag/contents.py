@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from orchestrion.suggest import did_you_mean
 from orchestrion_dag.expressions import (
+    Call,
     Compare,
     Constant,
     Expression,
     ExpressionError,
     Junction,
+    Many,
     Not,
     Path,
     parse,
@@ -160,6 +162,10 @@ class Checker:
         match expression:
             case Constant(value=value):
                 return Type(kind_of(value))
+            case Many():
+                return Type("list")
+            case Call(name=name):
+                return Type("integer" if name == "len" else "text")
             case Path(root=root, parts=parts):
                 if root == "iteration":
                     return Type("integer")
@@ -176,7 +182,11 @@ class Checker:
         match expression:
             case Compare(operator=operator, left=left, right=right, column=column):
                 a, b = self._type(left, source), self._type(right, source)
-                if operator in ("in", "not in") or "null" in (a.name, b.name):
+                if "null" in (a.name, b.name):
+                    return
+                if operator in ("in", "not in"):
+                    if not _holds(b, a):
+                        yield column, f"{a} is never in {b}"
                     return
                 if not fits(a, b) and not fits(b, a):
                     yield column, f"{a} is never {operator} {b}"
@@ -250,6 +260,14 @@ class Checker:
                 f"{edge.source} -> {edge.target}.{next(iter(ports))}"
             )
         return None
+
+
+def _holds(whole: Type, part: Type) -> bool:
+    """Whether one type can be `in` another: a part of a text, a key, an element of a list."""
+    if whole.name == "list":
+        item = whole.item or ANY
+        return fits(part, item) or fits(item, part)
+    return whole.name == "any" or (whole.name in ("text", "object") and fits(part, Type("text")))
 
 
 def _inside(declared: Type, parts: Sequence[str | int]) -> Type:

@@ -225,7 +225,9 @@ def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:
     if len(running) + len(fresh) != len(active):
         # The episode was cut somewhere: what was lost starts again.
         there = {one.index for one in running}
-        machine.fresh = fresh = [index for index in active if index not in there]
+        machine.fresh = fresh = [
+            index for index in active if index not in there and not active[index][0].over
+        ]
     observation = situation.observation
     if observation is not None and observation.blocked:
         _pass_over_blocked(machine, situation)
@@ -238,13 +240,11 @@ def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:
 
 def _pass_over_blocked(machine: Machine, situation: Situation) -> None:
     # What follows from passing over a node may be blocked as well.
-    place = 0
-    while place < len(machine.fresh):
-        index = machine.fresh[place]
-        entry = machine.active.get(index)
-        if entry is not None and is_blocked(entry[3], situation.observation):
-            machine.pass_over(index)
-        place += 1
+    seen: set[int] = set()
+    while more := [one for one in machine.fresh if one in machine.active and one not in seen]:
+        seen.add(more[0])
+        if is_blocked(machine.active[more[0]][3], situation.observation):
+            machine.pass_over(more[0])
 
 
 # ------------------------------------------------------------------------------------ sequences

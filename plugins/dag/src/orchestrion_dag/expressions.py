@@ -31,6 +31,7 @@ __all__ = [
     "compiled",
     "parse",
     "paths",
+    "same",
 ]
 
 Value = Callable[[Any], Any]
@@ -342,7 +343,8 @@ def _walk(start: Value, steps: tuple[str | int, ...]) -> Value:
     return walk
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are equal, and of one type."""
     # To Python, true is 1.
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
@@ -361,12 +363,12 @@ def _within(a: Any, b: Any) -> bool:
         return isinstance(a, str) and a in b
     if isinstance(b, dict):
         return isinstance(a, str) and a in b
-    return isinstance(b, list | tuple) and any(_same(a, one) for one in b)
+    return isinstance(b, list | tuple) and any(same(a, one) for one in b)
 
 
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
-    "==": _same,
-    "!=": lambda a, b: not _same(a, b),
+    "==": same,
+    "!=": lambda a, b: not same(a, b),
     "<": lambda a, b: _ordered(a, b) and a < b,
     "<=": lambda a, b: _ordered(a, b) and a <= b,
     ">": lambda a, b: _ordered(a, b) and a > b,

@@ -72,7 +72,7 @@ class Machine:
             index, entry = found
         del self.active[index]
         scope, step, attempt, _ = entry
-        if scope.closed or scope.status[step.place] != RUNNING:
+        if scope.over or scope.status[step.place] != RUNNING:
             return  # late: what it was for has ended
         if turn.status == "cancelled":
             scope.status[step.place] = CANCELLED
@@ -167,7 +167,7 @@ class Machine:
         # A list of things to do, not recursion: a chain of skipped nodes may be long.
         while self.todo and not self.over:
             scope, step = self.todo.popleft()
-            if scope.closed:
+            if scope.over:
                 continue
             place = step.place
             status = scope.status[place]
@@ -273,7 +273,7 @@ class Machine:
         if step.node.on_error != "fail" or step.handled:
             self.todo.append((scope, step))
             return
-        scope.closed = True
+        self._end(scope)
         if scope.outer is None or scope.step is None:
             self.over, self.error = True, f"node {step.name!r} failed: {reason}"
         else:
@@ -281,10 +281,18 @@ class Machine:
 
     # ------------------------------------------------------------------ ends
 
+    def _end(self, scope: Scope) -> None:
+        """Nothing in a scope counts any more: what was to start there does not."""
+        scope.closed = True
+        for index in self.fresh:
+            if index in self.active and self.active[index][0].over:
+                del self.active[index]
+        self.fresh = [index for index in self.fresh if index in self.active]
+
     def _close(self, scope: Scope) -> None:
         """Every output is decided."""
         plan, outer, step = scope.plan, scope.outer, scope.step
-        scope.closed = True
+        self._end(scope)
         given = [place for place in plan.outputs if scope.status[place] == SUCCEEDED]
         results = tuple(index for place in given for index in scope.results[place])
         if outer is None or step is None:

@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from itertools import islice, product
 
-from orchestrion_dag.expressions import Compare, Constant, ExpressionError, Path, parse
+from orchestrion_dag.expressions import (
+    Compare,
+    Constant,
+    Expression,
+    ExpressionError,
+    Junction,
+    Path,
+    Value,
+    compiled,
+    parse,
+    paths,
+    same,
+)
 from orchestrion_dag.graph import START, Edge, Wiring
 
 __all__ = [
@@ -89,9 +101,12 @@ def leads_to(wiring: Wiring, goals: Iterable[str]) -> set[str]:
 def _literal_case(when: str) -> tuple[str, object] | None:
     """(path, value) of a condition `path == value`, of which only one value can hold."""
     try:
-        expression = parse(when)
+        return _case(parse(when))
     except ExpressionError:
         return None
+
+
+def _case(expression: Expression) -> tuple[str, object] | None:
     match expression:
         case Compare(operator="==", left=Path() as path, right=Constant(value=value)):
             return str(path), value
@@ -136,9 +151,27 @@ def _cases(edges: list[Edge]) -> list[set[int]]:
 
 def _never(when: str) -> bool:
     try:
-        return parse(when) == Constant(False)
+        return _fails(parse(when))
     except ExpressionError:
         return False
+
+
+def _fails(expression: Expression) -> bool:
+    """Whether a condition can be seen to hold never."""
+    if next(paths(expression), None) is None:
+        return not compiled(expression, _nothing)(None)
+    match expression:
+        case Junction(operator="or", parts=parts):
+            return all(map(_fails, parts))
+        case Junction(parts=parts):
+            cases = [one for one in map(_case, parts) if one is not None]
+            clash = any(a[0] == b[0] and not same(a[1], b[1]) for a in cases for b in cases)
+            return clash or any(map(_fails, parts))
+    return False
+
+
+def _nothing(root: str) -> Value:
+    raise KeyError(root)
 
 
 def _scenarios(wiring: Wiring) -> Iterator[set[int]]:

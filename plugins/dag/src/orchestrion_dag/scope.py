@@ -100,6 +100,11 @@ class Scope:
         self.open_outputs = len(plan.outputs)
         self.closed = False
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing that happens in it counts any more."""
+        return self.closed or (self.outer is not None and self.outer.over)
+
     def value(self, place: int) -> dict[str, Any]:
         """A step as conditions see it."""
         turn = self.turns[place]

@@ -17,6 +17,8 @@ from orchestrion_dag.order import can_run, find_cycle, leads_to, outgoing, topol
 
 __all__ = ["check_roster", "problems_of", "validate"]
 
+_MOST_TURNS = 1_000_000
+"""Of one loop: each has an index, whether it comes to it or not."""
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")
 
 
@@ -103,9 +105,11 @@ def _names(wiring: Wiring) -> Iterator[str]:
         if arrow in seen:
             yield f"{place}: {edge.source} -> {edge.target} is there already"
         seen.add(arrow)
-    for name in wiring.outputs:
+    for i, name in enumerate(wiring.outputs):
         if name not in wiring.nodes:
             yield f"outputs: no node is called {name!r}{did_you_mean(name, wiring.nodes)}"
+        elif name in wiring.outputs[:i]:
+            yield f"outputs: {name!r} stands here twice"
 
 
 def _settings(node: Node) -> Iterator[str]:
@@ -129,9 +133,21 @@ def _bodies(wiring: Wiring) -> Iterator[str]:
             continue
         inner = wire(node.body)
         problems = problems_of(inner)
+        if not problems and (turns := _turns(node)) > _MOST_TURNS:
+            yield (
+                f"nodes.{name}.max: the loop could take {turns:,} turns, and at most "
+                f"{_MOST_TURNS:,} are possible"
+            )
         yield from (f"nodes.{name}.body.{problem}" for problem in problems)
         if node.until and not problems:
             yield from Checker(inner).until(f"nodes.{name}.until", node.until)
+
+
+def _turns(node: Node) -> int:
+    """The most turns that a node can take."""
+    if node.body is None:
+        return node.retries + 1 + bool(node.fallback)
+    return (node.max or 1) * sum(map(_turns, wire(node.body).nodes.values()))
 
 
 def _joins(wiring: Wiring, order: Sequence[str]) -> Iterator[str]:

@@ -17,6 +17,7 @@ from orchestrion_llm.wire import (
     Stop,
     ToolCall,
     closed,
+    credible,
     decoded,
     is_strict,
     messages,
@@ -24,6 +25,7 @@ from orchestrion_llm.wire import (
     no_field,
     sampling,
     settled,
+    stated,
 )
 
 __all__ = ["ChatWire"]
@@ -70,6 +72,7 @@ class _Message(msgspec.Struct):
 
 
 class _Choice(msgspec.Struct):
+    index: int = 0
     message: _Message | None = None
     delta: _Message | None = None
     finish_reason: str | None = None
@@ -78,7 +81,7 @@ class _Choice(msgspec.Struct):
 class _Completion(msgspec.Struct):
     choices: list[_Choice] = no_field()
     model: str = ""
-    usage: _Usage | None = None
+    usage: Any = None
     error: ErrorBody | None = None
 
 
@@ -122,9 +125,9 @@ class ChatWire:
         whole = decoded(raw, _Completion)
         if whole.error is not None:
             raise whole.error.raised()
-        if not whole.choices:
+        choice = next((one for one in whole.choices if one.index == 0), None)
+        if choice is None:
             raise missing("choices")
-        choice = whole.choices[0]
         if choice.message is None:
             raise missing("message")
         return _result(choice.message, choice.finish_reason, whole.model, whole.usage)
@@ -150,7 +153,7 @@ def _turn(one: Said) -> JSON:
     return turn
 
 
-def _result(message: _Message, reason: str | None, model: str, usage: _Usage | None) -> Result:
+def _result(message: _Message, reason: str | None, model: str, usage: Any) -> Result:
     if reason is None:
         raise missing("finish reason")
     if reason not in _STOPS:
@@ -169,11 +172,12 @@ def _result(message: _Message, reason: str | None, model: str, usage: _Usage | N
     return Result(text or "", settled(text or "", stop, calls), model, calls, _tokens(usage))
 
 
-def _tokens(usage: _Usage | None) -> Tokens | None:
+def _tokens(told: Any) -> Tokens | None:
+    usage = stated(told, _Usage)
     if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
         return None
     details = usage.prompt_tokens_details or _Details()
-    return Tokens(
+    return credible(
         usage.prompt_tokens,
         usage.completion_tokens,
         details.cached_tokens or 0,
@@ -192,7 +196,7 @@ class _Collector:
         self._arguments: dict[int, list[str]] = {}
         self._reason: str | None = None
         self._model = ""
-        self._usage: _Usage | None = None
+        self._usage: Any = None
         self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
@@ -205,7 +209,7 @@ class _Collector:
             raise part.error.raised()
         self._model = part.model or self._model
         self._usage = part.usage or self._usage
-        return "".join(self._choice(choice) for choice in part.choices[:1])
+        return "".join(self._choice(choice) for choice in part.choices if choice.index == 0)
 
     def _choice(self, choice: _Choice) -> str:
         self._reason = choice.finish_reason or self._reason

@@ -7,6 +7,8 @@ whatever comes back is checked before use. Imported when a model is opened, neve
 
 from __future__ import annotations
 
+import codecs
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ import httpx2
 from attrs import frozen
 
 from orchestrion import Answer, CallError, Usage
+from orchestrion.secrets import hidden
 from orchestrion_llm import faults
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, Tokens, usage_of
@@ -27,6 +30,7 @@ __all__ = ["Client", "Sdk", "anthropic_sdk", "openai_sdk"]
 
 _LOOK = 15.0
 _PARTIAL = 120
+_LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
 @frozen
@@ -232,7 +236,7 @@ def _caused_by(error: BaseException | None, kinds: tuple[type[BaseException], ..
 
 
 def _broken_off(collector: Collector, why: str) -> str:
-    text = collector.text
+    text = hidden(collector.text)
     shown = repr(text[-_PARTIAL:]) if text else "nothing"
     return f"a stream that broke off after {len(text)} characters ({why}); last came {shown}"
 
@@ -240,18 +244,37 @@ def _broken_off(collector: Collector, why: str) -> str:
 async def _events(response: httpx2.Response) -> AsyncIterator[tuple[str, bytes]]:
     """Server-sent events: their names and data."""
     name = ""
-    data: list[str] = []
-    async for line in response.aiter_lines():
+    data: list[bytes] = []
+    async for line in _lines(response):
         if not line:
-            if data:
-                yield name, "\n".join(data).encode()
+            if any(data):
+                yield name, b"\n".join(data)
             name, data = "", []
-        elif line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif line.startswith("event:"):
-            name = line[6:].strip()
-        elif line.startswith(("{", "<")):
+        elif line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line.startswith(b"event:"):
+            name = line[6:].strip().decode(errors="replace")
+        elif line.startswith((b"{", b"<")):
             # An answer in one piece where a stream was asked for.
             raise MalformedError("no stream of events")
-    if data:
-        yield name, "\n".join(data).encode()
+    if any(data):
+        yield name, b"\n".join(data)
+
+
+async def _lines(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """Lines as events have them: other characters that end lines elsewhere stand in texts."""
+    held = bytearray()
+    begun = returned = False
+    async for chunk in response.aiter_bytes():
+        if not begun:
+            chunk, begun = chunk.removeprefix(codecs.BOM_UTF8), True
+        # A line feed that belongs to a carriage return may come with the next piece.
+        chunk = b"\r" + chunk if returned else chunk
+        returned = chunk.endswith(b"\r")
+        first, *others = _LINE_END.split(chunk[:-1] if returned else chunk)
+        held += first
+        for line in others:
+            yield bytes(held)
+            held = bytearray(line)
+    if held or returned:
+        yield bytes(held)

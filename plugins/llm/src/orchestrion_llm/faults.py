@@ -26,7 +26,7 @@ import msgspec
 from attrs import frozen
 
 from orchestrion import CallError
-from orchestrion.secrets import hidden
+from orchestrion.secrets import hidden, hidden_bytes
 from orchestrion_llm.wire import ServiceError
 
 __all__ = ["ContextOverflowError", "Place", "described", "hint", "is_refusal", "of_answer"]
@@ -47,6 +47,7 @@ _OVERFLOW_WORDS = re.compile(
     re.I,
 )
 _REFUSAL_CODES = re.compile(r"content_filter|content_policy|moderation_blocked")
+_NUMBER = re.compile(r"\d*\.?\d+|\d+\.", re.ASCII)
 _STATUS_OF = {
     # names that errors have inside an answer or a stream, by the status they would have had
     "rate_limit_error": 429,
@@ -111,8 +112,10 @@ def of_answer(place: Place, status: int, headers: Mapping[str, str], body: bytes
 
 def of_error(place: Place, error: ServiceError) -> CallError:
     """The fault of an error that came inside an answer, as if it had come as its status."""
-    status = _STATUS_OF.get(error.kind.lower(), 500)
-    return _classified(place, status, error.kind.lower(), _clean(str(error)), {})
+    kind = error.kind.lower()
+    known = int(kind) if re.fullmatch(r"[45]\d\d", kind) else 500
+    status = _STATUS_OF.get(kind, known)
+    return _classified(place, status, kind, _clean(str(error)), {})
 
 
 def is_refusal(error: CallError) -> bool:
@@ -146,9 +149,9 @@ def _permanent(
     place: Place, status: int, codes: str, text: str, said: str, headers: Mapping[str, str]
 ) -> CallError:
     if 300 <= status < 400:
-        host = hidden(urlsplit(headers.get("location", "")).hostname or "another address")
         return CallError(
-            f"{said}; redirects are not followed (to {host}): correct {place.path}.base_url",
+            f"{said}; redirects are not followed (to {_host(headers.get('location', ''))}): "
+            f"correct {place.path}.base_url",
             "permanent",
         )
     if _REFUSAL_CODES.search(codes):
@@ -170,6 +173,15 @@ def _permanent(
     )
 
 
+def _host(location: str) -> str:
+    """Where a redirect leads, as far as that can be told."""
+    try:
+        host = urlsplit(location).hostname
+    except ValueError:
+        host = None
+    return _clean(host or "another address")
+
+
 def _is_quota(codes: str, text: str) -> bool:
     return bool(_QUOTA_CODES.search(codes) or _QUOTA_WORDS.search(text))
 
@@ -179,7 +191,7 @@ def _read(body: bytes) -> tuple[str, str]:
     try:
         read = msgspec.json.decode(body, type=_Body)
     except (msgspec.DecodeError, RecursionError):
-        return "", _clean(body[:4000].decode("utf-8", "replace"))
+        return "", _clean(hidden_bytes(body)[:4000].decode("utf-8", "replace"))
     inner = read.error if isinstance(read.error, _Inner) else _Inner(message=read.error)
     codes = f"{inner.type or ''} {inner.code or ''}".lower()
     return codes, _clean(inner.message or read.message or read.detail or "")
@@ -211,10 +223,10 @@ def hint(headers: Mapping[str, str]) -> float | None:
 
 
 def _number(text: str | None) -> float | None:
-    try:
-        number = float(text or "")
-    except ValueError:
+    text = (text or "").strip()
+    if not _NUMBER.fullmatch(text):
         return None
+    number = float(text)
     return number if math.isfinite(number) and number > 0 else None
 
 

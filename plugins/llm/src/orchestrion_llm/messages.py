@@ -18,11 +18,13 @@ from orchestrion_llm.wire import (
     ToolCall,
     canonical,
     closed,
+    credible,
     decoded,
     messages,
     missing,
     sampling,
     settled,
+    stated,
 )
 
 __all__ = ["MessagesWire"]
@@ -57,7 +59,7 @@ class _Message(msgspec.Struct):
     content: list[_Block] | None = None
     model: str = ""
     stop_reason: str | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: ErrorBody | None = None
 
 
@@ -73,7 +75,7 @@ class _Event(msgspec.Struct):
     index: int = -1
     content_block: _Block | None = None
     delta: _Delta | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: ErrorBody | None = None
 
 
@@ -157,26 +159,31 @@ def _result(message: _Message) -> Result:
         raise message.error.raised()
     if message.content is None:
         raise missing("content")
-    if message.stop_reason is None:
-        raise missing("stop reason")
-    if message.stop_reason not in _STOPS:
-        raise MalformedError(f"an unknown stop reason {message.stop_reason!r}")
     text = "".join(block.text for block in message.content if block.type == "text")
     calls = [
         ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
         for block in message.content
         if block.type == "tool_use"
     ]
+    return _ended(message, text, calls)
+
+
+def _ended(message: _Message, text: str, calls: Sequence[ToolCall]) -> Result:
+    if message.stop_reason is None:
+        raise missing("stop reason")
+    if message.stop_reason not in _STOPS:
+        raise MalformedError(f"an unknown stop reason {message.stop_reason!r}")
     stop = settled(text, _STOPS[message.stop_reason], calls)
     return Result(text, stop, message.model, calls, _tokens(message.usage))
 
 
-def _tokens(usage: _Usage | None) -> Tokens | None:
+def _tokens(told: Any) -> Tokens | None:
+    usage = stated(told, _Usage)
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached = usage.cache_read_input_tokens or 0
     written = usage.cache_creation_input_tokens or 0
-    return Tokens(usage.input_tokens + cached + written, usage.output_tokens, cached, written)
+    return credible(usage.input_tokens + cached + written, usage.output_tokens, cached, written)
 
 
 class _Collector:
@@ -213,13 +220,12 @@ class _Collector:
     def _ending(self, event: _Event) -> None:
         if event.delta is not None:
             self._message.stop_reason = event.delta.stop_reason
-        if event.usage is not None:
-            usage = self._message.usage or _Usage()
+        # What came at the start is not yet all of it.
+        begun, self._message.usage = self._message.usage, event.usage
+        if isinstance(begun, Mapping) and isinstance(event.usage, Mapping):
             # What comes at the end is the sum, and may leave out what has not changed.
-            for field in _Usage.__struct_fields__:
-                if (value := getattr(event.usage, field)) is not None:
-                    setattr(usage, field, value)
-            self._message.usage = usage
+            last = {name: value for name, value in event.usage.items() if value is not None}
+            self._message.usage = {**begun, **last}
 
     @property
     def text(self) -> str:
@@ -230,17 +236,9 @@ class _Collector:
 
     def result(self) -> Result:
         """See `Collector.result`."""
-        whole = _result(_with(self._message, self.text))
         calls = [
             ToolCall(block.id, block.name, canonical("".join(self._pieces[i])))
             for i, block in self._blocks.items()
             if block.type == "tool_use"
         ]
-        stop = _STOPS[self._message.stop_reason or ""]
-        return Result(
-            whole.text, settled(whole.text, stop, calls), whole.model, calls, whole.tokens
-        )
-
-
-def _with(message: _Message, text: str) -> _Message:
-    return msgspec.structs.replace(message, content=[_Block("text", text=text)])
+        return _ended(self._message, self.text, calls)

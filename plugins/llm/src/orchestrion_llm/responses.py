@@ -17,12 +17,14 @@ from orchestrion_llm.wire import (
     Stop,
     ToolCall,
     closed,
+    credible,
     decoded,
     is_strict,
     messages,
     missing,
     sampling,
     settled,
+    stated,
 )
 
 __all__ = ["ResponsesWire"]
@@ -63,7 +65,7 @@ class _Response(msgspec.Struct):
     status: str | None = None
     output: list[_Item] | None = None
     model: str = ""
-    usage: _Usage | None = None
+    usage: Any = None
     error: ErrorBody | None = None
     incomplete_details: _Incomplete | None = None
 
@@ -183,11 +185,12 @@ def _result(response: _Response) -> Result:
     return Result(text or refusal, stop, response.model, calls, _tokens(response.usage))
 
 
-def _tokens(usage: _Usage | None) -> Tokens | None:
+def _tokens(told: Any) -> Tokens | None:
+    usage = stated(told, _Usage)
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     details = usage.input_tokens_details or _Details()
-    return Tokens(
+    return credible(
         usage.input_tokens,
         usage.output_tokens,
         details.cached_tokens or 0,

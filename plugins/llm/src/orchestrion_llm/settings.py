@@ -48,6 +48,17 @@ def _address(instance: object, attribute: Any, value: str | None) -> None:
         raise ValueError("base_url: must hold neither a password nor a query; see key_env")
 
 
+_OWN = {"model", "messages", "input", "stream", "background", "n", "best_of"}
+_OWN |= {"max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens"}
+
+
+def _beside(instance: object, attribute: Any, value: Mapping[str, Any]) -> None:
+    for name in sorted(_OWN & set(value)):
+        raise ValueError(
+            f"extra: must not hold {name!r}: what a call may take is reserved by the settings"
+        )
+
+
 @frozen(kw_only=True)
 class ApiSettings:
     """What every model behind an API can be told.
@@ -65,7 +76,8 @@ class ApiSettings:
         key_env: the environment variable that holds the key; null is the vendor's usual one for
             its own address, and no key for another: no key goes where it was not meant to.
         headers: sent with every call; values may be "${env:NAME}" and are treated as secrets.
-        extra: further fields of the request's body, as they are.
+        extra: further fields of the request's body, as they are; none that the settings or the
+            call give, and none that asks for more than one answer.
         service: the name of the service in limits, journal and cache; null makes it from vendor,
             model and address. Models that share a limit share a name.
         cache: whether an equal call (same content, same key) may be answered from the cache.
@@ -88,7 +100,7 @@ class ApiSettings:
     base_url: str | None = field(default=None, validator=_address)
     key_env: Annotated[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
-    extra: Mapping[str, Any] = field(factory=dict)
+    extra: Mapping[str, Any] = field(factory=dict, validator=_beside)
     service: Annotated[str, Meta(min_length=1)] | None = None
     cache: bool = False
     price: Price | None = None

@@ -11,10 +11,14 @@ import ssl
 from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import httpx2
+
+from orchestrion import UsageError
+from orchestrion.offline import is_loopback
+from orchestrion.secrets import register
 
 __all__ = ["LARGEST", "EncodedError", "TooLongError", "http_client", "timeouts"]
 
@@ -23,6 +27,9 @@ LARGEST = 32 * 2**20
 
 _CONNECT = 15.0
 _ONE = httpx2.Limits(max_connections=1, max_keepalive_connections=1, keepalive_expiry=30.0)
+
+
+_OF_BODY = (b"content-encoding", b"content-length", b"transfer-encoding")
 
 
 class TooLongError(Exception):
@@ -57,12 +64,17 @@ def _trust(encrypted: bool) -> ssl.SSLContext:
 
 
 def _proxy(base_url: str) -> str | None:
-    """The proxy that the environment names for an address, if any."""
+    """The proxy that the environment names for an address, if any; its password is a secret."""
     parts = urlsplit(base_url)
-    if proxy_bypass(parts.netloc):
+    if is_loopback(parts.hostname or "") or proxy_bypass(parts.netloc):
         return None
     proxies = getproxies()
-    return proxies.get(parts.scheme) or proxies.get("all")
+    found = proxies.get(parts.scheme) or proxies.get("all")
+    if not found:
+        return None
+    address = found if "://" in found else f"http://{found}"
+    register("proxy", unquote(urlsplit(address).password or ""))
+    return address
 
 
 class _Lanes(httpx2.AsyncBaseTransport):
@@ -72,6 +84,11 @@ class _Lanes(httpx2.AsyncBaseTransport):
         self._trust, self._proxy = trust, proxy
         self._free: list[httpx2.AsyncHTTPTransport] = []
         self._all: set[httpx2.AsyncHTTPTransport] = set()
+        try:
+            self._free.append(self._open())
+        except (ValueError, ImportError) as error:
+            failure = f"the proxy that the environment names cannot be used: {error}"
+            raise UsageError(failure) from None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """One request on a connection that is free, or on a new one."""
@@ -82,11 +99,15 @@ class _Lanes(httpx2.AsyncBaseTransport):
             # Its one connection is closed; the next request makes another.
             self._free.append(lane)
             raise
-        encoding = response.headers.get("content-encoding", "identity")
-        if encoding != "identity":
+        encoding = response.headers.get("content-encoding", "").strip()
+        if encoding.lower() not in ("", "identity"):
             await response.stream.aclose()  # type: ignore[union-attr]
             self._free.append(lane)
-            raise EncodedError(f"content-encoding {encoding}")
+            if response.status_code < 300:
+                raise EncodedError(f"content-encoding {encoding}")
+            # Its status says enough; what is compressed stays so.
+            headers = [one for one in response.headers.raw if one[0].lower() not in _OF_BODY]
+            return httpx2.Response(response.status_code, headers=headers)
         response.stream = _Body(response.stream, lane, self._free)
         return response
 

@@ -26,6 +26,8 @@ __all__ = [
     "sampling",
 ]
 
+_MOST = 10**9
+"""Tokens of one call; the longest context of today has a few million."""
 Stop = Literal["end", "length", "tools", "refused"]
 T = TypeVar("T")
 
@@ -135,8 +137,25 @@ def decoded(raw: bytes | str, shape: type[T]) -> T:
     """JSON as a typed record."""
     try:
         return msgspec.json.decode(raw, type=shape)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(_wrong(raw, error)) from None
+
+
+def stated(usage: Any, shape: type[T]) -> T | None:
+    """What a service says a call took; None, as if it said nothing, if that cannot be read.
+
+    The answer beside it was paid for: it is not thrown away, but booked by an estimate.
+    """
+    try:
+        return msgspec.convert(usage, shape)
+    except (msgspec.ValidationError, OverflowError):
+        return None
+
+
+def credible(input: int, output: int, cached: int, written: int) -> Tokens | None:
+    """Counts that can be true, as tokens."""
+    inside = all(0 <= one <= _MOST for one in (input, output, cached, written))
+    return Tokens(input, output, cached, written) if inside and cached + written <= input else None
 
 
 def _wrong(raw: bytes | str, error: Exception) -> str:
@@ -247,6 +266,8 @@ def settled(text: str, stop: Stop, calls: Sequence[ToolCall]) -> Stop:
     """Why an answer ended, with what it holds taken into account."""
     if calls and stop == "end":
         return "tools"
+    if stop == "tools" and not calls:
+        raise MalformedError("an answer that stops for a tool, and names none")
     # An answer with nothing in it is a refusal to say something.
     return "refused" if stop == "end" and not text.strip() else stop
 

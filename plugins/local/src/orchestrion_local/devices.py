@@ -13,7 +13,7 @@ from orchestrion import Meta, OpenContext, RunError
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["CPU", "Cuda", "Device", "Place", "parse_size"]
+__all__ = ["Device", "Place", "Torch", "parse_size"]
 
 _UNITS = {"B": 1, "KB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40}
 Size = Annotated[str, Meta(pattern=r"^[0-9]+(\.[0-9]+)? ?[KMGT]?B$")]
@@ -85,16 +85,22 @@ def _said(size: int) -> str:
 
 
 @frozen
-class CPU:
-    """The processors and memory of this machine.
+class Torch:
+    """Processors or a GPU of this machine, as torch knows them.
 
     Args:
+        name: "cpu", "cuda", "cuda:1" and so on.
         memory: how much may be given to models; by default what is free when the run starts.
-        threads: that torch computes with.
+        threads: that torch computes with, for "cpu".
     """
 
+    name: Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")] = "cpu"
     memory: Size | None = None
     threads: Annotated[int, Meta(ge=1)] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.threads is not None and self.name != "cpu":
+            raise ValueError(f"threads: does nothing on {self.name}")
 
     def torch_device(self) -> torch.device:
         """See `Device.torch_device`."""
@@ -105,18 +111,39 @@ class CPU:
         raise NotImplementedError("a device must be opened")
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Place]:
-        """Look how much memory there is."""
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Device]:
+        """Look whether it is there and how much memory it has free.
+
+        Raises:
+            RunError: torch sees no such GPU.
+        """
+        if ctx.trial:
+            yield self
+            return
         import torch
 
+        device = torch.device(self.name)
         before = torch.get_num_threads()
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        memory = parse_size(self.memory) if self.memory is not None else _free_memory()
         try:
-            yield Place(ctx.path, torch.device("cpu"), memory)
+            yield Place(ctx.path, device, self._memory(ctx.path, device))
         finally:
             torch.set_num_threads(before)
+
+    def _memory(self, path: str, device: torch.device) -> int | None:
+        import torch
+
+        if device.type == "cuda":
+            found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            if (device.index or 0) >= found:
+                raise RunError(
+                    f"{path}: torch sees {found} GPUs and no {self.name}; use `name: cpu`, or "
+                    "install a build of torch for your GPU"
+                )
+            if self.memory is None:
+                return int(torch.cuda.mem_get_info(device)[0])
+        return parse_size(self.memory) if self.memory is not None else _free_memory()
 
 
 def _free_memory() -> int | None:
@@ -128,43 +155,3 @@ def _free_memory() -> int | None:
     except OSError:
         pass
     return None
-
-
-@frozen
-class Cuda:
-    """A GPU that torch knows.
-
-    Args:
-        index: which one.
-        memory: how much of it may be given to models; by default what is free when the run starts.
-    """
-
-    index: Annotated[int, Meta(ge=0)] = 0
-    memory: Size | None = None
-
-    def torch_device(self) -> torch.device:
-        """See `Device.torch_device`."""
-        raise NotImplementedError("a device must be opened")
-
-    def place(self, model: str, needed: int) -> None:
-        """See `Device.place`."""
-        raise NotImplementedError("a device must be opened")
-
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Place]:
-        """Look whether it is there and how much memory it has free.
-
-        Raises:
-            RunError: torch sees no such GPU.
-        """
-        import torch
-
-        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        if self.index >= found:
-            raise RunError(
-                f"{ctx.path}: torch sees {found} GPUs and none with index {self.index}; "
-                "use a device `cpu`, or install a build of torch for your GPU"
-            )
-        device = torch.device("cuda", self.index)
-        memory = parse_size(self.memory) if self.memory else torch.cuda.mem_get_info(device)[0]
-        yield Place(ctx.path, device, memory)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext
+from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
 from orchestrion_local.devices import Device
 
 __all__ = ["HF", "Architecture", "Lora"]
@@ -115,13 +115,22 @@ class HF(Model):
         if self.alphabet is not None and len(set(self.alphabet)) < len(self.alphabet):
             raise ValueError("alphabet: no character twice")
 
+    def ceiling(self, tokens: int) -> Usage:
+        """The most that one completion takes which reads at most `tokens` tokens."""
+        return Usage(1, tokens, self.max_tokens)
+
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`; the open model does it."""
         raise NotImplementedError("an `hf` model must be opened")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
-        """Load or make the weights."""
+        """Load or make the weights; for a trial, only look whether they could be."""
+        if ctx.trial:
+            if self.base is not None and not isinstance(self.base, HF):
+                raise UsageError(f"{ctx.path}.base: names no `hf` model")
+            yield self
+            return
         from orchestrion_local.loading import load
 
         yield load(self, ctx)

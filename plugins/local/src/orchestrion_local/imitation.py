@@ -27,20 +27,9 @@ from orchestrion_local.sft import Sft
 __all__ = ["Imitation", "trainable"]
 
 
-def trainable(models: Sequence[Model], path: str) -> dict[str, Trainable]:
-    """Models by name.
-
-    Raises:
-        UsageError: one has no weights that can be trained, or is named twice.
-    """
-    found: dict[str, Trainable] = {}
-    for i, model in enumerate(models):
-        if not isinstance(model, Trainable):
-            raise UsageError(f"{path}.models[{i}]: this model has no weights to train; use `hf`")
-        if model.name in found:
-            raise UsageError(f"{path}.models[{i}]: {model.name} is named twice")
-        found[model.name] = model
-    return found
+def trainable(models: Sequence[Model]) -> dict[str, Trainable]:
+    """Models by name, in the order given."""
+    return {model.name: model for model in models if isinstance(model, Trainable)}
 
 
 class Imitation(Trainer):
@@ -48,16 +37,13 @@ class Imitation(Trainer):
 
     def __init__(self, settings: Sft, ctx: OpenContext) -> None:
         self.settings, self._path = settings, ctx.path
-        self.models = trainable(settings.models, ctx.path)
+        self.models = trainable(settings.models)
         teachers = settings.teachers
         self._teachers: dict[str, Model] = {
             name: teachers[i if len(teachers) > 1 else 0]
             for i, name in enumerate(self.models)
             if teachers
         }
-        unknown = sorted(set(settings.optimizers) - set(self.models))
-        if unknown:
-            raise UsageError(f"{ctx.path}.optimizers: {unknown[0]} is none of the models it trains")
         total = settings.iterations * settings.steps
         self.optimizers = {
             name: WeightOptimizer(model, settings.optimizers.get(name, settings.optimizer), total)

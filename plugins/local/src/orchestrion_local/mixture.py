@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext
+from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
+from orchestrion_local.hf import HF
 
 __all__ = ["Mixture"]
 
@@ -41,6 +42,10 @@ class Mixture(Model):
                 f"weights: {len(self.weights)} for {len(self.members)} members; give one for each"
             )
 
+    def ceiling(self, tokens: int) -> Usage:
+        """The most that one completion takes which reads at most `tokens` tokens."""
+        return Usage(1, tokens, self.max_tokens)
+
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`; the open model does it."""
         raise NotImplementedError("a mixture must be opened")
@@ -48,6 +53,12 @@ class Mixture(Model):
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
         """Check that the members fit together."""
+        if ctx.trial:
+            for i, member in enumerate(self.members):
+                if not isinstance(member, HF):
+                    raise UsageError(f"{ctx.path}.members[{i}]: is no `hf` model")
+            yield self
+            return
         from orchestrion_local.mixing import MixedModel
 
         yield MixedModel(self, ctx)

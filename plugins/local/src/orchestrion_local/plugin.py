@@ -13,6 +13,10 @@ TINY = {
     "alphabet": "".join(map(chr, range(32, 127))) + "\n",
     "max_tokens": 4,
 }
+_OTHERS = {
+    "b": {"use": "kit-agent", "choose": ["x", "y"]},
+    "c": {"use": "kit-agent", "final": True},
+}
 
 
 @hookimpl
@@ -42,11 +46,30 @@ def orchestrion_trainers() -> Iterator[Component]:
         "sft",
         f"{HERE}.sft:Sft",
         "models learn to say what teachers say: a warm start",
-        example={"models": ["student"], "teachers": ["student"], "iterations": 1, "episodes": 2},
+        example={
+            "models": ["student"],
+            "teachers": [{"use": "kit-model"}],
+            "episodes": 2,
+            "steps": 2,
+        },
+        around={
+            "models": {"student": TINY},
+            "agents": {"a": {"use": "kit-agent", "model": "student"}, **_OTHERS},
+        },
     )
 
 
 @hookimpl
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
-    yield "device", Component("cpu", f"{HERE}.devices:CPU", "processors and memory of this machine")
-    yield "device", Component("cuda", f"{HERE}.devices:Cuda", "a GPU that torch knows")
+    yield (
+        "device",
+        Component(
+            "torch",
+            f"{HERE}.devices:Torch",
+            "processors or a GPU of this machine",
+            around={
+                "models": {"on": {**TINY, "device": "tested"}},
+                "agents": {"a": {"use": "kit-agent", "model": "on"}, **_OTHERS},
+            },
+        ),
+    )

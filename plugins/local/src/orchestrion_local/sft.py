@@ -9,6 +9,7 @@ from typing import Annotated
 from attrs import Factory, field, frozen
 
 from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
+from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 
 __all__ = ["Sft"]
@@ -17,7 +18,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 @frozen
-class Sft:
+class Sft(Trainer):
     """Supervised fine-tuning: models learn to say what was said, a warm start for what follows.
 
     What was said comes from `teachers`, other models that answer in the students' place while the
@@ -68,7 +69,12 @@ class Sft:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
+        """The trainer at work; for a trial, its settings alone."""
+        names = names_of(self.models, ctx)
+        check_known(self.optimizers, names, f"{ctx.path}.optimizers")
+        if ctx.trial:
+            yield self
+            return
         from orchestrion_local.imitation import Imitation
 
         yield Imitation(self, ctx)

@@ -43,9 +43,8 @@ class Learner(Trainer):
 
     def __init__(self, settings: Marl, ctx: OpenContext) -> None:
         self.settings, self._path = settings, ctx.path
-        self.models = trainable(settings.models, ctx.path)
+        self.models = trainable(settings.models)
         self.team = tuple(member.name for member in ctx.roster)
-        self._check_names(ctx.path)
         self.agents: dict[str, AgentSettings] = {name: settings.of(name) for name in self.team}
         steps = settings.iterations * settings.updates * settings.epochs
         self.optimizers = {
@@ -55,14 +54,6 @@ class Learner(Trainer):
         self.moving: dict[str, float] = {}
         """Running mean of each agent's rewards."""
         self.critic = Critic(self.team) if self._uses("gae") else None
-
-    def _check_names(self, path: str) -> None:
-        for field, known in (("agents", self.team), ("optimizers", tuple(self.models))):
-            for name in getattr(self.settings, field):
-                if name not in known:
-                    raise UsageError(
-                        f"{path}.{field}: {name!r} is none of {', '.join(sorted(known))}"
-                    )
 
     def _uses(self, name: str) -> bool:
         return any(_advantage(one).estimator == name for one in self.agents.values())

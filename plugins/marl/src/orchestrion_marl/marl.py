@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar, Literal
 
 from attrs import Factory, evolve, fields, frozen
+from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 
 from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
@@ -137,7 +138,7 @@ class Overlong:
 
 
 @frozen
-class Marl:
+class Marl(Trainer):
     """Trains the models behind a team by what the team achieves.
 
     An iteration runs `group` episodes on each of some problems, estimates how much better than
@@ -235,7 +236,14 @@ class Marl:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
+        """The trainer at work; for a trial, its settings alone."""
+        names = names_of(self.models, ctx)
+        team = tuple(member.name for member in ctx.roster)
+        check_known(self.agents, team, f"{ctx.path}.agents")
+        check_known(self.optimizers, names, f"{ctx.path}.optimizers")
+        if ctx.trial:
+            yield self
+            return
         from orchestrion_marl.learner import Learner
 
         yield Learner(self, ctx)

@@ -21,5 +21,12 @@ def orchestrion_trainers() -> Iterator[Component]:
         "orchestrion_marl.marl:Marl",
         "trains the language models behind a team by what the team achieves",
         example={"models": ["tiny"], "iterations": 1, "problems": 1, "group": 2},
-        around={"models": {"tiny": _TINY}},
+        around={
+            "models": {"tiny": _TINY},
+            "agents": {
+                "a": {"use": "kit-agent", "model": "tiny"},
+                "b": {"use": "kit-agent", "choose": ["x", "y"]},
+                "c": {"use": "kit-agent", "final": True},
+            },
+        },
     )

@@ -1,0 +1,67 @@
+"""Listing, validating and planning a config of local models imports no library of tensors."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.end_to_end.support import EXAMPLES, orchestrion
+from tests.plugins.marl.support import config
+
+SCRIPT = """
+import sys
+from orchestrion.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as stop:
+    assert not stop.code, stop.code
+heavy = {"torch", "transformers", "peft", "tokenizers", "safetensors"} & set(sys.modules)
+assert not heavy, heavy
+"""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plugins", "--json"),
+        ("validate", str(EXAMPLES / "marl.yaml")),
+        ("validate", str(EXAMPLES / "marl.yaml"), "--no-open"),
+        ("train", str(EXAMPLES / "marl.yaml"), "--dry-run"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_no_tensors_are_needed_to_look_at_a_config(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_dry_run_says_how_much_will_be_said(tmp_path: Path) -> None:
+    path = tmp_path / "team.yaml"
+    path.write_text(json.dumps(config(warm={"episodes": 4}, iterations=3)))
+    found = json.loads(orchestrion("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
+    # 3 iterations of 3 problems by 4 episodes of at most 8 turns, a completion each, at least.
+    assert sum(one["calls"] for one in found["bound"]["parts"]) >= 3 * 3 * 4 * 8
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"agents": {"verifer": {}}}, "'verifer' is none of"),
+        ({"optimizers": {"w": {}}}, "'w' is none of"),
+        ({"group": 1}, "drmas compares episodes of one problem"),
+    ],
+)
+def test_validate_refuses_what_a_run_would(
+    tmp_path: Path, change: dict[str, object], reason: str
+) -> None:
+    path = tmp_path / "team.yaml"
+    data = config()
+    data["trainer"][0].update(change)
+    path.write_text(json.dumps(data))
+    assert reason in orchestrion("validate", str(path), cwd=tmp_path, code=2).stderr
