@@ -156,9 +156,63 @@ def test_a_call_that_never_answers_books_its_reservation() -> None:
     assert path.budget.spent == ONE
 
 
+def test_calls_with_one_time_limit_are_cut_off_each_at_its_own_time() -> None:
+    async def main() -> list[object]:
+        path = CallPath(retry=RetrySettings(attempts=1))
+
+        async def quick() -> Answer:
+            await asyncio.sleep(0)
+            return Answer("quick", ONE)
+
+        async def never() -> Answer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        def later() -> Awaitable[Answer]:
+            # What is awaited need not be a coroutine.
+            return asyncio.ensure_future(quick())
+
+        async def ask(i: int) -> object:
+            do: Callable[[], Awaitable[Answer]] = never if i % 50 == 0 else (quick, later)[i % 2]
+            try:
+                return (await path.run(f"s{i}", Request("s", i, timeout=0.2), do, ONE)).data
+            except CallError as error:
+                return error.fault
+
+        return list(await asyncio.gather(*map(ask, range(200))))
+
+    said = asyncio.run(main())
+    assert said == ["transient" if i % 50 == 0 else "quick" for i in range(200)]
+
+
+def test_what_is_done_is_let_go_while_something_before_it_still_runs() -> None:
+    async def main() -> int:
+        path = CallPath()
+        end = asyncio.Event()
+
+        async def held() -> Answer:
+            await end.wait()
+            return Answer("held", ONE)
+
+        async def quick() -> Answer:
+            await asyncio.sleep(0)
+            return Answer("quick", ONE)
+
+        first = asyncio.create_task(path.run("held", Request("s", "held"), held, ONE))
+        for i in range(500):
+            await path.run(f"s{i}", Request("s", i), quick, ONE)
+        [deadline] = path._deadlines.values()
+        waiting = len(deadline._waiting)
+        end.set()
+        await first
+        return waiting
+
+    assert asyncio.run(main()) <= 64
+
+
 def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
     path = CallPath(Budget(Caps(usd=1.0)))
-    with pytest.raises(BudgetError, match="price of this call is not known"):
+    with pytest.raises(BudgetError, match=f"price of {ASK.service} is not known"):
         asyncio.run(path.run("s", ASK, answering(Answer(1)), Usage(usd=float("nan"))))
 
 

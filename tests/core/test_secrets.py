@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from orchestrion import Key, OpenContext, Secret, UsageError, secrets
 from orchestrion.config import load
-from orchestrion.secrets import SHORTEST, hidden, hidden_bytes, register
+from orchestrion.secrets import SHORTEST, begun, hidden, hidden_bytes, register
 from orchestrion.store import RunReader, RunStore
 
 VALUES = st.text(min_size=SHORTEST, max_size=40).filter(lambda text: len(text.strip()) >= SHORTEST)
@@ -127,6 +127,43 @@ def test_nothing_in_a_store_has_one(tmp_path: Path) -> None:
     for path in (tmp_path / "run").rglob("*"):
         if path.is_file():
             assert b"efgh" not in path.read_bytes(), path
+
+
+@pytest.mark.parametrize(
+    ("header", "told"),
+    [
+        ("Bearer abcdefgh1", "abcdefgh1"),
+        ("Token  abcdefgh1", "abcdefgh1"),
+        (f"Basic {b64encode(b'me:abcdefgh1').decode()}", "abcdefgh1"),
+        (f"Basic {b64encode(b'me:abcdefgh1').decode()}", b64encode(b"me:abcdefgh1").decode()),
+    ],
+)
+def test_the_credential_in_a_header_is_a_secret_without_its_scheme(header: str, told: str) -> None:
+    register("models.m.headers", header)
+    assert told not in hidden(f"you sent {told}!")
+    assert hidden("Bearer of bad news") == "Bearer of bad news"
+
+
+def test_a_text_of_several_words_is_a_secret_only_as_a_whole() -> None:
+    register("PHRASE", "correct horse battery")
+    assert hidden("a horse battery") == "a horse battery"
+    assert hidden("a correct horse battery") == "a [PHRASE]"
+
+
+@pytest.mark.parametrize("text", ["q", "a longer text", "abcd", "abcdabcdef", "xabcd", ""])
+def test_the_end_of_a_text_that_may_begin_a_secret_is_known(text: str) -> None:
+    register("KEY", "abcdef/gh")
+    ends = {"abcd": 4, "abcdabcdef": 6, "xabcd": 4}
+    assert begun(text) == ends.get(text, 0)
+
+
+def test_variables_that_a_config_names_are_secrets_if_they_are_called_so(tmp_path: Path) -> None:
+    told = {"A_TOKEN": "abcdefgh", "TOKENIZER": "ijklmnop", "ONE_KEY": "1000000"}
+    named = ", ".join(f"{name}: '${{env:{name}}}'" for name in told)
+    (tmp_path / "c.yaml").write_text(f"task: {{use: nothing, {named}}}")
+    with pytest.raises(UsageError):
+        load(tmp_path / "c.yaml", env=told)
+    assert hidden("abcdefgh ijklmnop 1000000") == "[A_TOKEN] ijklmnop 1000000"
 
 
 def test_keys_in_a_dotenv_file_are_secrets(tmp_path: Path) -> None:

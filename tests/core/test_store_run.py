@@ -321,6 +321,30 @@ def test_calls_outlive_an_iteration_that_is_never_committed(store: RunStore) -> 
         assert again.spend() == Usage(2, 20, 10, 0.5)
 
 
+def test_a_later_writer_finds_calls_though_it_looks_up_only_names_it_may_know(
+    store: RunStore,
+) -> None:
+    store.journal.put_many([call(str(i)) for i in range(300)])
+    store.close()
+    with RunStore.open(store.directory) as again:
+        asked: list[str] = []
+        again._reader._connection.set_trace_callback(asked.append)
+        assert [again.journal.get(str(i)) for i in range(300)] == [call(str(i)) for i in range(300)]
+        assert len(asked) == 300
+        assert not any(again.journal.get(f"new {i}") for i in range(300))
+        assert len(asked) < 310, "what was never recorded costs no query"
+        again.journal.put_many([call("new 7")])
+        assert again.journal.get("new 7") == call("new 7")
+
+
+def test_an_answer_that_is_json_already_is_not_written_again(store: RunStore) -> None:
+    ready = Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')
+    store.journal.put_many([ready])
+    found = store.journal.get("k")
+    assert found is not None
+    assert found.answer == {"a": "é"}
+
+
 def test_a_call_that_is_repeated_is_paid_twice(store: RunStore) -> None:
     store.journal.put_many([call("1")])
     store.journal.put_many([call("1", "again")])

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrion.cli.watching import Watch
+from orchestrion.secrets import register
 
 
 def shown(capsys: pytest.CaptureFixture[str], *pieces: tuple[str, str]) -> str:
@@ -62,3 +63,16 @@ def test_nothing_is_lost_and_no_line_has_two_authors(
         assert line[0] == "["
         heard[line[1]] += line[4:]
     assert {w: s.replace("\n", "") for w, s in said.items() if s} == dict(heard)
+
+
+def test_a_secret_that_comes_in_pieces_is_never_on_the_terminal(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    canary = "watch-canary-0b7d4e9a1c"
+    register("WATCHED", canary)
+    watch = Watch()
+    for piece in ("my key is ", *canary, ", and this is wat", "er; watch", "-can"):
+        watch("anna", piece)
+    said = watch.end("anna")
+    assert capsys.readouterr().err == ("[anna] my key is [WATCHED], and this is water; watch-can\n")
+    assert said == "my key is [WATCHED], and this is water; watch-can"

@@ -59,7 +59,9 @@ def test_the_record_shows_the_nesting(whole: tuple[Path, dict[str, Any]]) -> Non
     assert paths & {("panel", "crew", name) for name in ("writer", "reviewer", "mender")}
 
 
-def test_kill_9_and_resume_end_the_same(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+def test_kill_9_resume_and_replay_end_the_same(
+    tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+) -> None:
     with_a_crew(tmp_path)
     process = start(tmp_path, *COMPOSED)
     directory = tmp_path / "runs" / "composed"
@@ -73,6 +75,7 @@ def test_kill_9_and_resume_end_the_same(tmp_path: Path, whole: tuple[Path, dict[
     process.wait()
     orchestrion("resume", "composed", cwd=tmp_path)
     assert result(directory) == whole[1]
+    assert orchestrion("replay", "composed", cwd=tmp_path).stdout.startswith("identical: ")
 
 
 def test_one_at_a_time_ends_the_same(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:

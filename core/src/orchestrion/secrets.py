@@ -12,7 +12,7 @@ import json
 import logging
 import re
 import traceback
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
@@ -28,6 +28,9 @@ __all__ = [
 ]
 
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_WORDS = re.compile(
+    r"(?:^|_)(?:(?:API|ACCESS)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE
+)
 
 SHORTEST: Final = 6
 """Shorter values are not taken out: they are placeholders, and occur in ordinary text."""
@@ -87,12 +90,35 @@ def register(name: str, value: str) -> None:
     if not _KNOWN.forms:
         _watch_logs()
     _KNOWN.add(name, value)
+    for part in _credentials(value):
+        register(name, part)
 
 
-def register_named(variables: Mapping[str, str]) -> None:
-    """Register those variables of a `.env` file whose names say that they are secret."""
+def _credentials(value: str) -> list[str]:
+    """What of "Bearer KEY" or "Basic BASE64" is worth stealing; whoever repeats it may say less."""
+    scheme, _, rest = value.partition(" ")
+    if not rest or len(rest.split()) != 1:
+        return []
+    if scheme.lower() != "basic":
+        return [rest]
+    try:
+        said = b64decode(rest, validate=True).decode()
+    except ValueError:
+        return [rest]
+    return [rest, said.partition(":")[2]]
+
+
+def register_named(variables: Mapping[str, str], strictly: bool = False) -> None:
+    """Register those variables whose names say that they are secret.
+
+    Args:
+        variables: by name.
+        strictly: only where a whole word of the name says so: what a `.env` file calls TOKENIZER
+            may be secret, but what else names such a variable may be about anything.
+    """
     for name, value in variables.items():
-        if _SECRET.search(name):
+        said = (_WORDS if strictly else _SECRET).search(name)
+        if said and not value.strip().isdigit():
             register(name, value)
 
 

@@ -19,6 +19,7 @@ from orchestrion_chat.sees import BYTES_PER_TOKEN
 
 from orchestrion import Episode, Key, OpenContext, Turn, UsageError
 from orchestrion.engine.calls import CallPath
+from orchestrion.secrets import hidden
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
 
@@ -152,6 +153,48 @@ def test_the_server_gets_no_variable_that_is_not_handed_on(monkeypatch: Any) -> 
     assert "HANDED_ON" in names
     assert "CANARY_KEY" not in names
     assert not {name for name in names if name.endswith("_API_KEY")}
+
+
+def test_secrets_that_are_handed_on_come_back_from_nowhere(monkeypatch: Any) -> None:
+    """Neither in results, also where they are cut, nor in the last words of a server."""
+    canary = "mcp-canary-7f3a9c52d1e8"
+    monkeypatch.setenv("SOME_API_KEY", canary)
+    settings = MCP(command=COMMAND, allow=["tell"], environment=["SOME_API_KEY"], max_result=1000)
+    asked = '{"name": "SOME_API_KEY"%s}'
+    model = Lines(
+        [
+            use("tell", asked % ""),
+            use("tell", asked % ', "pad": 990'),
+            use("tell", asked % ', "die": true'),
+        ]
+    )
+    done = turn(settings, model)
+    assert result(model, 1) == '<result of="tell" outcome="ok">\n[SOME_API_KEY]\n</result>'
+    assert "mcp-can" not in result(model, 2)
+    assert "it said:" in done.error
+    assert "52d1e8" not in done.error
+
+
+def test_a_token_for_a_server_is_a_secret_and_may_stand_beside_the_config(url: str) -> None:
+    token = "bearer-canary-41d7e0b2"
+    settings = MCP(url=url, allow=["add"], token="MCP_TOKEN")
+
+    async def main() -> None:
+        context = OpenContext("tools.t", Key(1), environment={"MCP_TOKEN": token})
+        async with settings.open(context):
+            pass
+
+    asyncio.run(main())
+    assert hidden(f"it is {token}") == "it is [MCP_TOKEN]"
+
+
+def test_a_server_on_this_machine_is_asked_past_every_proxy(url: str, monkeypatch: Any) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    for name in ("NO_PROXY", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    model = Lines([use("add", '{"a": 2, "b": 2}'), "It is 4."])
+    assert turn(MCP(url=url, allow=["add"]), model).output.content == "It is 4."
 
 
 def test_a_prefix_tells_servers_apart(url: str) -> None:

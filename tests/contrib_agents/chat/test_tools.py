@@ -313,3 +313,13 @@ def test_bounds_cover_what_is_offered() -> None:
     bounds = Calculator(max_result=77).bounds()
     assert bounds.result == 77
     assert 200 < bounds.definitions < 2000
+
+
+def test_a_call_that_was_cut_is_not_made() -> None:
+    """What is left of its arguments may be valid, and mean something else."""
+    LOG.clear()
+    cut = use("send", '{"text": "delete"}', stop="length")
+    done = turn_of(chat(Lines([cut]), send))
+    assert done.status == "failed"
+    assert "cut at max_tokens" in done.error
+    assert LOG == []

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from orchestrion_offline.command import llm_stub
 from orchestrion_offline.speakers_file import SHIPPED, read_speakers
 
 from orchestrion import OrchestrionError
+from tests.end_to_end.support import orchestrion
 
 SPEAKERS = """\
 speakers:
@@ -54,6 +56,7 @@ def test_it_serves_speakers_of_a_file_until_ctrl_c(tmp_path: Path) -> None:
     with served("--speakers", str(file), "--api-key", "secret") as (url, lines, process):
         assert lines[0] == "serving small, team; Ctrl-C ends it"
         assert f"OPENAI_BASE_URL={url}/v1" in lines
+        assert any("key_env: STUB_KEY" in line for line in lines)
         user = [{"role": "user", "content": "hi"}]
         with openai.OpenAI(api_key="secret", base_url=f"{url}/v1", max_retries=0) as one:
             chat = one.chat.completions.create(model="small", messages=user)  # type: ignore[arg-type]
@@ -79,6 +82,23 @@ def test_it_serves_speakers_of_a_file_until_ctrl_c(tmp_path: Path) -> None:
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
         assert errors == "served 3 requests\n"
+
+
+def test_the_config_it_prints_works_as_it_stands_with_a_budget_and_without_a_key(
+    tmp_path: Path,
+) -> None:
+    with served("--port", "0") as (_, lines, _):
+        begin = lines.index("in a config:") + 1
+        agents = "agents: {x: {use: chat, model: a}, y: {use: chat, model: b}}"
+        rest = "policy: {use: sequence, steps: [x, y]}\nlimits: {turns: 2}\nbudget: {usd: 0}"
+        models = textwrap.dedent("\n".join(lines[begin : begin + 3]))
+        (tmp_path / "team.yaml").write_text(f"task: {{use: steps}}\n{models}\n{agents}\n{rest}\n")
+        sheet = "Worksheet (sums): start with 5. 1. add 7"
+        keys = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
+        done = orchestrion("run", "team.yaml", "--input", sheet, cwd=tmp_path, code=4, **keys)
+    assert "[1] x" in done.stderr
+    assert "[2] y" in done.stderr
+    assert "failed" not in done.stderr
 
 
 def test_troubles_are_set_by_name() -> None:

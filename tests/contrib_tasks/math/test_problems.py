@@ -87,7 +87,7 @@ def test_files_are_divided_and_a_test_file_keeps_its_problems_to_itself(tmp_path
     source = lines(tmp_path / "train.jsonl", *rows)
     test = lines(tmp_path / "test.jsonl", *rows[:10])
     task = Math(source=source, test=test, split=Shares(train=0.8, validation=0.2, test=0.0))
-    splits = {name: task.problems(name) for name in ("train", "validation", "test")}  # type: ignore[arg-type]
+    splits = {name: task.problems(name) for name in ("train", "validation", "test")}
     texts = [one.text for found in splits.values() for one in found]
     assert len(texts) == len(set(texts)) == 100
     assert {one.text for one in splits["test"]} == {f"Question {n}?" for n in range(10)}

@@ -211,14 +211,18 @@ def test_an_estimate_that_fails_ranks_last_and_is_counted() -> None:
     assert found.counts.calls == found.counts.turn_calls + 2 * valued
 
 
-@pytest.mark.parametrize("value", [float("nan"), 1.5, -0.1])
-def test_a_value_that_is_none_ends_the_run(value: float) -> None:
+@pytest.mark.parametrize(
+    "value", [float("nan"), float("inf"), 1.5, -0.1, "0.5", Valued(0.5, bound=float("nan")), "none"]
+)
+def test_a_value_that_is_none_ends_the_run(value: Any) -> None:
     @frozen
     class Broken(ValueEstimator):
         """Gives no value."""
 
         async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-            return Valued(value)
+            if value == "none":
+                return None  # type: ignore[return-value]
+            return value if isinstance(value, Valued) else Valued(value)
 
     with pytest.raises(RunError, match="Broken gave"):
         search(evolve(SMALL, value=Broken()), session_for({"a": Climber()}, Ladder(6)))

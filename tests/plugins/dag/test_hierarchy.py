@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from attrs import frozen
+from attrs import define, frozen
 from orchestrion_basics.team import NestedTeam
 from orchestrion_dag import Graph, Node, node_states, policy_of
 from orchestrion_dag.each import Map
@@ -111,6 +111,16 @@ def test_a_failure_in_a_body_is_the_failure_of_its_node() -> None:
     assert states["polish[1]/revise"].status == "cancelled"
 
 
+def test_a_loop_that_fails_in_the_end_gave_nothing() -> None:
+    graph = Graph(
+        nodes={"loop": Node(body=Graph(chain="try"), max=2)},
+        edges=["loop -> use on done when data.ok", "loop -> mourn on failure"],
+    )
+    episode = run(graph, {"try": Once({"ok": True}), "use": Saying(), "mourn": Saying()})
+    assert [turn.agent for turn in episode.turns] == ["try", "try", "mourn"]
+    assert node_states(graph, episode.trajectory)["loop"].turns == ()
+
+
 def test_a_body_without_a_result_is_skipped() -> None:
     body = Graph(edges=["start -> a when problem.category == 'other'"])
     graph = Graph(nodes={"maybe": Node(body=body)}, edges=["x -> maybe -> y", "x -> y"])
@@ -121,6 +131,20 @@ def test_a_run_of_a_body_with_nothing_to_do_ends_the_loop_with_what_there_is() -
     body = Graph(edges=["start -> a when iteration == 1"])
     graph = Graph(nodes={"loop": Node(body=body, max=5)}, chain="loop -> b")
     assert contents(run(graph)) == ["a()", "b(a())"]
+
+
+@define
+class Once(Agent):
+    """Works once, and then fails."""
+
+    data: Any
+    left: int = 1
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        self.left -= 1
+        if self.left < 0:
+            raise RuntimeError("not again")
+        return Output("done", self.data)
 
 
 @frozen

@@ -233,6 +233,18 @@ def test_halving_never_takes_more_than_its_budget_and_ends_with_few() -> None:
     assert found[1].samples == max(seen.values())
 
 
+@pytest.mark.parametrize(("candidates", "budget"), [(64, 6), (16, 40)])
+def test_a_race_that_is_over_early_keeps_who_leads(candidates: int, budget: int) -> None:
+    search = SuccessiveHalving(Space(("a", "b"), 1), candidates, budget)
+    told = tell(search, 1, Key(0))
+    for n in range(search.rungs):
+        tell(search, 1, Key(1).child(n))
+    leads, best = search.best(), max(search.fitness(one.value) for one in told)
+    assert leads is not None
+    assert search.fitness(leads[1]) == best
+    assert leads[0] in dict(search.comparable())
+
+
 def test_racing_with_common_answers_beats_sampling_alike_and_a_fresh_score_is_unbiased() -> None:
     exact, keys = Exact(Committee(slots=5)), [Key(11).child(n) for n in range(25)]
     uniform = [race(RandomSearch(exact.space), exact, key, False) for key in keys]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrion.cli.smoke import PROBLEMS, smaller
 from orchestrion.store import RunReader
 from orchestrion.testing.stage import opened
 from tests.plugins.improve.support import config, metrics_of, train
@@ -45,3 +47,16 @@ def test_without_a_limit_of_turns_there_is_no_bound() -> None:
             return one.runtimes["trainer"].plan(0, SIZES, None)
 
     assert asyncio.run(plan()) is None
+
+
+@pytest.mark.parametrize("team", [config, evolving], ids=["behaviours", "gepa"])
+def test_a_smoke_run_is_small_and_asks_the_coach_all_the_same(team: Any, tmp_path: Path) -> None:
+    changes = smaller(team())
+    assert not [line for line in changes.told if line.endswith("as it is")]
+    parts = (one.removeprefix("trainer.").split("=") for one in changes.overrides)
+    small = {name: json.loads(value) for name, value in parts if "." not in name}
+    run = train(team(small, run={"problems": PROBLEMS}), tmp_path / "run")
+    [metrics] = metrics_of(run)
+    assert metrics["episodes"] <= 40
+    with RunReader(run) as reader:
+        assert reader.spend().calls >= 1

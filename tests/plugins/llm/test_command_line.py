@@ -159,6 +159,20 @@ def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: P
 
 
 @chat_only
+def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
+    api: Api, tmp_path: Path
+) -> None:
+    with FaultServer(reply(200, api.good())) as server:
+        data = json.loads(config(api, server.url, price=None))
+        file = write(tmp_path, json.dumps({**data, "budget": {"usd": 1}}))
+        told = orchestrion("train", file, "--dry-run", cwd=tmp_path, TEST_KEY=KEY)
+        done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, code=4, TEST_KEY=KEY)
+    assert "budget.usd: 1 refuses calls whose price is not known" in told.stdout
+    assert "the price of openai:m-1@127.0.0.1" in done.stderr
+    assert calls(server) == []
+
+
+@chat_only
 def test_preflight_can_be_turned_off(api: Api, tmp_path: Path) -> None:
     with FaultServer(reply(200, api.good())) as server:
         file = write(tmp_path, config(api, server.url, preflight=False))

@@ -127,7 +127,7 @@ def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with (
         FaultServer(reply(200, api.good())) as server,
-        pytest.raises(BudgetError, match="give the model's price"),
+        pytest.raises(BudgetError, match=r"give the model's `?price"),
     ):
         ask(api.settings(server.url), path=path)
     assert server.seen == []

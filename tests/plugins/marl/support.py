@@ -22,6 +22,7 @@ MODEL = {
     "architecture": SIZES,
     "alphabet": "0123456789abcdefghVSAMyn=",
     "max_tokens": 2,
+    "device": "cpu",
 }
 PROMPTS: dict[str, dict[str, Any]] = {
     "verifier": {
@@ -54,6 +55,8 @@ def config(
     return {
         "seed": 3,
         "task": {"use": "lookup", "rounds": 2, "train": 64, "validation": 8, "test": 8},
+        # Results may depend on how many threads share a sum.
+        "devices": {"cpu": {"use": "torch", "threads": 1}},
         "models": {**models, **({"teacher": {"use": "lookup-teacher"}} if warm else {})},
         "agents": {
             name: {"use": "prompted", "model": names[name], **settings}

@@ -95,7 +95,7 @@ async def _serve(speakers: Mapping[str, Any], behaviour: Serving, host: str, por
     for one in (signal.SIGINT, signal.SIGTERM):
         if sys.platform != "win32":
             loop.add_signal_handler(one, stop.set)
-    click.echo(_greeting(server.url, list(speakers)))
+    click.echo(_greeting(server.url, list(speakers), bool(behaviour.api_key)))
     sys.stdout.flush()
     try:
         await stop.wait()
@@ -104,8 +104,16 @@ async def _serve(speakers: Mapping[str, Any], behaviour: Serving, host: str, por
         click.echo(f"served {server.requests} requests", err=True)
 
 
-def _greeting(url: str, names: list[str]) -> str:
-    first = names[0]
+def _greeting(url: str, names: list[str], locked: bool) -> str:
+    """What to write where; prices, since a budget in US dollars refuses models without one."""
+    key = "key_env: STUB_KEY, " if locked else ""
+    model = f"model: {names[0]}, {key}price: {{input: 0, output: 0}}, base_url:"
+    hint = (
+        "with the key in STUB_KEY; other programs send it as OPENAI_API_KEY or ANTHROPIC_API_KEY"
+        if locked
+        else "which needs no key; other programs send any text as OPENAI_API_KEY or "
+        "ANTHROPIC_API_KEY"
+    )
     return f"""\
 serving {", ".join(names)}; Ctrl-C ends it
 OPENAI_BASE_URL={url}/v1
@@ -113,6 +121,6 @@ ANTHROPIC_BASE_URL={url}
 
 in a config:
   models:
-    a: {{use: openai, model: {first}, base_url: "{url}/v1"}}
-    b: {{use: anthropic, model: {first}, base_url: "{url}"}}
-with any text as OPENAI_API_KEY and ANTHROPIC_API_KEY"""
+    a: {{use: openai, {model} "{url}/v1"}}
+    b: {{use: anthropic, {model} "{url}"}}
+{hint}"""

@@ -7,12 +7,17 @@ from collections.abc import Iterator
 from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_math"
+_TEAM = {"a": {"use": "kit-agent"}, "b": {"use": "kit-agent", "choose": ["x", "y"]}}
 
 
 @hookimpl
 def orchestrion_tasks() -> Iterator[Component]:
     yield Component(
-        "math", f"{HERE}.task:Math", "problems with one answer, compared by value and not by text"
+        "math",
+        f"{HERE}.task:Math",
+        "problems with one answer, compared by value and not by text",
+        example={"generated": {"train": 8, "validation": 4, "test": 4}},
+        around={"agents": {**_TEAM, "solver": {"use": "kit-agent"}}},
     )
 
 

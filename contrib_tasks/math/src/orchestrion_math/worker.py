@@ -39,7 +39,11 @@ def main() -> None:
 
 def compare(given: str, wanted: str) -> bool:
     """Whether two LaTeX expressions are equal."""
-    from math_verify import LatexExtractionConfig, parse, verify
+    from math_verify import (  # type: ignore[import-untyped]
+        LatexExtractionConfig,
+        parse,
+        verify,
+    )
 
     logging.disable(logging.CRITICAL)
     # Time is limited from outside: the library's own alarm cannot stop a single long step.

@@ -6,6 +6,7 @@ Imported when a task with `dense` is opened, and not before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -26,14 +27,14 @@ class Dense:
 
     def __init__(self, documents: Sequence[Document], path: str) -> None:
         try:
-            from sentence_transformers import SentenceTransformer
+            library = import_module("sentence_transformers")
         except ImportError as error:
             raise UsageError(
                 "task search: `dense` needs sentence-transformers; "
                 "`pip install 'orchestrion-search[dense]'`"
             ) from error
         self._documents = tuple(documents)
-        self._encoder: Any = SentenceTransformer(path)
+        self._encoder: Any = library.SentenceTransformer(path)
         self._vectors = self._encode([f"{one.title}\n{one.text}" for one in documents])
 
     def _encode(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from attrs import evolve, frozen
 from orchestrion import (
     JSON,
     Answer,
+    CallError,
     Calls,
     Key,
     Meta,
@@ -185,9 +187,12 @@ class LookupTeacher(Model):
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """One symbol."""
         prompt = str(request["messages"][-1]["content"])
-        at = prompt.index("M")
-        sides = prompt[at - 1] + prompt[at + 1]
-        text = self._say(prompt[0], sides, key)
+        found = re.search(r"([0-9a-h])M([0-9a-h])", prompt)
+        if found is None or prompt[0] not in "VSA":
+            raise CallError(
+                f'lookup-teacher: {prompt[:80]!r} is not V, S or A and then "xMy"', "permanent"
+            )
+        text = self._say(prompt[0], found[1] + found[2], key)
         return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
 
     def _say(self, role: str, sides: str, key: Key) -> str:

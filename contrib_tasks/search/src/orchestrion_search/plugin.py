@@ -7,6 +7,12 @@ from collections.abc import Iterator
 from orchestrion import Component, hookimpl
 
 HERE = "orchestrion_search"
+_TEAM = {
+    "a": {"use": "kit-agent"},
+    "b": {"use": "kit-agent", "choose": ["x", "y"]},
+    "searcher": {"use": "kit-agent"},
+    "answerer": {"use": "kit-agent"},
+}
 
 
 @hookimpl
@@ -14,7 +20,13 @@ def orchestrion_tasks() -> Iterator[Component]:
     yield Component(
         "lookup", f"{HERE}.lookup:Lookup", "which of two is larger, once letters are looked up"
     )
-    yield Component("search", f"{HERE}.task:Search", "questions over a corpus: search, then answer")
+    yield Component(
+        "search",
+        f"{HERE}.task:Search",
+        "questions over a corpus: search, then answer",
+        example={"generated": {"people": 10, "train": 8, "validation": 4, "test": 4}},
+        around={"agents": _TEAM},
+    )
 
 
 @hookimpl

@@ -127,13 +127,18 @@ def _lines(config: Config, found: Forecast) -> list[str]:
     lines += found.assumptions
     lines += [f"not known: {reason}" for reason in found.unknown]
     for name, (cap, most, enough) in found.against(config.budget).items():
-        need = "an unknown amount" if isnan(most) else f"{most:,.6g}"
+        if name == "usd" and isnan(most):
+            lines.append(
+                f"budget.usd: {cap:,g} refuses calls whose price is not known; give those models "
+                "a `price` in the config, or take budget.usd out"
+            )
+            continue
         verdict = {
             True: "is enough",
             False: "may run out; the run then ends and can be resumed with more",
             None: "may or may not be enough",
         }[enough]
-        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need})")
+        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {most:,.6g})")
     return lines
 
 

@@ -11,7 +11,7 @@ from attrs import evolve
 
 from orchestrion.components import KINDS, Kind
 from orchestrion.config.components import Builder, Entry, kind_of
-from orchestrion.config.environment import expand, read_dotenv
+from orchestrion.config.environment import expand, read_dotenv, variables
 from orchestrion.config.nodes import BROKEN, Node, Problems, at_index, walk
 from orchestrion.config.result import Config
 from orchestrion.config.sections import Baseline, Budget, Evaluation, Limits, RunSettings
@@ -108,6 +108,8 @@ def _finish(
     plugins: Plugins | None,
     problems: Problems,
 ) -> Config:
+    # Also where the setting is no secret, e.g. a field of a request's body.
+    register_named({one: environment.get(one, "") for one in variables(root)}, strictly=True)
     if plugins is None:
         plugins = Plugins([*block, *_blocked(root)], env)
     return build(root, name, plugins, environment, problems)

@@ -108,7 +108,7 @@ class Budget:
         taken, self._stated = self._stated, NO_USAGE
         return taken
 
-    def reserve(self, worst: Usage) -> None:
+    def reserve(self, worst: Usage, service: str = "this call") -> None:
         """Set `worst` aside, or raise `BudgetError` if the caps do not cover it."""
         if self._seconds is not None and self.elapsed > self._seconds:
             raise self._late()
@@ -116,8 +116,8 @@ class Budget:
         if caps is not None:
             if caps.usd is not None and math.isnan(worst.usd):
                 raise BudgetError(
-                    "budget.usd is set but the price of this call is not known; "
-                    "give the model's price, or take budget.usd out"
+                    f"budget.usd is set but the price of {service} is not known; "
+                    "give the model's `price` in the config, or take budget.usd out"
                 )
             spent_, held_ = self._spent, self._reserved
             for name, cap, spent, held, more in (

@@ -16,7 +16,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from attrs import astuple, evolve, frozen
+from attrs import astuple, frozen
 
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.deadline import Deadline
@@ -212,7 +212,7 @@ class CallPath:
             result: Answer = await self._answers.get(name, answer)
             return result
         except CallError as error:
-            facts = evolve(facts, attempts=self._tried.pop(key, 0))
+            facts = facts._replace(attempts=self._tried.pop(key, 0))
             told = [str(error), error.fault, error.retry_after]
             await self._record(Recorded(f"{key}/failed", name, told, NO_USAGE, "failed", facts))
             raise
@@ -266,12 +266,11 @@ class CallPath:
                     *(request.service, facts.who, facts.stage),
                     *(seconds, failures + 1, answer.estimated),
                 )
-                await self._record(
-                    Recorded(
-                        *(scope, name, data, answer.usage, "answer", facts, attempt.key),
-                        text.decode(),
-                    )
+                row = Recorded(
+                    *(scope, name, data, answer.usage, "answer", facts, attempt.key),
+                    text.decode(),
                 )
+                await self._record(row)
                 return answer
 
     async def _attempt(
@@ -279,7 +278,7 @@ class CallPath:
     ) -> tuple[Answer, float]:
         """What one attempt gives, and how many seconds that took."""
         reserve = attempt.usage
-        self.budget.reserve(reserve)
+        self.budget.reserve(reserve, request.service)
         # What a call that never answers may have taken is its reservation.
         actual = reserve
         try:
@@ -365,7 +364,7 @@ async def _awaited(work: Awaitable[Answer]) -> Answer:
 
 def _spent(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
     """An attempt that gave no answer and was paid, or may have been."""
-    facts = evolve(attempt.facts, estimated=True)
+    facts = attempt.facts._replace(estimated=True)
     key = f"{attempt.key}!{kind}"
     return Recorded(key, attempt.request, None, usage, kind, facts, attempt.key)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Literal, Protocol
-
-from attrs import frozen
+from typing import Literal, NamedTuple, Protocol
 
 from orchestrion.records import JSON, NO_USAGE, Usage
 
@@ -25,8 +23,7 @@ Kind = Literal[
 ]
 
 
-@frozen
-class Facts:
+class Facts(NamedTuple):
     """What is told of a call beside its answer; no result depends on it.
 
     Args:
@@ -47,8 +44,7 @@ class Facts:
     estimated: bool = False
 
 
-@frozen
-class Recorded:
+class Recorded(NamedTuple):
     """A call, or an attempt at one, as the journal holds it.
 
     Args:

@@ -40,7 +40,7 @@ class Node:
 
     branch: Branch
     path: tuple[int, ...] = ()
-    parent: Node | None = None
+    parent: Node | None = field(default=None, repr=False)
     start: tuple[Activation, ...] = ()
     turns: tuple[Turn, ...] = ()
     digest: bytes = b""

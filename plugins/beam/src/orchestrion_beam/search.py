@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from math import isfinite
-from typing import TYPE_CHECKING
+from math import isnan
+from typing import TYPE_CHECKING, Any
 
 from attrs import define, evolve, field, frozen
 
@@ -141,15 +141,32 @@ class Estimates:
         except CallError:
             # No estimate is no reason to lose what was paid for; it ranks last, and is counted.
             return Valued(None)
-        value = valued.value
-        if value is not None and not (isfinite(value) and 0 <= value <= 1):
-            raise RunError(
-                f"value estimator {type(self.estimator).__name__} gave {value!r} on problem "
-                f"{node.branch.problem.id!r}; a value is from 0 to 1, or None"
-            )
+        self._check(valued, node)
         self.counts.estimate_calls += valued.usage.calls
         # What is known of the branch that was rolled on bounds nothing else that may become of it.
         return valued if branch is node.branch else evolve(valued, bound=1.0)
+
+    def _check(self, valued: Any, node: Node) -> None:
+        """What an estimator gave is an estimate.
+
+        Raises:
+            RunError: it is none.
+        """
+        given = valued
+        if isinstance(valued, Valued):
+            given = valued.value
+            if given is None or (_is_number(given) and 0 <= given <= 1):
+                given = valued.bound
+                if _is_number(given):
+                    return
+        raise RunError(
+            f"value estimator {type(self.estimator).__name__} gave {given!r} on problem "
+            f"{node.branch.problem.id!r}; a value is from 0 to 1, or None, and a bound is a number"
+        )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isnan(value)
 
 
 @frozen
@@ -198,8 +215,8 @@ class Found:
     """
 
     problem: Problem
-    finalists: tuple[Node, ...]
-    nodes: tuple[Node, ...]
+    finalists: tuple[Node, ...] = field(repr=False)
+    nodes: tuple[Node, ...] = field(repr=False)
     counts: Counts
 
 

@@ -270,6 +270,8 @@ class Machine:
     def _fail(self, scope: Scope, step: Step, reason: str) -> None:
         scope.status[step.place] = FAILED
         scope.reasons[step.place] = reason
+        # Of a loop, what the runs before gave is no result of it.
+        scope.results[step.place], scope.turns[step.place] = (), None
         if step.node.on_error != "fail" or step.handled:
             self.todo.append((scope, step))
             return

@@ -77,6 +77,8 @@ class SuccessiveHalving(Search):
     def tell(self, results: Sequence[Told]) -> None:
         """The better half goes on; of equal ones those that were asked for first."""
         super().tell(results)
+        if not results:
+            return  # the race is over, or has no samples left: who leads stays
         graphs = [canonical(one.genome) for one in results]
         for graph, told in zip(graphs, results, strict=True):
             self.left -= told.value.samples - self._samples.get(graph, 0)

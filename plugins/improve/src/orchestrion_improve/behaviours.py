@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from attrs import frozen
 from orchestrion_beam.interfaces import Improver
 
-from orchestrion import Meta, Model, OpenContext, Trainer
-from orchestrion_improve.standalone import Rounds
+from orchestrion import JSON, Meta, Model, OpenContext, Trainer
+from orchestrion_improve.standalone import SMOKE, Rounds
 
 __all__ = ["Behaviours", "BehavioursTrainer"]
 
@@ -78,6 +78,8 @@ class Behaviours:
 @frozen(kw_only=True)
 class BehavioursTrainer(Rounds, Behaviours):
     """Learns habits from plain episodes of the team's own policy."""
+
+    smoke: ClassVar[Mapping[str, JSON]] = {**SMOKE, "pairs": 12, "elsewhere": 4}
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from attrs import frozen
 from orchestrion_beam.interfaces import Improver
 
-from orchestrion import Meta, Model, OpenContext, Trainer
-from orchestrion_improve.standalone import Rounds
+from orchestrion import JSON, Meta, Model, OpenContext, Trainer
+from orchestrion_improve.standalone import SMOKE, Rounds
 
 __all__ = ["Gepa", "GepaTrainer"]
 
@@ -77,6 +77,15 @@ class Gepa:
 @frozen(kw_only=True)
 class GepaTrainer(Rounds, Gepa):
     """Evolves instructions with plain episodes of the team's own policy."""
+
+    smoke: ClassVar[Mapping[str, JSON]] = {
+        **SMOKE,
+        "evaluations": 16,
+        "instances": 2,
+        "minibatch": 2,
+        "finalists": 1,
+        "pairs": 6,
+    }
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Meta
+from orchestrion import JSON, Meta
 
-__all__ = ["Rounds"]
+__all__ = ["SMOKE", "Rounds"]
 
 Count = Annotated[int, Meta(ge=1)]
+
+SMOKE: Mapping[str, JSON] = {"iterations": 1, "every": 1, "problems": 4, "samples": 4}
+"""A trial run: one round, with samples enough to differ, since else the model is not asked."""
 
 
 # Not slotted, so that it can be a base beside the settings of an improver.

@@ -190,7 +190,7 @@ def _read(body: bytes) -> tuple[str, str]:
     """The names an error has, and its message; of anything, also of HTML."""
     try:
         read = msgspec.json.decode(body, type=_Body)
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return "", _clean(hidden_bytes(body)[:4000].decode("utf-8", "replace"))
     inner = read.error if isinstance(read.error, _Inner) else _Inner(message=read.error)
     codes = f"{inner.type or ''} {inner.code or ''}".lower()

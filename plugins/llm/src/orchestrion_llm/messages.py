@@ -149,7 +149,7 @@ def _input(arguments: str) -> JSON:
     """Arguments as the object that this API wants; what is none is shown to the model as it was."""
     try:
         value = msgspec.json.decode(arguments or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         value = None
     return value if isinstance(value, dict) else {"not_an_object": arguments}
 

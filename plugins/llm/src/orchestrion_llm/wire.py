@@ -288,7 +288,7 @@ def canonical(arguments: str) -> str:
     """Tool arguments that came as pieces of JSON, as they would have come in one piece."""
     try:
         value = msgspec.json.decode(arguments or "{}")
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return arguments
     return msgspec.json.encode(value).decode()
 

@@ -79,9 +79,8 @@ class Imitation(Trainer):
         return examples
 
     def check(self, session: Session) -> None:
-        """Refuse a task without training problems, if teachers are to work on them."""
-        if self._examples is None and not len(session.problems("train")):
-            raise UsageError(f"{self._path}: the task has no training problems")
+        """See `Trainer.check`."""
+        self.settings.check(session)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Gather what teachers say, then some steps of every student."""

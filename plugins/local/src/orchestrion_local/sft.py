@@ -8,7 +8,7 @@ from typing import Annotated
 
 from attrs import Factory, field, frozen
 
-from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
+from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
 from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 
@@ -66,6 +66,15 @@ class Sft(Trainer):
         if turns is None:
             return None
         return Plan(activations=self.episodes * turns, verdicts=self.episodes, forked=False)
+
+    def check(self, session: Session) -> None:
+        """See `Trainer.check`."""
+        if self.data is None and not len(session.problems("train")):
+            raise UsageError("the task has no training problems")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """See `Trainer.iterate`; the open trainer does it."""
+        raise NotImplementedError("a trainer of weights must be opened")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

@@ -22,7 +22,6 @@ from orchestrion import (
     Saved,
     Session,
     Trainer,
-    UsageError,
 )
 from orchestrion.statistics import mean
 from orchestrion_marl import advantages as adv
@@ -64,9 +63,8 @@ class Learner(Trainer):
         return self.settings.iterations
 
     def check(self, session: Session) -> None:
-        """Refuse a task without training problems."""
-        if not len(session.problems("train")):
-            raise UsageError(f"{self._path}: the task has no training problems")
+        """See `Trainer.check`."""
+        self.settings.check(session)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """One round of episodes, and what the models make of it."""

@@ -10,7 +10,7 @@ from attrs import Factory, evolve, fields, frozen
 from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 
-from orchestrion import Meta, Model, OpenContext, Plan, Split, Trainer
+from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
 
 __all__ = ["Advantage", "AgentSettings", "Kl", "Marl", "Overlong"]
 
@@ -233,6 +233,15 @@ class Marl(Trainer):
             penalty=self.penalty if own.penalty is None else own.penalty,
             aggregation=own.aggregation or self.aggregation,
         )
+
+    def check(self, session: Session) -> None:
+        """See `Trainer.check`."""
+        if not len(session.problems("train")):
+            raise UsageError("the task has no training problems")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """See `Trainer.iterate`; the open trainer does it."""
+        raise NotImplementedError("a trainer of weights must be opened")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

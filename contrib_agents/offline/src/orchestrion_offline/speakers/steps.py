@@ -40,7 +40,10 @@ def lines_of(text: str) -> tuple[Sheet, Written]:
     """
     found = sheets_in(text)
     if not found:
-        raise ValueError("this speaker works on worksheets of the task 'steps', and sees none")
+        raise ValueError(
+            "this speaker works on worksheets of the task 'steps', and sees none; the speaker for "
+            "'code-review' is coder"
+        )
     sheet, begin, _ = found[-1]
     # A problem may stand before or after the work on it; an earlier worksheet is another matter.
     others = [end for other, _, end in found if other != sheet and end < begin]
