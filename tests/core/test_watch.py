@@ -9,7 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrion.cli.watching import Watch
-from orchestrion.secrets import register
+from orchestrion.secrets import _Known, register
+
+
+@pytest.fixture(autouse=True)
+def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What may begin a secret is kept back; other tests leave secrets behind."""
+    monkeypatch.setattr("orchestrion.secrets._KNOWN", _Known())
 
 
 def shown(capsys: pytest.CaptureFixture[str], *pieces: tuple[str, str]) -> str:

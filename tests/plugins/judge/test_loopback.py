@@ -11,7 +11,7 @@ import pytest
 from orchestrion.store import RunReader
 from tests.end_to_end.support import orchestrion
 
-HANDS = {"use": "offline", "speaker": {"use": "solver", "skill": 0.6, "remarks": 4, "skills": {}}}
+HANDS = {"use": "offline", "speaker": {"use": "solver", "skill": 0.4, "remarks": 4, "skills": {}}}
 
 
 def run(folder: Path, speaker: dict[str, Any], **settings: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import gzip
 import socket
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -301,8 +302,15 @@ def test_a_certificate_nobody_vouches_for_is_final(api: Api, tmp_path: Path) -> 
 
 
 def test_a_connection_that_breaks_in_the_handshake_may_pass(api: Api) -> None:
-    with FaultServer(reply()) as server:  # it speaks no TLS
-        error = once(api.settings(server.url.replace("http:", "https:")))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            listener.accept()[0].close()
+
+        server = threading.Thread(target=hang_up)
+        server.start()
+        error = once(api.settings(f"https://127.0.0.1:{listener.getsockname()[1]}"))
+        server.join()
     assert error.fault == "transient"
 
 

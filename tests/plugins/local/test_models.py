@@ -236,7 +236,7 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
     path = tmp_path / "said.jsonl"
 
     async def go() -> None:
-        context = OpenContext("trainer", Key(0))
+        context = OpenContext("trainer", Key(0), names={"models": ("m",)})
         async with opened("models.m") as model, Sft([model], data=str(path)).open(context):
             pass
 

@@ -85,7 +85,7 @@ def _lora(settings: HF, module: Any) -> Any:
     return LoraConfig(
         task_type="CAUSAL_LM",
         r=lora.rank,
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]
+        lora_alpha=lora.alpha,
         lora_dropout=lora.dropout,
         target_modules=list(lora.targets) or "all-linear",
         # GPT-2 keeps its matrices the other way round.
