@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -133,9 +133,10 @@ def imports(file: Path) -> list[Import]:
             found.extend(Import(alias.name, node.lineno, at_import) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.append(Import(node.module, node.lineno, at_import))
-        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        inside = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for child in ast.iter_child_nodes(node):
-            visit(child, at_import and not inside)
+            if not isinstance(child, ast.expr):  # which holds no import
+                visit(child, at_import and not inside)
 
     visit(tree_of(file), at_import=True)
     return found
@@ -152,4 +153,9 @@ def distributions_of(module: str) -> tuple[str, ...]:
     own = {member.package: member.name for member in members()}
     if module in own:
         return (own[module],)
-    return tuple(packages_distributions().get(module, ()))
+    return tuple(_third_party().get(module, ()))
+
+
+@cache
+def _third_party() -> Mapping[str, list[str]]:
+    return packages_distributions()  # which reads the list of files of all that is installed

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,11 +48,17 @@ def options(kind: str, iterations: int) -> list[str]:
 
 
 def train(folder: Path, seed: int, kind: str, iterations: int) -> dict[str, Any]:
-    """One run in a process of its own; what came of it."""
+    """One run in a process of its own; what came of it, now or when it was last asked for."""
+    kept = folder / f"{kind}-{seed}-{iterations}.json"
+    if kept.exists():
+        return dict(json.loads(kept.read_text("utf-8")))
+    name = f"{kind.replace(' ', '-')}-{seed}"
+    # What is left of a run that was cut off.
+    shutil.rmtree(folder / "runs" / name, ignore_errors=True)
     words = [sys.executable, "-m", "orchestrion", "train", str(EXAMPLE), "--json"]
     for one in [
         f"seed={seed}",
-        f"run.name={kind.replace(' ', '-')}-{seed}",
+        f"run.name={name}",
         *options(kind, iterations),
     ]:
         words += ["-o", one]
@@ -65,13 +72,15 @@ def train(folder: Path, seed: int, kind: str, iterations: int) -> dict[str, Any]
     data = json.loads(done.stdout)
     with RunReader(Path(data["run"])) as run:
         history = [one.metrics for one in run.iterations()]
-    return {
+    found = {
         "kind": kind,
         "seed": seed,
         "solved": data["report"]["contenders"][0]["solved"]["mean"],
         "history": history[1:],
         "seconds": time.monotonic() - began,
     }
+    kept.write_text(json.dumps(found), "utf-8")
+    return found
 
 
 def show(runs: Sequence[dict[str, Any]]) -> None:
@@ -123,7 +132,7 @@ def main() -> None:
     parser.add_argument("--iterations", type=int, default=80)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kinds", nargs="*", default=[WARM, *ESTIMATORS])
-    parser.add_argument("--folder", type=Path, help="keep the runs there")
+    parser.add_argument("--folder", type=Path, help="keep the runs there, and go on with them")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)

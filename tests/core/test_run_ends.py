@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrion import Saved
 from orchestrion.cli.common import failure_lines
 from orchestrion.cli.driving import EVERY_ITERATION
+from orchestrion.errors import UsageError
+from orchestrion.run import newest_states
 from orchestrion.session import summarize
 from orchestrion.store import RunReader
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
@@ -481,3 +484,14 @@ def test_metadata_that_is_not_utf_8_stops_neither_doctor_nor_check(site: Site) -
     assert result.exit_code == 3
     assert "orchestrion-odd" in result.stdout
     assert "internal error" not in result.stderr
+
+
+def test_the_newest_states_are_those_of_a_run(site: Site) -> None:
+    train("run.name=whole")
+    directory, states = newest_states("whole")
+    assert directory.name == "whole"
+    assert states["policy"] == Saved()
+    with pytest.raises(UsageError, match=r"c\.yaml: is a file; name a run"):
+        newest_states("c.yaml")
+    with pytest.raises(UsageError, match="no run 'other' here"):
+        newest_states("other")

@@ -105,7 +105,7 @@ def test_the_longer_of_two_secrets_is_found_where_one_begins_with_the_other() ->
 
 def test_log_records_show_no_secret_whoever_writes_them(caplog: pytest.LogCaptureFixture) -> None:
     Secret("KEY", "abcdefgh")
-    log = logging.getLogger("some.library")
+    log = logging.getLogger("some.package")
     log.warning("header %s", {"Authorization": "Bearer abcdefgh"})
     try:
         raise ValueError("bad key abcdefgh")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -25,11 +26,9 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
 
 
-def orchestrion(
-    *words: str, cwd: Path, code: int = 0, **extra: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and hold it to an exit code."""
-    done = subprocess.run(
+def tried(*words: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end."""
+    return subprocess.run(
         command(*words),
         cwd=cwd,
         env=environment(**extra),
@@ -38,9 +37,38 @@ def orchestrion(
         stdin=subprocess.DEVNULL,
         check=False,
     )
+
+
+def orchestrion(
+    *words: str, cwd: Path, code: int = 0, **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and hold it to an exit code."""
+    done = tried(*words, cwd=cwd, **extra)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
+
+
+def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command, for a test that does not let it end."""
+    return subprocess.Popen(
+        command(*words),
+        cwd=folder,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def wait_for_iterations(directory: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+    """Return once the run has committed so many iterations, or has ended."""
+    while process.poll() is None:
+        if (directory / "run.db").exists():
+            with RunReader(directory) as run:
+                if len(run.iterations()) >= count:
+                    break
+        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
 
 
 def result(directory: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pytest
 
 from orchestrion.store import RunReader
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
-from tests.end_to_end.support import command, environment, result
+from tests.end_to_end.support import command, environment, result, tried
 
 
 @pytest.fixture
@@ -27,24 +27,11 @@ def server() -> Iterator[Server]:
         yield one
 
 
-def tried(*words: str, cwd: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
-        command(*words),
-        cwd=cwd,
-        env=environment(**env),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        check=False,
-    )
-
-
 def call(
     *words: str, cwd: Path, env: dict[str, str], code: int = 0
 ) -> subprocess.CompletedProcess[str]:
     """As `orchestrion`, with all of an environment."""
-    done = tried(*words, cwd=cwd, env=env)
+    done = tried(*words, cwd=cwd, **env)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
@@ -301,7 +288,7 @@ def test_a_key_is_found_in_no_file_and_no_output(
     server.refuse = lambda name, n: 400
     words = ("-o", "run.name=failed")
     env["ORCHESTRION_DEBUG"] = "1" if debug else ""
-    failed = tried("train", *server.at_model, *words, cwd=tmp_path, env=env)
+    failed = tried("train", *server.at_model, *words, cwd=tmp_path, **env)
     assert ("Traceback" in failed.stderr) == bool(debug)
     assert '"refused, your key is [LOOP_KEY]"' in failed.stderr
     outputs += [failed.stdout, failed.stderr]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +9,7 @@ import pytest
 
 from orchestrion import Trajectory
 from orchestrion.store import RunReader
-from tests.end_to_end.support import EXAMPLES, orchestrion, result
-from tests.end_to_end.test_resume import start
+from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
 SMALL = (
@@ -65,12 +63,7 @@ def test_kill_9_resume_and_replay_end_the_same(
     with_a_crew(tmp_path)
     process = start(tmp_path, *COMPOSED)
     directory = tmp_path / "runs" / "composed"
-    while process.poll() is None:
-        if (directory / "run.db").exists():
-            with RunReader(directory) as run:
-                if run.iterations():
-                    break
-        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+    wait_for_iterations(directory, 1, process)
     process.kill()
     process.wait()
     orchestrion("resume", "composed", cwd=tmp_path)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from orchestrion.store import RunReader
-from tests.end_to_end.support import EXAMPLES, command, environment, orchestrion, result
+from tests.end_to_end.support import EXAMPLES, orchestrion, result, wait_for_iterations
+from tests.end_to_end.support import start as start
 
 CONFIG = str(EXAMPLES / "quick.yaml")
 SHORT = (
@@ -36,27 +37,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result(folder / "runs" / "quick-1")
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        command(*words),
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def wait_for_iterations(folder: Path, count: int, process: subprocess.Popen[bytes]) -> Path:
-    """Return once the run has committed so many iterations, or has ended."""
+def begin(folder: Path, iterations: int) -> tuple[subprocess.Popen[bytes], Path]:
+    """A run that has committed so many iterations and goes on, and its folder."""
+    process = start(folder, "train", CONFIG, *SHORT)
     directory = folder / "runs" / "quick-1"
-    while process.poll() is None:
-        if (directory / "run.db").exists():
-            with RunReader(directory) as run:
-                if len(run.iterations()) >= count:
-                    break
-        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
-    return directory
+    wait_for_iterations(directory, iterations, process)
+    return process, directory
 
 
 @pytest.mark.parametrize("kill", range(KILLS))
@@ -64,8 +50,7 @@ def test_kill_9_at_a_random_moment_changes_nothing(
     kill: int, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
     draw = random.Random(kill)
-    process = start(tmp_path, "train", CONFIG, *SHORT)
-    directory = wait_for_iterations(tmp_path, draw.randrange(12), process)
+    process, directory = begin(tmp_path, draw.randrange(12))
     deadline = time.monotonic() + draw.random() * 0.2
     while time.monotonic() < deadline and process.poll() is None:
         os.sched_yield()
@@ -82,8 +67,7 @@ def test_kill_9_at_a_random_moment_changes_nothing(
 def test_an_interrupt_ends_orderly_and_can_be_resumed(
     number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    process = start(tmp_path, "train", CONFIG, *SHORT)
-    directory = wait_for_iterations(tmp_path, 3, process)
+    process, directory = begin(tmp_path, 3)
     process.send_signal(number)
     assert process.wait() == code
     with RunReader(directory) as run:
@@ -95,8 +79,7 @@ def test_an_interrupt_ends_orderly_and_can_be_resumed(
 def test_a_damaged_checkpoint_is_refused_and_the_one_before_it_used(
     tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    process = start(tmp_path, "train", CONFIG, *SHORT)
-    directory = wait_for_iterations(tmp_path, 5, process)
+    process, directory = begin(tmp_path, 5)
     process.kill()
     process.wait()
     newest = sorted((directory / "checkpoints").glob("*.safetensors"))[-1]
@@ -136,8 +119,7 @@ def test_an_exhausted_budget_ends_with_4_and_can_be_resumed_with_more(
 
 
 def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
-    process = start(tmp_path, "train", CONFIG, *SHORT)
-    wait_for_iterations(tmp_path, 2, process)
+    process, _ = begin(tmp_path, 2)
     process.kill()
     process.wait()
     done = orchestrion("resume", "quick-1", "-o", "seed=99", cwd=tmp_path, code=2)
@@ -145,8 +127,7 @@ def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_go_on_with_one_run(tmp_path: Path) -> None:
-    process = start(tmp_path, "train", CONFIG, *SHORT)
-    directory = wait_for_iterations(tmp_path, 1, process)
+    process, directory = begin(tmp_path, 1)
     done = orchestrion("resume", str(directory), cwd=tmp_path, code=1)
     assert str(process.pid) in done.stderr
     process.kill()

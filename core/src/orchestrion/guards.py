@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from orchestrion.errors import OrchestrionError, RunError, UsageError
 from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.records import Episode, Problem, Saved, Split, Status
-from orchestrion.secrets import hidden
+from orchestrion.secrets import encodes, hidden
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -181,12 +181,16 @@ def check_turns(episodes: Sequence[Episode], where: str, least: int) -> None:
 def save_states(opened: Opened) -> dict[str, Saved]:
     """The learned state of everything that has one, by config path.
 
+    What several paths stand for is saved once, by the first.
+
     Raises:
         RunError: a component cannot save, or saves something else than `Saved`.
     """
-    states = {}
+    states: dict[str, Saved] = {}
+    known: set[int] = set()
     for path, runtime in opened.runtimes.items():
-        if isinstance(runtime, Stateful):
+        if isinstance(runtime, Stateful) and id(runtime) not in known:
+            known.add(id(runtime))
             states[path] = _saved(runtime, place_of(opened.config, path))
     return states
 
@@ -274,15 +278,6 @@ def checked_problem(problem: Any, place: str, method: str) -> Problem:
         kind = type(problem).__name__
         raise RunError(f"{place}: {method} gave a {kind}, which is not a Problem")
     name: Any = problem.id
-    if not isinstance(name, str) or not name or not _encodes(name):
+    if not isinstance(name, str) or not name or not encodes(name):
         raise RunError(f"{place}: {method}: an id must be a text, not {name!r:.80}")
     return problem
-
-
-def _encodes(text: str) -> bool:
-    """Whether a text is UTF-8: half of a surrogate pair is not, and no database takes it."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -35,9 +35,9 @@ from orchestrion.records import JSON, Episode, Turn
 from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
-from orchestrion.trained import Trained, open_run, run_directory, saved_to_json
+from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
-__all__ = ["Progress", "Run", "Trained", "manifest", "open_run", "run_directory"]
+__all__ = ["Progress", "Run", "Trained", "manifest", "newest_states", "open_run", "run_directory"]
 
 HOPELESS = 10
 """An iteration of so many turns or more, all of which failed, ends the run."""

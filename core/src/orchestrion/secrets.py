@@ -21,6 +21,7 @@ __all__ = [
     "SHORTEST",
     "Secret",
     "begun",
+    "encodes",
     "hidden",
     "hidden_bytes",
     "register",
@@ -185,10 +186,11 @@ def _forms(value: str) -> set[str]:
         found |= {text, text.replace("+", "-").replace("/", "_"), text.replace("/", "\\/")}
     found = {form for form in found if len(form) >= SHORTEST}
     # Forms for files, which are UTF-8: half a surrogate pair is none.
-    return {form for form in found if form.isascii() or _encodes(form)}
+    return {form for form in found if form.isascii() or encodes(form)}
 
 
-def _encodes(text: str) -> bool:
+def encodes(text: str) -> bool:
+    """Whether a text is UTF-8: half of a surrogate pair is not, and no database takes it."""
     try:
         text.encode()
     except UnicodeEncodeError:

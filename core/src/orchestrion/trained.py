@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,14 @@ from orchestrion.report import LEARNED, UNTRAINED, Report, compare, outcomes
 from orchestrion.session import EngineSession
 from orchestrion.store import RunReader, find_run
 
-__all__ = ["Trained", "open_run", "run_directory", "saved_from_json", "saved_to_json"]
+__all__ = [
+    "Trained",
+    "newest_states",
+    "open_run",
+    "run_directory",
+    "saved_from_json",
+    "saved_to_json",
+]
 
 
 class Trained:
@@ -180,6 +187,20 @@ def run_directory(target: str | Path) -> Path | None:
         return find_run(target)
     except StoreError as error:
         raise UsageError(f"{target}: neither a config nor a run ({error})") from None
+
+
+def newest_states(target: str | Path) -> tuple[Path, Mapping[str, Saved]]:
+    """A run's folder, and the states in its newest checkpoint; none if it has no checkpoint yet.
+
+    Raises:
+        UsageError: it is no run.
+    """
+    directory = run_directory(target)
+    if directory is None:
+        raise UsageError(f"{target}: is a file; name a run")
+    with RunReader(directory) as reader:
+        checkpoint = reader.usable().checkpoint
+    return directory, checkpoint.components if checkpoint is not None else {}
 
 
 def saved_to_json(saved: Saved) -> JSON:

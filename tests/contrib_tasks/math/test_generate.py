@@ -71,6 +71,19 @@ def test_equal_seeds_give_equal_problems_and_more_training_moves_no_test() -> No
     assert small["train"] == large["train"][:40]
 
 
+def test_padded_numbers_have_every_digit_at_its_place() -> None:
+    settings = Arithmetic(digits=3, steps=2, padded=True, train=50, validation=0, test=0)
+    for problem in generate(settings)["train"]:
+        assert re.fullmatch(r"\d{3}[-+]\d{3}[-+]\d{3}", problem.text)
+        numbers, signs = re.split("[-+]", problem.text), re.findall("[-+]", problem.text)
+        assert problem.hidden["answer"] == str(by_hand(numbers, signs))
+
+
+def test_padding_a_story_is_refused() -> None:
+    with pytest.raises(ValueError, match="story"):
+        Arithmetic(form="story", padded=True)
+
+
 def test_too_few_different_problems_are_an_error() -> None:
     with pytest.raises(UsageError, match=r"only .* different problems"):
         generate(Arithmetic("symbols", "+", digits=1, train=90, validation=10, test=1))

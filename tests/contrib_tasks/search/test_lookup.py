@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
-from attrs import frozen
-from orchestrion_basics.follow import Follow
 from orchestrion_search.lookup import LETTERS, Lookup, LookupTeacher
 
-from orchestrion import Agent, Answer, Calls, Episode, Key, Member, OpenContext, Output, View
-from orchestrion.testing import engine_for
+from orchestrion import Answer, Episode, Key, Output, View
+from tests.contrib_tasks.search.support import Say, played, share
 
 TASK = Lookup(train=60, validation=20, test=40)
 
 
-@frozen
-class Player(Agent):
-    """Says what a function makes of what is shown."""
-
-    say: Callable[[str], Any]
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        assert view.observation is not None
-        data = self.say(view.observation.text)
-        return Output(str(data["value"]), data)
+Says = Callable[[str], dict[str, str]]
 
 
 def verdict(shown: str) -> dict[str, str]:
@@ -42,32 +30,19 @@ def larger(shown: str) -> dict[str, str]:
     return {"value": max(shown[0], shown[2])}
 
 
-def play(
-    verifier: Callable[[str], Any], searcher: Callable[[str], Any], answerer: Callable[[str], Any]
-) -> list[Episode]:
-    agents: dict[str, Agent] = {
-        "verifier": Player(verifier),
-        "searcher": Player(searcher),
-        "answerer": Player(answerer),
-    }
+def reading(say: Says) -> Say:
+    """Says what a function makes of what is shown."""
 
-    async def go() -> list[Episode]:
-        roster = tuple(Member(name) for name in agents)
-        async with Follow("verifier").open(OpenContext("policy", Key(0), roster)) as policy:
-            engine = engine_for(agents, policy, TASK)
-            try:
-                return [
-                    await engine.run(one.id, one, Key(0).child(one.id))
-                    for one in TASK.problems("test")
-                ]
-            finally:
-                engine.close()
+    def told(view: View) -> Output:
+        assert view.observation is not None
+        data = say(view.observation.text)
+        return Output(data["value"], data)
 
-    return asyncio.run(go())
+    return told
 
 
-def share(episodes: list[Episode]) -> float:
-    return sum(one.success for one in episodes) / len(episodes)
+def play(verifier: Says, searcher: Says, answerer: Says) -> list[Episode]:
+    return asyncio.run(played(TASK, *map(reading, (verifier, searcher, answerer))))
 
 
 def test_a_team_that_looks_up_what_it_must_solves_everything() -> None:

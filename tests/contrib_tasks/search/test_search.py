@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from attrs import evolve, frozen
-from orchestrion_basics.follow import Follow
 from orchestrion_search.documents import Document
 from orchestrion_search.task import RunningSearch, Search
 from orchestrion_search.teacher import SearchTeacher
 from orchestrion_search.world import World
 
 from orchestrion import (
-    Agent,
-    Calls,
     Episode,
     Key,
     Member,
@@ -30,26 +26,14 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion.testing import engine_for
+from tests.contrib_tasks.search.support import TEAM, Say, played, share
 
 CODES = Search(generated=World("codes", people=20, train=8, validation=4, test=24), results=1)
 PROSE = Search(generated=World("prose", people=20, train=8, validation=4, test=24))
 TEACHER = SearchTeacher(wrong_verdict=0, wrong_query=0, wrong_answer=0)
-Say = Callable[[View], Any]
 
 
-@frozen
-class Player(Agent):
-    """Says what a function makes of what it reads."""
-
-    say: Say
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        said = self.say(view)
-        return said if isinstance(said, Output) else Output(str(said), {"value": said})
-
-
-def taught(role: str) -> Callable[[View], Any]:
+def taught(role: str) -> Say:
     """What a teacher without mistakes says in a role."""
 
     def say(view: View) -> Output:
@@ -71,33 +55,12 @@ def play(
     answerer: Say = ANSWER,
     change: Callable[[RunningSearch], RunningSearch] = lambda running: running,
 ) -> list[Episode]:
-    agents: dict[str, Agent] = {
-        "verifier": Player(verifier),
-        "searcher": Player(searcher),
-        "answerer": Player(answerer),
-    }
-
     async def go() -> list[Episode]:
-        roster = tuple(Member(name) for name in agents)
-        async with (
-            Follow("verifier").open(OpenContext("policy", Key(0), roster)) as policy,
-            task.open(OpenContext("task", Key(0), roster)) as running,
-        ):
+        async with task.open(OpenContext("task", Key(0), TEAM)) as running:
             assert isinstance(running, RunningSearch)
-            engine = engine_for(agents, policy, change(running))
-            try:
-                return [
-                    await engine.run(one.id, one, Key(0).child(one.id))
-                    for one in running.problems("test")
-                ]
-            finally:
-                engine.close()
+            return await played(change(running), verifier, searcher, answerer)
 
     return asyncio.run(go())
-
-
-def share(episodes: list[Episode]) -> float:
-    return sum(one.success for one in episodes) / len(episodes)
 
 
 @pytest.mark.parametrize("task", [CODES, PROSE], ids=["codes", "prose"])

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import time
 from pathlib import Path
 
 import pytest
 
 from orchestrion.config import Config
-from orchestrion.store import RunReader
-from tests.end_to_end.support import command, environment, orchestrion, result
+from tests.end_to_end.support import orchestrion, result, start, wait_for_iterations
 from tests.plugins.improve.support import config
 from tests.plugins.improve.test_gepa import given as evolving
 
@@ -26,21 +23,9 @@ def test_kill_9_and_resume_end_like_a_run_that_was_left_alone(
     words = ("train", "team.yaml", "-o", "run.name=whole")
     orchestrion(*words, cwd=tmp_path)
     whole = result(tmp_path / "runs" / "whole")
-    process = subprocess.Popen(
-        command("train", "team.yaml", "-o", "run.name=cut"),
-        cwd=tmp_path,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start(tmp_path, "train", "team.yaml", "-o", "run.name=cut")
     directory = tmp_path / "runs" / "cut"
-    while process.poll() is None:
-        if (directory / "run.db").exists():
-            with RunReader(directory) as run:
-                if run.iterations():
-                    break
-        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+    wait_for_iterations(directory, 1, process)
     process.kill()
     process.wait()
     orchestrion("resume", "cut", cwd=tmp_path)

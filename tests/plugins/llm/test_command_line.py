@@ -1,16 +1,19 @@
-"""Through the command line, in real processes: preflight, secrets, record and replay."""
+"""Through the command line: preflight; in real processes secrets, record and replay."""
 
 from __future__ import annotations
 
 import base64
 import json
 from collections.abc import Callable
+from contextlib import chdir
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from click.testing import CliRunner, Result
 
+from orchestrion.cli import main
 from tests.end_to_end.support import orchestrion
 from tests.plugins.llm.apis import APIS, Api
 from tests.plugins.llm.server import FaultServer, Reply, Seen, reply
@@ -80,11 +83,19 @@ def calls(server: FaultServer) -> list[Seen]:
     return [seen for seen in server.seen if seen.method == "POST"]
 
 
+def here(*words: str, cwd: Path, code: int = 0, **extra: str) -> Result:
+    """As `orchestrion`, in this process, which has imported the SDK already."""
+    with chdir(cwd):
+        done = CliRunner(env=extra).invoke(main, words)
+    assert done.exit_code == code, f"{words}: {done.exit_code}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
 @both_vendors
 def test_without_a_key_nothing_is_asked_and_the_variable_is_named(api: Api, tmp_path: Path) -> None:
     with FaultServer(reply(500)) as server:
         file = write(tmp_path, config(api, server.url))
-        done = orchestrion("train", file, cwd=tmp_path, code=2, TEST_KEY="")
+        done = here("train", file, cwd=tmp_path, code=2, TEST_KEY="")
     assert "models.m: the environment variable TEST_KEY is not set" in done.stderr
     assert server.seen == []
 
@@ -95,7 +106,7 @@ def test_the_usual_variable_is_named_where_none_is_given(api: Api, tmp_path: Pat
     del data["models"]["m"]["base_url"], data["models"]["m"]["key_env"]
     usual = "ANTHROPIC_API_KEY" if api.name == "anthropic" else "OPENAI_API_KEY"
     file = write(tmp_path, json.dumps(data))
-    done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, code=2, **{usual: ""})
+    done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, **{usual: ""})
     assert usual in done.stderr
 
 
@@ -123,7 +134,7 @@ def test_a_wrong_key_or_model_is_one_clear_sentence_before_anything_is_spent(
     answers, words = REFUSED[case]
     with FaultServer(answers(api)) as server:
         file = write(tmp_path, config(api, server.url))
-        done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
+        done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
     (line,) = [line for line in done.stderr.splitlines() if line.startswith("error:")]
     assert words in line
     assert "models.m" in line
@@ -135,7 +146,7 @@ def test_a_wrong_key_or_model_is_one_clear_sentence_before_anything_is_spent(
 def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: Path) -> None:
     with FaultServer(reply()) as server:
         file = write(tmp_path, config(api, server.url))
-    done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
+    done = here("run", file, "--input", "q1", cwd=tmp_path, code=2, TEST_KEY=KEY)
     assert "cannot be reached" in done.stderr
 
 
@@ -153,7 +164,7 @@ def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: 
 def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: Path) -> None:
     with FaultServer(look(api)) as server:
         file = write(tmp_path, config(api, server.url))
-        done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
+        done = here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
     assert "hello" in done.stderr
     assert len(calls(server)) == 1
 
@@ -165,8 +176,8 @@ def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
     with FaultServer(reply(200, api.good())) as server:
         data = json.loads(config(api, server.url, price=None))
         file = write(tmp_path, json.dumps({**data, "budget": {"usd": 1}}))
-        told = orchestrion("train", file, "--dry-run", cwd=tmp_path, TEST_KEY=KEY)
-        done = orchestrion("run", file, "--input", "q1", cwd=tmp_path, code=4, TEST_KEY=KEY)
+        told = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY=KEY)
+        done = here("run", file, "--input", "q1", cwd=tmp_path, code=4, TEST_KEY=KEY)
     assert "budget.usd: 1 refuses calls whose price is not known" in told.stdout
     assert "the price of openai:m-1@127.0.0.1" in done.stderr
     assert calls(server) == []
@@ -176,7 +187,7 @@ def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
 def test_preflight_can_be_turned_off(api: Api, tmp_path: Path) -> None:
     with FaultServer(reply(200, api.good())) as server:
         file = write(tmp_path, config(api, server.url, preflight=False))
-        orchestrion("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
+        here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
     assert [seen.method for seen in server.seen] == ["POST"]
 
 
@@ -274,6 +285,6 @@ def test_a_recorded_run_replays_without_network_and_without_a_key(api: Api, tmp_
 def test_a_dry_run_asks_nobody_and_bounds_the_dollars(api: Api, tmp_path: Path) -> None:
     with FaultServer(reply(500)) as server:
         file = write(tmp_path, config(api, server.url))
-        done = orchestrion("train", file, "--dry-run", cwd=tmp_path, TEST_KEY="")
+        done = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY="")
     assert server.seen == []
     assert done.stdout

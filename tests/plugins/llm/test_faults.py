@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from orchestrion_llm import transport
 from orchestrion_llm.faults import ContextOverflowError, hint
 from orchestrion_llm.settings import Limits
 from orchestrion_llm.transport import LARGEST
@@ -301,7 +302,11 @@ def test_a_certificate_nobody_vouches_for_is_final(api: Api, tmp_path: Path) -> 
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def test_a_connection_that_breaks_in_the_handshake_may_pass(api: Api) -> None:
+def test_a_connection_that_breaks_in_the_handshake_may_pass(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Somebody who hangs up before the first byte is waited for to the end.
+    monkeypatch.setattr(transport, "_CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def hang_up() -> None:

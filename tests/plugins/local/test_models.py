@@ -62,18 +62,26 @@ async def test_a_checkpoint_of_another_shape_is_refused() -> None:
 
 
 @sync
-async def test_the_reference_is_what_the_model_began_with() -> None:
+async def test_the_reference_is_what_the_model_was_at_the_anchor() -> None:
     from orchestrion_local.interfaces import Generation
 
     async with opened() as model:
         said = Generation(
             "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
         )
+        learn(model)
+        model.anchor()
         before = model.score([said]).logprobs
         learn(model)
         after = model.score([said]).logprobs
         with model.reference():
             assert torch.equal(model.score([said]).logprobs, before)
+        kept = model.save()
+        async with opened() as other:
+            other.load(kept)
+            assert torch.equal(other.score([said]).logprobs, after)
+            with other.reference():
+                assert torch.equal(other.score([said]).logprobs, before)
         assert torch.equal(model.score([said]).logprobs, after)
     assert not torch.equal(before, after)
 

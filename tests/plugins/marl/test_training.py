@@ -136,6 +136,55 @@ def test_adapters_on_one_base_train_apart_and_leave_it_as_it_is(tmp_path: Path) 
         assert mine != tensors(still, f"models.{name}")
 
 
+VARIANTS: dict[str, dict[str, Any]] = {
+    "one for all": {},
+    "adapters": {"lora": {"rank": 2}},
+    "apart": {"copy": True},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_one_line_says_who_shares_weights_with_whom(tmp_path: Path, variant: str) -> None:
+    own = {"use": "hf", "base": "base", **VARIANTS[variant]}
+    data = config({"base": MODEL, **dict.fromkeys("vsa", own)}, warm={**WARM, "steps": 5})
+    data["trainer"][0]["base"] = True
+    run = train(tmp_path / "run", data)
+    kept = {name for name in run.states if name.startswith("models.")}
+    moved = {name.split("/")[0] for name in run.metrics[-1] if name.endswith("/norm_max")}
+    learned = {name.split("/")[0] for name in run.metrics[0] if name.endswith("/loss")}
+    if variant == "one for all":
+        assert kept == {"models.base"}
+        assert (learned, moved) == ({"base"}, {"base"})
+    else:
+        assert kept == {"models.base", "models.v", "models.s", "models.a"}
+        assert moved <= {"v", "s", "a"}
+        assert learned == ({"base"} if variant == "adapters" else {"v", "s", "a"})
+    only_warm = {**data, "trainer": data["trainer"][:1]}
+    before = train(tmp_path / "warm", only_warm)
+    same = tensors(run, "models.base") == tensors(before, "models.base")
+    assert same == (variant != "one for all")
+    assert run.states["models.base"].data["version"] == {"one for all": 3, "adapters": 1}.get(
+        variant, 0
+    )
+
+
+def test_a_divergence_is_taken_from_what_the_trainer_before_left(tmp_path: Path) -> None:
+    data = config(warm=WARM, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
+    run = train(tmp_path / "run", data)
+    # From where the models were before their teacher, it would be some nats.
+    assert abs(run.metrics[-1]["answerer/kl"]) < 1e-4
+
+
+def test_weights_that_two_names_share_have_one_learning_rate(tmp_path: Path) -> None:
+    same = {"use": "hf", "base": "base"}
+    data = config(
+        {"base": MODEL, "v": same, "s": same, "a": MODEL},
+        optimizers={"v": {"learning_rate": 0.1}, "s": {"learning_rate": 0.2}},
+    )
+    with pytest.raises(UsageError, match=r"optimizers\.[sv]: these are the weights of base"):
+        train(tmp_path / "run", data)
+
+
 @pytest.mark.parametrize(
     "settings",
     [

@@ -36,6 +36,8 @@ class Arithmetic:
         negative: whether results below zero may come up.
         reverse: answers are written with the last digit first, which small models learn sooner:
             a sum is computed from its last digit on.
+        padded: numbers in symbols have zeros in front up to `digits`, as in "07+12", so that every
+            digit has its place in the prompt.
         train: training problems.
         validation: validation problems.
         test: test problems.
@@ -48,6 +50,7 @@ class Arithmetic:
     steps: Annotated[int, Meta(ge=1, le=8)] = 1
     negative: bool = False
     reverse: bool = False
+    padded: bool = field(default=False)
     train: Count = 2048
     validation: Count = 128
     test: Count = 512
@@ -57,6 +60,11 @@ class Arithmetic:
     def _check(self, attribute: Attribute[str], value: str) -> None:
         if not value or not set(value) <= set(SAID) or len(set(value)) < len(value):
             raise ValueError(f"operators: got {value!r}; want some of + - *, each once")
+
+    @padded.validator
+    def _check_padded(self, attribute: Attribute[bool], value: bool) -> None:
+        if value and self.form == "story":
+            raise ValueError("does nothing in a story, which tells numbers as people do")
 
 
 def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
@@ -99,7 +107,8 @@ def _draw(settings: Arithmetic, draw: random.Random) -> str:
         low = _lowest(numbers, signs)
     else:
         pairs = zip(signs, numbers[1:], strict=True)
-        text = f"{numbers[0]}" + "".join(f"{sign}{one}" for sign, one in pairs)
+        width = settings.digits if settings.padded else 1
+        text = f"{numbers[0]:0{width}}" + "".join(f"{sign}{one:0{width}}" for sign, one in pairs)
         low = solve(text)
     return "" if low < 0 and not settings.negative else text
 

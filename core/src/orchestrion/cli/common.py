@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from orchestrion.config import Config
     from orchestrion.plugins import Plugins
+    from orchestrion.records import Usage
 
 __all__ = [
     "SCHEMA",
@@ -38,6 +39,7 @@ __all__ = [
     "plugins_of",
     "printable",
     "table",
+    "usage_data",
 ]
 
 SCHEMA = 1
@@ -246,3 +248,13 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         ).rstrip()
         for row in rows
     )
+
+
+def usage_data(usage: Usage) -> dict[str, Any]:
+    """Usage as commands print it in JSON."""
+    return {
+        "calls": usage.calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "usd": usage.usd,
+    }

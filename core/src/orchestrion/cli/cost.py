@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import answer, emit, json_option, table
+from orchestrion.cli.common import answer, emit, json_option, table, usage_data
 from orchestrion.cli.runs import root_option
 
 if TYPE_CHECKING:
-    from orchestrion.records import Usage
     from orchestrion.store.spending import Spent
 
 __all__ = ["command"]
@@ -43,7 +42,7 @@ def command(run: str, root: Path, as_json: bool) -> None:
                 "run": str(directory),
                 "total": _data(total) if total is not None else None,
                 **{f"by_{g}": {n: _data(one) for n, one in v.items()} for g, v in groups.items()},
-                "stated_by_turns": _usage(stated),
+                "stated_by_turns": usage_data(stated),
             }
         )
         return
@@ -114,20 +113,11 @@ def _data(spent: Spent) -> dict[str, Any]:
         "failed": spent.failed,
         "retried": spent.retried,
         "unpriced": spent.unpriced,
-        **_usage(spent.usage),
-        "estimated": _usage(spent.estimated),
+        **usage_data(spent.usage),
+        "estimated": usage_data(spent.estimated),
         "booked_without_answer": {
-            kind: {"attempts": count, **_usage(usage)}
+            kind: {"attempts": count, **usage_data(usage)}
             for kind, (count, usage) in spent.booked.items()
         },
         "seconds": {f"p{q * 100:g}": value for q, value in spent.latencies().items()},
-    }
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": usage.usd,
     }

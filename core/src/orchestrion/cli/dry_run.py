@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import emit, in_loop, table
+from orchestrion.cli.common import emit, in_loop, table, usage_data
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
@@ -86,27 +86,18 @@ def _data(config: Config, found: Forecast) -> dict[str, Any]:
                 "who": part.who,
                 "count": part.count,
                 "exact": part.exact,
-                **_usage(part.usage),
+                **usage_data(part.usage),
                 "unknown": list(part.unknown),
             }
             for part in found.parts
         ],
-        "total": _usage(found.total),
+        "total": usage_data(found.total),
         "unknown": list(found.unknown),
         "assumptions": list(found.assumptions),
         "budget": {
             name: {"cap": cap, "needs_at_most": most, "enough": enough}
             for name, (cap, most, enough) in found.against(config.budget).items()
         },
-    }
-
-
-def _usage(usage: Usage) -> dict[str, Any]:
-    return {
-        "calls": usage.calls,
-        "input_tokens": usage.input_tokens,
-        "output_tokens": usage.output_tokens,
-        "usd": usage.usd,
     }
 
 

@@ -12,6 +12,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -167,7 +168,7 @@ class Shaper:
 
     def _read(self, cls: type, wired: bool) -> list[Setting]:
         try:
-            hints = typing.get_type_hints(cls, include_extras=True)
+            hints = _hints(cls)
         except Exception as exc:
             raise UnsupportedError(
                 f"{cls.__qualname__}: an annotation cannot be resolved: {exc} "
@@ -328,7 +329,15 @@ def _name(hint: Any) -> str:
 _ARGUMENT = re.compile(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
-def _argument_helps(cls: type) -> dict[str, str]:
+# Every config of a process reads the same classes.
+@lru_cache(maxsize=1024)
+def _hints(cls: type) -> Mapping[str, Any]:
+    """The annotations of a class and its bases, resolved."""
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@lru_cache(maxsize=1024)
+def _argument_helps(cls: type) -> Mapping[str, str]:
     """What the `Args:` of the docstrings of a class and its bases say about each field."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):

@@ -37,16 +37,10 @@ def report_of(run: str | Path) -> JSON:
     Raises:
         UsageError: there is no such run, or it has not come so far.
     """
-    from orchestrion.run import run_directory
-    from orchestrion.store import RunReader
+    from orchestrion.run import newest_states
 
-    directory = run_directory(run)
-    if directory is None:
-        raise UsageError(f"{run}: is a file; name a run")
-    with RunReader(directory) as reader:
-        checkpoint = reader.usable().checkpoint
-    states = checkpoint.components.values() if checkpoint is not None else ()
-    found = [state.data for state in states if _is_ours(state.data)]
+    directory, states = newest_states(run)
+    found = [state.data for state in states.values() if _is_ours(state.data)]
     if not found:
         raise UsageError(f"{directory}: no trainer grpo-beam has left anything in this run")
     reports: list[JSON] = [data["report"] for data in found if data["report"] is not None]

@@ -51,15 +51,9 @@ def report_of(run: str | Path) -> JSON:
     Raises:
         UsageError: there is no such run, or it has not come so far.
     """
-    from orchestrion.run import run_directory
-    from orchestrion.store import RunReader
+    from orchestrion.run import newest_states
 
-    directory = run_directory(run)
-    if directory is None:
-        raise UsageError(f"{run}: is a file; name a run")
-    with RunReader(directory) as reader:
-        checkpoint = reader.usable().checkpoint
-    states = checkpoint.components if checkpoint is not None else {}
+    directory, states = newest_states(run)
     for state in states.values():
         if isinstance(state.data, dict) and {"batches", "report"} <= set(state.data):
             if state.data["report"] is not None:

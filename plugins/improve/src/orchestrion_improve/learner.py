@@ -41,7 +41,7 @@ class Learner(Improver):
     def __init__(self, settings: Behaviours, path: str, team: Sequence[str]) -> None:
         self.settings, self.path = settings, path
         self.agents = tuple(settings.agents or team)
-        self.library = Library()
+        self.behaviours = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits that the config gives, by role; None before the first round."""
         self.judged_on: list[str] = []
@@ -80,8 +80,8 @@ class Learner(Improver):
             roles, settings = self._roles(session), session.learnable()
             self.given = {role: list(settings[path_of(role, SETTING)]) for role in roles}
             if self.settings.begin_with is not None:
-                self.library = self._read(roles)
-        return self._overlay(self.library) if self.library.active() else {}
+                self.behaviours = self._read(roles)
+        return self._overlay(self.behaviours) if self.behaviours.active() else {}
 
     def _read(self, roles: Sequence[str]) -> Library:
         assert self.settings.begin_with is not None
@@ -109,8 +109,8 @@ class Learner(Improver):
         ]
         await self._try(candidates, problems, session, key.child("try"), counts)
         metrics = {f"habits_{name}": float(counts[name]) for name in _COUNTED}
-        metrics["habits_active"] = float(len(self.library.active()))
-        return Improvement(changes(self._overlay(self.library), session), metrics)
+        metrics["habits_active"] = float(len(self.behaviours.active()))
+        return Improvement(changes(self._overlay(self.behaviours), session), metrics)
 
     async def _propose(
         self,
@@ -129,8 +129,8 @@ class Learner(Improver):
                     key.child(role),
                     role,
                     groups,
-                    self.library.active(role),
-                    self.library.refused(role),
+                    self.behaviours.active(role),
+                    self.behaviours.refused(role),
                     settings.proposals,
                     settings.examples,
                     settings.reads,
@@ -145,14 +145,14 @@ class Learner(Improver):
             counts["failed"] += reply.failed
             for one in reply.value or ():
                 counts["proposed"] += 1
-                if self.library.knows(one.role, one.category, one.text):
+                if self.behaviours.knows(one.role, one.category, one.text):
                     counts["known"] += 1
                 elif all(one.text != c.habit.text or one.role != c.habit.role for c in found):
                     found.append(self._candidate(one, round))
         return found
 
     def _candidate(self, one: Proposal, round: int) -> Candidate:
-        old = [habit for habit in self.library.active(one.role) if habit.told == one.replaces]
+        old = [habit for habit in self.behaviours.active(one.role) if habit.told == one.replaces]
         habit = Habit(one.role, one.category, one.text, round=round)
         return Candidate(habit, old[0] if old else None)
 
@@ -165,7 +165,7 @@ class Learner(Improver):
         if there >= needed:
             return True
         counts["untested"] += 1
-        self.library.add(
+        self.behaviours.add(
             evolve(
                 one.habit,
                 status="refused",
@@ -225,7 +225,7 @@ class Learner(Improver):
     ) -> list[Result]:
         if not tried:
             return []
-        base = self._overlay(self.library)
+        base = self._overlay(self.behaviours)
         results, episodes = await compare(session, base, tried, level, key)
         counts["trial_episodes"] += episodes
         seen = {problem.id for change in tried for problem, _ in change.cases}
@@ -245,22 +245,22 @@ class Learner(Improver):
             return ""
         name = key.child("elsewhere", one.habit.role, one.habit.category, one.habit.text)
         name.child("order").random().shuffle(others)
-        change = Change(self._overlay(self.library, one), others, self.settings.elsewhere, False)
+        change = Change(self._overlay(self.behaviours, one), others, self.settings.elsewhere, False)
         chance = self.settings.chance
         [result] = await self._compare(session, [change], chance, name, counts)
         return "harms on other categories" if result.verdict.harms else ""
 
     def _with(self, one: Candidate, problems: Sequence[Problem]) -> Change:
         on = _of_category(problems, one.habit.category)
-        return Change(self._overlay(self.library, one), on, self.settings.pairs)
+        return Change(self._overlay(self.behaviours, one), on, self.settings.pairs)
 
     def _without(self, one: Habit, problems: Sequence[Problem]) -> Change:
-        library = Library([h for h in self.library.habits if h is not one])
+        library = Library([h for h in self.behaviours.habits if h is not one])
         on = _of_category(problems, one.category)
         return Change(self._overlay(library), on, self.settings.pairs, give_up=False)
 
     def _due_again(self, problems: Sequence[Problem]) -> list[Habit]:
-        active = [h for h in self.library.active() if _of_category(problems, h.category)]
+        active = [h for h in self.behaviours.active() if _of_category(problems, h.category)]
         active.sort(key=lambda one: one.again_pairs)
         return active[: self.settings.again]
 
@@ -281,23 +281,25 @@ class Learner(Improver):
 
     def _refuse(self, one: Candidate, result: Result, reason: str, counts: Counter[str]) -> None:
         counts["refused"] += 1
-        self.library.add(evolve(_measured(one.habit, result), status="refused", reason=reason))
+        self.behaviours.add(evolve(_measured(one.habit, result), status="refused", reason=reason))
 
     def _adopt(self, one: Candidate, result: Result, counts: Counter[str]) -> None:
         habit = _measured(one.habit, result)
         leaving = one.replaces
         if leaving is not None:
-            self.library.put(evolve(leaving, status="retired", reason=f"replaced: {habit.text}"))
+            self.behaviours.put(evolve(leaving, status="retired", reason=f"replaced: {habit.text}"))
             habit = evolve(habit, reason=f"replaced: {leaving.text}")
-        elif len(active := self.library.active(habit.role)) >= self.settings.cap:
+        elif len(active := self.behaviours.active(habit.role)) >= self.settings.cap:
             weakest = active[-1]
             if weakest.worth >= habit.effect:
                 self._refuse(one, result, f"helps, but {self.settings.cap} are better", counts)
                 return
             counts["retired"] += 1
-            self.library.put(evolve(weakest, status="retired", reason="made room for a better one"))
+            self.behaviours.put(
+                evolve(weakest, status="retired", reason="made room for a better one")
+            )
         counts["adopted"] += 1
-        self.library.add(habit)
+        self.behaviours.add(habit)
 
     def _retire(self, trials: Sequence[tuple[Habit, Result]], counts: Counter[str]) -> None:
         for habit, result in trials:
@@ -307,7 +309,7 @@ class Learner(Improver):
             if tested.again_pairs and tested.again <= 0:
                 counts["retired"] += 1
                 tested = evolve(tested, status="retired", reason="no longer helps")
-            self.library.put(tested)
+            self.behaviours.put(tested)
 
     def _overlay(self, library: Library, extra: Candidate | None = None) -> dict[str, JSON]:
         """The habits of all roles, with or without a candidate."""
@@ -326,7 +328,7 @@ class Learner(Improver):
         """The library; `learned` of it goes into the run's exports."""
         return Saved(
             data={
-                "learned": {"habits": self.library.as_json()},
+                "learned": {"habits": self.behaviours.as_json()},
                 "given": self.given,
                 "judged_on": self.judged_on,
             }
@@ -336,7 +338,7 @@ class Learner(Improver):
         """Take over a library."""
         data: Mapping[str, Any] = saved.data
         try:
-            self.library = Library.from_json(data["learned"]["habits"], self.path)
+            self.behaviours = Library.from_json(data["learned"]["habits"], self.path)
         except UsageError as error:
             raise CheckpointError(str(error)) from None
         given = data["given"]

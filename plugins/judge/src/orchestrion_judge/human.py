@@ -23,14 +23,13 @@ from orchestrion import (
     Reward,
     RewardFunction,
     RunError,
-    Status,
     UsageError,
 )
 from orchestrion.interfaces import no_calls
 from orchestrion_judge.prompt import Block, encodable
 from orchestrion_judge.questions import FOLDER, Question, Questions, read_score
 from orchestrion_judge.rubric import Scale
-from orchestrion_judge.showing import Showing
+from orchestrion_judge.showing import Showing, unjudged
 from orchestrion_judge.terminal import ask_line, is_terminal, say
 
 __all__ = ["Human", "HumanReward"]
@@ -114,11 +113,9 @@ class HumanReward(RewardFunction):
             BudgetError: questions wait, and the run is to wait for them.
         """
         settings = self.settings
-        if episode.status is not Status.COMPLETED and settings.unfinished == "zero":
-            return Reward(0.0, parts={"unfinished": 1.0})
         work = settings.shown(episode.problem, episode.trajectory, episode.observation)
-        if not work.length:
-            return Reward(0.0, parts={"empty": 1.0})
+        if (reward := unjudged(episode, work, settings.unfinished)) is not None:
+            return reward
         question = Question(settings.question, settings.scale, tuple(_material(work.blocks)))
         answer = await calls.run(self._request(question), lambda: self._do(question))
         score = answer.data.get("score")

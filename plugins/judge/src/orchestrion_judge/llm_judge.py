@@ -18,12 +18,11 @@ from orchestrion import (
     OpenContext,
     Reward,
     RewardFunction,
-    Status,
     Usage,
 )
 from orchestrion_judge.judging import Combine, Judge, Judgement, Orders
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
-from orchestrion_judge.showing import Showing
+from orchestrion_judge.showing import Showing, unjudged
 
 __all__ = ["JudgeReward", "Judging", "LlmJudge", "parts_of"]
 
@@ -133,11 +132,9 @@ class JudgeReward(RewardFunction):
             CallError: the model could not be asked.
         """
         settings = self.settings
-        if episode.status is not Status.COMPLETED and settings.unfinished == "zero":
-            return Reward(0.0, parts={"unfinished": 1.0})
         work = settings.shown(episode.problem, episode.trajectory, episode.observation)
-        if not work.length:
-            return Reward(0.0, parts={"empty": 1.0})
+        if (reward := unjudged(episode, work, settings.unfinished)) is not None:
+            return reward
         judgement = await self.judge.judge(work, calls)
         if judgement.value is None:
             return None

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from attrs import frozen
 
-from orchestrion import Meta, Observation, Problem, Trajectory, Turn
+from orchestrion import Episode, Meta, Observation, Problem, Reward, Status, Trajectory, Turn
 from orchestrion_judge.prompt import Block
 
-__all__ = ["Show", "Showing", "Shown"]
+__all__ = ["Show", "Showing", "Shown", "unjudged"]
 
 Show = Literal["answer", "transcript", "observation"]
 
@@ -61,6 +61,13 @@ class Showing:
         if self.reference and isinstance(data, dict) and isinstance(data.get(self.reference), str):
             before.append(Block("reference", data[self.reference]))
         return Shown((*before, work), length)
+
+
+def unjudged(episode: Episode, work: Shown, unfinished: Literal["zero", "judge"]) -> Reward | None:
+    """The reward of what nobody need look at: unfinished work that counts as 0, and no work."""
+    if episode.status is not Status.COMPLETED and unfinished == "zero":
+        return Reward(0.0, parts={"unfinished": 1.0})
+    return None if work.length else Reward(0.0, parts={"empty": 1.0})
 
 
 def _title(missing: int) -> str:

@@ -8,29 +8,12 @@ from typing import Any
 import msgspec
 
 from orchestrion import JSON
+from orchestrion_llm import wire
 from orchestrion_llm.prices import Tokens
-from orchestrion_llm.wire import (
-    ErrorBody,
-    MalformedError,
-    Result,
-    Said,
-    Stop,
-    ToolCall,
-    closed,
-    credible,
-    decoded,
-    is_strict,
-    messages,
-    missing,
-    no_field,
-    sampling,
-    settled,
-    stated,
-)
 
 __all__ = ["ChatWire"]
 
-_STOPS: Mapping[str, Stop] = {
+_STOPS: Mapping[str, wire.Stop] = {
     "stop": "end",
     "eos": "end",
     "eos_token": "end",
@@ -43,15 +26,10 @@ _STOPS: Mapping[str, Stop] = {
 }
 
 
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
-    prompt_tokens_details: _Details | None = None
+    prompt_tokens_details: wire.CacheDetails | None = None
 
 
 class _Function(msgspec.Struct):
@@ -79,10 +57,10 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice] = no_field()
+    choices: list[_Choice] = wire.no_field()
     model: str = ""
     usage: Any = None
-    error: ErrorBody | None = None
+    error: wire.ErrorBody | None = None
 
 
 class ChatWire:
@@ -93,8 +71,8 @@ class ChatWire:
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
-        chosen = sampling(request, settings)
-        system, said = messages(request)
+        chosen = wire.sampling(request, settings)
+        system, said = wire.messages(request)
         turns: list[JSON] = [{"role": "system", "content": system}] if system else []
         turns += map(_turn, said)
         body: dict[str, JSON] = {"model": settings.model, "messages": turns}
@@ -113,23 +91,23 @@ class ChatWire:
                 for tool in tools
             ]
         if (schema := request.get("schema")) is not None:
-            shape = closed(schema)
+            shape = wire.closed(schema)
             body["response_format"] = {
                 "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": shape, "strict": is_strict(shape)},
+                "json_schema": {"name": "answer", "schema": shape, "strict": wire.is_strict(shape)},
             }
         return body | dict(settings.extra)
 
-    def read(self, raw: bytes) -> Result:
+    def read(self, raw: bytes) -> wire.Result:
         """See `Wire.read`."""
-        whole = decoded(raw, _Completion)
+        whole = wire.decoded(raw, _Completion)
         if whole.error is not None:
             raise whole.error.raised()
         choice = next((one for one in whole.choices if one.index == 0), None)
         if choice is None:
-            raise missing("choices")
+            raise wire.missing("choices")
         if choice.message is None:
-            raise missing("message")
+            raise wire.missing("message")
         return _result(choice.message, choice.finish_reason, whole.model, whole.usage)
 
     def collector(self) -> _Collector:
@@ -137,7 +115,7 @@ class ChatWire:
         return _Collector()
 
 
-def _turn(one: Said) -> JSON:
+def _turn(one: wire.Said) -> JSON:
     if one.role == "tool":
         return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.content}
     turn: dict[str, JSON] = {"role": one.role, "content": one.content}
@@ -153,13 +131,13 @@ def _turn(one: Said) -> JSON:
     return turn
 
 
-def _result(message: _Message, reason: str | None, model: str, usage: Any) -> Result:
+def _result(message: _Message, reason: str | None, model: str, usage: Any) -> wire.Result:
     if reason is None:
-        raise missing("finish reason")
+        raise wire.missing("finish reason")
     if reason not in _STOPS:
-        raise MalformedError(f"an unknown finish reason {reason!r}")
+        raise wire.MalformedError(f"an unknown finish reason {reason!r}")
     calls = [
-        ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
+        wire.ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
         for one in message.tool_calls or ()
         if one.function is not None
     ]
@@ -168,21 +146,17 @@ def _result(message: _Message, reason: str | None, model: str, usage: Any) -> Re
     if message.refusal:
         text, stop = text or message.refusal, "refused"
     if text is None and not calls and stop == "end":
-        raise missing("content")
-    return Result(text or "", settled(text or "", stop, calls), model, calls, _tokens(usage))
+        raise wire.missing("content")
+    return wire.Result(
+        text or "", wire.settled(text or "", stop, calls), model, calls, _tokens(usage)
+    )
 
 
 def _tokens(told: Any) -> Tokens | None:
-    usage = stated(told, _Usage)
-    if usage is None or usage.prompt_tokens is None or usage.completion_tokens is None:
+    usage = wire.stated(told, _Usage)
+    if usage is None:
         return None
-    details = usage.prompt_tokens_details or _Details()
-    return credible(
-        usage.prompt_tokens,
-        usage.completion_tokens,
-        details.cached_tokens or 0,
-        details.cache_write_tokens or 0,
-    )
+    return wire.counted(usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens_details)
 
 
 class _Collector:
@@ -204,7 +178,7 @@ class _Collector:
         if data == b"[DONE]":
             self.whole = self._reason is not None
             return ""
-        part = decoded(data, _Completion)
+        part = wire.decoded(data, _Completion)
         if part.error is not None:
             raise part.error.raised()
         self._model = part.model or self._model
@@ -234,7 +208,7 @@ class _Collector:
         """See `Collector.text`."""
         return "".join(self._text)
 
-    def result(self) -> Result:
+    def result(self) -> wire.Result:
         """See `Collector.result`."""
         for i, call in self._calls.items():
             assert call.function is not None

@@ -8,28 +8,12 @@ from typing import Any
 import msgspec
 
 from orchestrion import JSON
+from orchestrion_llm import wire
 from orchestrion_llm.prices import Tokens
-from orchestrion_llm.wire import (
-    ErrorBody,
-    MalformedError,
-    Result,
-    Said,
-    Stop,
-    ToolCall,
-    canonical,
-    closed,
-    credible,
-    decoded,
-    messages,
-    missing,
-    sampling,
-    settled,
-    stated,
-)
 
 __all__ = ["MessagesWire"]
 
-_STOPS: Mapping[str, Stop] = {
+_STOPS: Mapping[str, wire.Stop] = {
     "end_turn": "end",
     "stop_sequence": "end",
     "max_tokens": "length",
@@ -60,7 +44,7 @@ class _Message(msgspec.Struct):
     model: str = ""
     stop_reason: str | None = None
     usage: Any = None
-    error: ErrorBody | None = None
+    error: wire.ErrorBody | None = None
 
 
 class _Delta(msgspec.Struct):
@@ -76,7 +60,7 @@ class _Event(msgspec.Struct):
     content_block: _Block | None = None
     delta: _Delta | None = None
     usage: Any = None
-    error: ErrorBody | None = None
+    error: wire.ErrorBody | None = None
 
 
 class MessagesWire:
@@ -87,8 +71,8 @@ class MessagesWire:
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
-        chosen = sampling(request, settings)
-        system, said = messages(request)
+        chosen = wire.sampling(request, settings)
+        system, said = wire.messages(request)
         body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
         if "stop" in chosen:
             body["stop_sequences"] = chosen.pop("stop")
@@ -107,20 +91,20 @@ class MessagesWire:
         if (schema := request.get("schema")) is not None:
             # Beside what `extra` says of the output, e.g. the effort.
             config = {**settings.extra.get("output_config", {})}
-            config["format"] = {"type": "json_schema", "schema": closed(schema)}
+            config["format"] = {"type": "json_schema", "schema": wire.closed(schema)}
             return {**body, **settings.extra, "output_config": config}
         return body | dict(settings.extra)
 
-    def read(self, raw: bytes) -> Result:
+    def read(self, raw: bytes) -> wire.Result:
         """See `Wire.read`."""
-        return _result(decoded(raw, _Message))
+        return _result(wire.decoded(raw, _Message))
 
     def collector(self) -> _Collector:
         """See `Wire.collector`."""
         return _Collector()
 
 
-def _turns(said: Sequence[Said]) -> list[JSON]:
+def _turns(said: Sequence[wire.Said]) -> list[JSON]:
     """Messages in blocks; the results of one turn's tools go into one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
@@ -154,36 +138,38 @@ def _input(arguments: str) -> JSON:
     return value if isinstance(value, dict) else {"not_an_object": arguments}
 
 
-def _result(message: _Message) -> Result:
+def _result(message: _Message) -> wire.Result:
     if message.error is not None:
         raise message.error.raised()
     if message.content is None:
-        raise missing("content")
+        raise wire.missing("content")
     text = "".join(block.text for block in message.content if block.type == "text")
     calls = [
-        ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
+        wire.ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
         for block in message.content
         if block.type == "tool_use"
     ]
     return _ended(message, text, calls)
 
 
-def _ended(message: _Message, text: str, calls: Sequence[ToolCall]) -> Result:
+def _ended(message: _Message, text: str, calls: Sequence[wire.ToolCall]) -> wire.Result:
     if message.stop_reason is None:
-        raise missing("stop reason")
+        raise wire.missing("stop reason")
     if message.stop_reason not in _STOPS:
-        raise MalformedError(f"an unknown stop reason {message.stop_reason!r}")
-    stop = settled(text, _STOPS[message.stop_reason], calls)
-    return Result(text, stop, message.model, calls, _tokens(message.usage))
+        raise wire.MalformedError(f"an unknown stop reason {message.stop_reason!r}")
+    stop = wire.settled(text, _STOPS[message.stop_reason], calls)
+    return wire.Result(text, stop, message.model, calls, _tokens(message.usage))
 
 
 def _tokens(told: Any) -> Tokens | None:
-    usage = stated(told, _Usage)
+    usage = wire.stated(told, _Usage)
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached = usage.cache_read_input_tokens or 0
     written = usage.cache_creation_input_tokens or 0
-    return credible(usage.input_tokens + cached + written, usage.output_tokens, cached, written)
+    return wire.credible(
+        usage.input_tokens + cached + written, usage.output_tokens, cached, written
+    )
 
 
 class _Collector:
@@ -197,7 +183,7 @@ class _Collector:
 
     def event(self, name: str, data: bytes) -> str:
         """See `Collector.event`."""
-        event = decoded(data, _Event)
+        event = wire.decoded(data, _Event)
         if event.error is not None:
             raise event.error.raised()
         if event.type == "message_start" and event.message is not None:
@@ -208,7 +194,7 @@ class _Collector:
             return event.content_block.text
         elif event.type == "content_block_delta" and event.delta is not None:
             if event.index not in self._pieces:
-                raise MalformedError("a piece of a block that never began")
+                raise wire.MalformedError("a piece of a block that never began")
             self._pieces[event.index].append(event.delta.text or event.delta.partial_json)
             return event.delta.text
         elif event.type == "message_delta":
@@ -234,10 +220,10 @@ class _Collector:
             "".join(self._pieces[i]) for i, block in self._blocks.items() if block.type == "text"
         )
 
-    def result(self) -> Result:
+    def result(self) -> wire.Result:
         """See `Collector.result`."""
         calls = [
-            ToolCall(block.id, block.name, canonical("".join(self._pieces[i])))
+            wire.ToolCall(block.id, block.name, wire.canonical("".join(self._pieces[i])))
             for i, block in self._blocks.items()
             if block.type == "tool_use"
         ]

@@ -8,39 +8,18 @@ from typing import Any
 import msgspec
 
 from orchestrion import JSON, CallError
+from orchestrion_llm import wire
 from orchestrion_llm.prices import Tokens
-from orchestrion_llm.wire import (
-    ErrorBody,
-    MalformedError,
-    Result,
-    Said,
-    Stop,
-    ToolCall,
-    closed,
-    credible,
-    decoded,
-    is_strict,
-    messages,
-    missing,
-    sampling,
-    settled,
-    stated,
-)
 
 __all__ = ["ResponsesWire"]
 
-_CUT: Mapping[str, Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
-
-
-class _Details(msgspec.Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
+_CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter": "refused"}
 
 
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
-    input_tokens_details: _Details | None = None
+    input_tokens_details: wire.CacheDetails | None = None
 
 
 class _Part(msgspec.Struct):
@@ -66,7 +45,7 @@ class _Response(msgspec.Struct):
     output: list[_Item] | None = None
     model: str = ""
     usage: Any = None
-    error: ErrorBody | None = None
+    error: wire.ErrorBody | None = None
     incomplete_details: _Incomplete | None = None
 
 
@@ -74,7 +53,7 @@ class _Event(msgspec.Struct):
     type: str = ""
     delta: Any = None
     response: _Response | None = None
-    error: ErrorBody | None = None
+    error: wire.ErrorBody | None = None
     code: str | None = None
     message: str | None = None
 
@@ -87,10 +66,10 @@ class ResponsesWire:
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
-        chosen = sampling(request, settings)
+        chosen = wire.sampling(request, settings)
         if "stop" in chosen:
             raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
-        system, said = messages(request)
+        system, said = wire.messages(request)
         body: dict[str, JSON] = {
             "model": settings.model,
             "input": [item for one in said for item in _items(one)],
@@ -113,28 +92,28 @@ class ResponsesWire:
                 for tool in tools
             ]
         if (schema := request.get("schema")) is not None:
-            shape = closed(schema)
+            shape = wire.closed(schema)
             # Beside what `extra` says of the text, e.g. its verbosity.
             text = {**settings.extra.get("text", {})}
             text["format"] = {
                 "type": "json_schema",
                 "name": "answer",
                 "schema": shape,
-                "strict": is_strict(shape),
+                "strict": wire.is_strict(shape),
             }
             return {**body, **settings.extra, "text": text}
         return body | dict(settings.extra)
 
-    def read(self, raw: bytes) -> Result:
+    def read(self, raw: bytes) -> wire.Result:
         """See `Wire.read`."""
-        return _result(decoded(raw, _Response))
+        return _result(wire.decoded(raw, _Response))
 
     def collector(self) -> _Collector:
         """See `Wire.collector`."""
         return _Collector()
 
 
-def _items(one: Said) -> list[JSON]:
+def _items(one: wire.Said) -> list[JSON]:
     if one.role == "tool":
         return [
             {"type": "function_call_output", "call_id": one.tool_call_id, "output": one.content}
@@ -154,48 +133,42 @@ def _items(one: Said) -> list[JSON]:
     return items
 
 
-def _result(response: _Response) -> Result:
+def _result(response: _Response) -> wire.Result:
     if response.error is not None:
         raise response.error.raised()
     if response.output is None:
-        raise missing("output")
+        raise wire.missing("output")
     parts = [
         part for item in response.output if item.type == "message" for part in item.content or ()
     ]
     calls = [
-        ToolCall(item.call_id, item.name, item.arguments or "{}")
+        wire.ToolCall(item.call_id, item.name, item.arguments or "{}")
         for item in response.output
         if item.type == "function_call"
     ]
     text = "".join(part.text for part in parts if part.type == "output_text")
     refusal = "".join(part.refusal for part in parts if part.type == "refusal")
-    stop: Stop
+    stop: wire.Stop
     if response.status == "incomplete":
         reason = response.incomplete_details.reason if response.incomplete_details else None
         if reason is None or reason not in _CUT:
-            raise MalformedError(f"an answer that is incomplete because of {reason!r}")
+            raise wire.MalformedError(f"an answer that is incomplete because of {reason!r}")
         stop = _CUT[reason]
     elif response.status == "completed":
         stop = "refused" if refusal else "end"
         if not parts and not calls:
-            raise missing("a message")
+            raise wire.missing("a message")
     else:
-        raise MalformedError(f"an answer with the status {response.status!r}")
-    stop = settled(text or refusal, stop, calls)
-    return Result(text or refusal, stop, response.model, calls, _tokens(response.usage))
+        raise wire.MalformedError(f"an answer with the status {response.status!r}")
+    stop = wire.settled(text or refusal, stop, calls)
+    return wire.Result(text or refusal, stop, response.model, calls, _tokens(response.usage))
 
 
 def _tokens(told: Any) -> Tokens | None:
-    usage = stated(told, _Usage)
-    if usage is None or usage.input_tokens is None or usage.output_tokens is None:
+    usage = wire.stated(told, _Usage)
+    if usage is None:
         return None
-    details = usage.input_tokens_details or _Details()
-    return credible(
-        usage.input_tokens,
-        usage.output_tokens,
-        details.cached_tokens or 0,
-        details.cache_write_tokens or 0,
-    )
+    return wire.counted(usage.input_tokens, usage.output_tokens, usage.input_tokens_details)
 
 
 class _Collector:
@@ -210,11 +183,11 @@ class _Collector:
         """See `Collector.event`."""
         if data == b"[DONE]":
             return ""
-        event = decoded(data, _Event)
+        event = wire.decoded(data, _Event)
         if event.error is not None:
             raise event.error.raised()
         if event.type == "error":
-            raise ErrorBody(event.message, code=event.code).raised()
+            raise wire.ErrorBody(event.message, code=event.code).raised()
         if event.type in ("response.completed", "response.incomplete", "response.failed"):
             self._response, self.whole = event.response, event.response is not None
         elif event.type == "response.output_text.delta" and isinstance(event.delta, str):
@@ -227,8 +200,8 @@ class _Collector:
         """See `Collector.text`."""
         return "".join(self._text)
 
-    def result(self) -> Result:
+    def result(self) -> wire.Result:
         """See `Collector.result`."""
         if self._response is None:
-            raise missing("response")
+            raise wire.missing("response")
         return _result(self._response)

@@ -158,6 +158,21 @@ def credible(input: int, output: int, cached: int, written: int) -> Tokens | Non
     return Tokens(input, output, cached, written) if inside and cached + written <= input else None
 
 
+class CacheDetails(msgspec.Struct):
+    """How much of its input a service had in its cache, as OpenAI's APIs say it."""
+
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+def counted(input: int | None, output: int | None, cache: CacheDetails | None) -> Tokens | None:
+    """What OpenAI's APIs say a call took; None where they leave a count out."""
+    if input is None or output is None:
+        return None
+    cache = cache or CacheDetails()
+    return credible(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0)
+
+
 def _wrong(raw: bytes | str, error: Exception) -> str:
     if not raw.strip():
         return "an empty body"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 
 from attrs import define, field, frozen
 
 from orchestrion import Meta, OpenContext, RunError
+from orchestrion_local.residency import Pool, said
 
 if TYPE_CHECKING:
     import torch
+
+    from orchestrion_local.offloading import Resident
 
 __all__ = ["Device", "Place", "Torch", "parse_size"]
 
@@ -43,6 +47,10 @@ class Device(Protocol):
         """
         ...
 
+    def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
+        """Who sees to it that a model's tensors are here when they are needed."""
+        ...
+
 
 @define
 class Place:
@@ -52,12 +60,20 @@ class Place:
         name: its config name.
         device: for torch.
         memory: bytes that may be given away; None means no limit is known.
+        offload: where models are that have to make room for others; None means that all stay.
+        folder: for what is offloaded to disk; by default the system's for temporary files.
     """
 
     name: str
     device: torch.device
     memory: int | None
+    offload: Literal["cpu", "disk"] | None = None
+    folder: Path | None = None
     taken: dict[str, int] = field(factory=dict)
+    pool: Pool = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.pool = Pool(self.name, self.memory)
 
     def torch_device(self) -> torch.device:
         """See `Device.torch_device`."""
@@ -66,22 +82,25 @@ class Place:
     def place(self, model: str, needed: int) -> None:
         """See `Device.place`."""
         total = sum(self.taken.values()) + needed
-        if self.memory is not None and total > self.memory:
-            others = ", ".join(f"{who} {_said(size)}" for who, size in self.taken.items())
+        # Of models that take turns only those that are needed together must fit: `Pool.check`.
+        if self.memory is not None and total > self.memory and self.offload is None:
+            others = ", ".join(f"{who} {said(size)}" for who, size in self.taken.items())
             raise RunError(
-                f"{self.name}: {model} needs {_said(needed)} for weights, gradients and optimizer, "
-                f"and {_said(self.memory - total + needed)} of {_said(self.memory)} are left"
+                f"{self.name}: {model} needs {said(needed)} for weights, gradients and optimizer, "
+                f"and {said(self.memory - total + needed)} of {said(self.memory)} are left"
                 + (f" (taken: {others})" if others else "")
                 + "; take a smaller model, bfloat16, a `lora`, or another device"
+                + (", or let models take turns with `offload`" if others else "")
             )
         self.taken[model] = self.taken.get(model, 0) + needed
 
+    def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
+        """See `Device.resident`."""
+        from orchestrion_local.offloading import Resident, away
 
-def _said(size: int) -> str:
-    for unit in ("GB", "MB", "KB"):
-        if size >= _UNITS[unit]:
-            return f"{size / _UNITS[unit]:.1f} {unit}"
-    return f"{size} B"
+        if self.offload is None:
+            return Resident(model, tensors, self.device)
+        return Resident(model, tensors, self.device, self.pool, away(self.offload, self.folder))
 
 
 @frozen
@@ -92,15 +111,21 @@ class Torch:
         name: "cpu", "cuda", "cuda:1" and so on.
         memory: how much may be given to models; by default what is free when the run starts.
         threads: that torch computes with, for "cpu".
+        offload: models take turns: as many are here as fit, and those that rested longest wait in
+            the memory of the processor ("cpu", for a GPU) or in files ("disk") with their
+            optimizers' moments. Without it all must fit at once.
     """
 
     name: Annotated[str, Meta(pattern=r"^(cpu|cuda(:[0-9]+)?)$")] = "cpu"
     memory: Size | None = None
     threads: Annotated[int, Meta(ge=1)] | None = None
+    offload: Literal["cpu", "disk"] | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.threads is not None and self.name != "cpu":
             raise ValueError(f"threads: does nothing on {self.name}")
+        if self.offload == "cpu" == self.name:
+            raise ValueError("offload: cpu does nothing for models that are there; use disk")
 
     def torch_device(self) -> torch.device:
         """See `Device.torch_device`."""
@@ -108,6 +133,10 @@ class Torch:
 
     def place(self, model: str, needed: int) -> None:
         """See `Device.place`."""
+        raise NotImplementedError("a device must be opened")
+
+    def resident(self, model: str, tensors: Callable[[], Iterable[torch.Tensor]]) -> Resident:
+        """See `Device.resident`."""
         raise NotImplementedError("a device must be opened")
 
     @asynccontextmanager
@@ -127,7 +156,8 @@ class Torch:
         if self.threads is not None:
             torch.set_num_threads(self.threads)
         try:
-            yield Place(ctx.path, device, self._memory(ctx.path, device))
+            memory = self._memory(ctx.path, device)
+            yield Place(ctx.path, device, memory, self.offload, ctx.directory)
         finally:
             torch.set_num_threads(before)
 

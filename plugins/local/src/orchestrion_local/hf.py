@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from attrs import Attribute, field, frozen
+from attrs import Attribute, evolve, field, fields, frozen
 
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
 from orchestrion_local.devices import Device
+from orchestrion_local.server import Server
+from orchestrion_local.settings import Limits
 
 __all__ = ["HF", "Architecture", "Lora"]
 
 Count = Annotated[int, Meta(ge=1)]
+_BATCH = 256
 
 
 @frozen
@@ -62,41 +65,47 @@ class Lora:
 class HF(Model):
     """A causal language model of the transformers library, sampled in batches on this machine.
 
-    Give it `path`, `architecture` or `base`. Agents that name the same model share its weights;
-    models with the same `base` and a `lora` each share the base's.
+    Give it `path`, `architecture` or `base`. Agents that name the same model share its weights.
+    A model with a `base` has an adapter on the base's weights with `lora`, weights of its own that
+    begin as the base's with `copy`, and is the base by another name with neither.
 
     Args:
         path: a folder with the model, or its name on a hub.
         architecture: a network from nothing.
-        base: another `hf` model whose weights this one uses, frozen, under its own `lora`.
+        base: another `hf` model, see above; its tokenizer and dtype are this one's too.
         lora: train an adapter; what it is put on stays as it is.
+        copy: take weights of its own, which begin as those of `base`.
         alphabet: the characters of a tokenizer of one token a character, for `architecture`.
         tokenizer: folder or hub name of another tokenizer than the model's own.
         chat_template: Jinja text; by default the tokenizer's own.
-        max_tokens: of a response, where the request does not say.
-        temperature: likewise; 0 takes the likeliest token.
-        top_p: likewise.
+        max_tokens: of a response, where the request does not say; by default as `base`, or 256.
+        temperature: likewise, or 1; 0 takes the likeliest token.
+        top_p: likewise, or 1.
         dtype: of the weights.
         device: what it is placed on; by default the processor.
         batch: completions computed together at most.
         overlap: sample in a thread, beside other agents' calls. What meets in a batch then
             depends on time, and with it the last bit of log-probabilities.
+        server: samples in this process's place; the weights are here as well, and are trained
+            here. `batch` and `overlap` are its own affair.
     """
 
     path: str | None = None
     architecture: Architecture | None = None
     base: Model | None = None
     lora: Lora | None = None
+    copy: bool = False
     alphabet: str | None = None
     tokenizer: str | None = None
     chat_template: str | None = None
-    max_tokens: Count = 256
-    temperature: Annotated[float, Meta(ge=0)] = 1.0
-    top_p: Annotated[float, Meta(gt=0, le=1)] = 1.0
+    max_tokens: Count | None = None
+    temperature: Annotated[float, Meta(ge=0)] | None = None
+    top_p: Annotated[float, Meta(gt=0, le=1)] | None = None
     dtype: Literal["float32", "bfloat16", "float16", "float64"] = "float32"
     device: Device | None = None
-    batch: Count = 256
+    batch: Count = _BATCH
     overlap: bool = field(default=False)
+    server: Server | None = field(default=None)
 
     @overlap.validator
     def _check_source(self, attribute: Attribute[Any], value: bool) -> None:
@@ -106,8 +115,10 @@ class HF(Model):
                 "give one of `path`, `architecture` and `base`, "
                 + (f"not {' and '.join(given)}" if given else "and no more")
             )
-        if self.base is not None and self.lora is None:
-            raise ValueError("`base` needs a `lora`: without one, name the base itself")
+        if self.copy and (self.base is None or self.lora is not None):
+            raise ValueError("`copy` is for a `base`, in place of a `lora`")
+        if self.base is not None:
+            self._check_on_base()
         if self.architecture is not None and (self.alphabet is None) == (self.tokenizer is None):
             raise ValueError("`architecture` needs an `alphabet` or a `tokenizer`")
         if self.alphabet is not None and self.architecture is None:
@@ -115,9 +126,43 @@ class HF(Model):
         if self.alphabet is not None and len(set(self.alphabet)) < len(self.alphabet):
             raise ValueError("alphabet: no character twice")
 
+    def _check_on_base(self) -> None:
+        """What the base says for both is not said again."""
+        common = ["tokenizer", "chat_template", "dtype", *([] if self.copy else ["device"])]
+        what = "which is of the base"
+        if self.same:
+            common = [one.name for one in fields(HF) if one.name != "base"]
+            what = "which is that model by another name; give it a `lora` or `copy: true`"
+        for one in fields(HF):
+            if one.name in common and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: does nothing beside `base`, {what}")
+
+    @property
+    def same(self) -> bool:
+        """Whether it is its base by another name."""
+        return self.base is not None and self.lora is None and not self.copy
+
+    @server.validator
+    def _check_server(self, attribute: Attribute[Any], value: Server | None) -> None:
+        if value is None:
+            return
+        if value.sync == "lora" and self.lora is None:
+            raise ValueError(
+                "server: `sync: lora` needs a `lora`; for all weights use `sync: disk`"
+            )
+        if self.overlap or self.batch != _BATCH:
+            raise ValueError("server: `batch` and `overlap` do nothing where a server samples")
+
     def ceiling(self, tokens: int) -> Usage:
         """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, tokens, self.max_tokens)
+        return Usage(1, tokens, self.sampling().max_tokens)
+
+    def sampling(self) -> Limits:
+        """How it samples where a request does not say."""
+        base = getattr(self.base, "settings", self.base)
+        known = base.sampling() if isinstance(base, HF) else Limits()
+        given = {one: getattr(self, one) for one in ("max_tokens", "temperature", "top_p")}
+        return evolve(known, **{name: one for name, one in given.items() if one is not None})
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`; the open model does it."""
@@ -133,4 +178,18 @@ class HF(Model):
             return
         from orchestrion_local.loading import load
 
-        yield load(self, ctx)
+        model = load(self, ctx)
+        if model is self.base:
+            yield model
+            return
+        if self.server is None:
+            yield model
+            return
+        try:
+            from orchestrion_local.serving import served
+        except ImportError as error:
+            raise UsageError(
+                f"{ctx.path}.server: needs {error.name}; pip install 'orchestrion-local[server]'"
+            ) from error
+        async with served(model, self.server, ctx):
+            yield model

@@ -21,15 +21,16 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
+from orchestrion_local.naming import settings_by_model
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.sft import Sft
 
 __all__ = ["Imitation", "trainable"]
 
 
-def trainable(models: Sequence[Model]) -> dict[str, Trainable]:
-    """Models by name, in the order given."""
-    return {model.name: model for model in models if isinstance(model, Trainable)}
+def trainable(models: Sequence[Model]) -> list[Trainable]:
+    """The models at work that a trainer was given, all of which have weights."""
+    return [model for model in models if isinstance(model, Trainable)]
 
 
 class Imitation(Trainer):
@@ -37,16 +38,22 @@ class Imitation(Trainer):
 
     def __init__(self, settings: Sft, ctx: OpenContext) -> None:
         self.settings, self._path = settings, ctx.path
-        self.models = trainable(settings.models)
-        teachers = settings.teachers
-        self._teachers: dict[str, Model] = {
-            name: teachers[i if len(teachers) > 1 else 0]
-            for i, name in enumerate(self.models)
-            if teachers
-        }
+        names, speakers = ctx.names["models"], list(trainable(settings.models))
+        students = [one.root if settings.base else one for one in speakers]
+        self._speakers = {one.name: one for one in speakers}
+        self.models = {one.name: one for one in students}
+        self._student = {name: one.name for name, one in zip(names, students, strict=True)}
+        """Who learns what is said by a model, under any of its names."""
+        for speaker, student in zip(speakers, students, strict=True):
+            self._student[speaker.name] = student.name
+        teachers = list(settings.teachers) * (1 if len(settings.teachers) > 1 else len(names))
+        self._teachers = settings_by_model(
+            dict(zip(names, teachers, strict=False)), names, speakers, f"{ctx.path}.teachers"
+        )
         total = settings.iterations * settings.steps
+        own = settings_by_model(settings.optimizers, names, students, f"{ctx.path}.optimizers")
         self.optimizers = {
-            name: WeightOptimizer(model, settings.optimizers.get(name, settings.optimizer), total)
+            name: WeightOptimizer(model, own.get(name, settings.optimizer), total)
             for name, model in self.models.items()
         }
         self._examples = self._read(Path(settings.data)) if settings.data is not None else None
@@ -73,9 +80,10 @@ class Imitation(Trainer):
                 raise UsageError(
                     f'{where}: want {{"model": ..., "messages": [...], "text": ...}} ({error})'
                 ) from error
-            if name not in self.models:
+            student = self._student.get(name)
+            if student is None:
                 raise UsageError(f"{where}: {name!r} is none of the models it trains")
-            examples[name].append(_example(self.models[name], messages, text))
+            examples[student].append(_example(self.models[student], messages, text))
         return examples
 
     def check(self, session: Session) -> None:
@@ -91,7 +99,8 @@ class Imitation(Trainer):
         for name, model in self.models.items():
             if not examples[name]:
                 raise UsageError(f"{self._path}: nobody said anything for {name} to learn")
-            losses = self._learn(name, model, examples[name], session.key.child("sft", name))
+            with self.optimizers[name].pinned():
+                losses = self._learn(name, model, examples[name], session.key.child("sft", name))
             metrics[f"{name}/loss"] = losses[-1]
             metrics[f"{name}/examples"] = float(len(examples[name]))
         return metrics
@@ -105,7 +114,7 @@ class Imitation(Trainer):
             for n, one in enumerate(draws)
         ]
         with ExitStack() as stack:
-            for name, model in self.models.items():
+            for name, model in self._speakers.items():
                 stack.enter_context(model.taught(self._teachers[name]))
             episodes = await session.rollout(jobs)
         said: dict[str, list[Generation]] = {name: [] for name in self.models}
@@ -113,8 +122,8 @@ class Imitation(Trainer):
             if settings.keep == "all" or episode.success:
                 for turn in episode.turns:
                     for one in generations_of(turn.output.metadata):
-                        if one.model in said:
-                            said[one.model].append(one)
+                        if one.model in self._student:
+                            said[self._student[one.model]].append(one)
         return said
 
     def _learn(

@@ -13,6 +13,8 @@ from orchestrion import JSON, Model
 if TYPE_CHECKING:
     import torch
 
+    from orchestrion_local.offloading import Resident
+
 __all__ = ["Generation", "Scored", "Trainable", "generations_of"]
 
 
@@ -94,6 +96,15 @@ class Trainable(Protocol):
 
     name: str
     version: int
+    resident: Resident
+    """Keeps the weights where they compute, while it is pinned. Who goes backward through what was
+    scored pins it from before the forward pass (`WeightOptimizer.pinned` does, with the moments):
+    on a device with `offload`, weights may otherwise have made room for others by then."""
+
+    @property
+    def root(self) -> Trainable:
+        """The model whose weights lie under its adapter; without one, itself."""
+        ...
 
     @property
     def device(self) -> torch.device:
@@ -117,7 +128,11 @@ class Trainable(Protocol):
         ...
 
     def reference(self) -> AbstractContextManager[None]:
-        """While it lasts, `score` is by the weights that the model was opened with."""
+        """While it lasts, `score` is by the weights at the last `anchor`."""
+        ...
+
+    def anchor(self) -> None:
+        """Remember the weights as they are now, also in checkpoints."""
         ...
 
     def updated(self) -> None:

@@ -27,7 +27,6 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
     name = ctx.path.partition(".")[2] or ctx.path
     if settings.base is not None:
         return _on_base(settings, ctx, name)
-    device = settings.device.torch_device() if settings.device else torch.device("cpu")
     try:
         tokenizer = _tokenizer(settings, ctx.path)
         module = _module(settings, tokenizer, ctx)
@@ -43,7 +42,6 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
             module = _with_adapter(module, settings, ctx.path, adapter)
     if settings.device is not None:
         settings.device.place(name, _needed(module))
-    module = module.to(device)
     return LocalModel(settings, name, module, tokenizer, adapter)
 
 
@@ -51,14 +49,26 @@ def _on_base(settings: HF, ctx: OpenContext, name: str) -> LocalModel:
     base = settings.base
     if not isinstance(base, LocalModel):
         raise UsageError(f"{ctx.path}.base: names no `hf` model")
+    if settings.same:
+        return base
+    if settings.copy:
+        return _copied(settings, base, name)
     module = base.module
     # "." has a meaning of its own in the names that adapters are saved under.
     adapter = name.replace(".", "_") + "_adapter"
     with _seeded(ctx):
         module = _with_adapter(module, settings, ctx.path, adapter)
-    module = module.to(base.device)
     base.module = module
+    base.frozen = base.adapter is None
     return LocalModel(settings, name, module, base.tokenizer, adapter, base)
+
+
+def _copied(settings: HF, base: LocalModel, name: str) -> LocalModel:
+    module = base.plain().requires_grad_(True)
+    device = settings.device or base.settings.device
+    if device is not None:
+        device.place(name, _needed(module))
+    return LocalModel(settings, name, module, base.tokenizer)
 
 
 def _with_adapter(module: Any, settings: HF, path: str, adapter: str) -> Any:
@@ -135,6 +145,8 @@ def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
             n_layer=shape.layers,
             n_head=shape.heads,
             n_inner=shape.inner or 4 * shape.width,
+            # The same function as the usual "gelu_new", computed in one piece.
+            activation_function="gelu_pytorch_tanh",
             # What is sampled and what is trained on must be the same distribution.
             resid_pdrop=0.0,
             embd_pdrop=0.0,

@@ -9,9 +9,12 @@ import torch
 
 from orchestrion import JSON, Answer, Calls, Key, Model, OpenContext, Request, Usage, UsageError
 from orchestrion_local.batching import Batcher
+from orchestrion_local.caching import roomy_cache
 from orchestrion_local.mixture import Mixture
+from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import VERSION, LocalModel, limits_of
 from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.settings import Limits
 
 __all__ = ["MixedModel"]
 
@@ -48,9 +51,7 @@ class _Network:
         return iter(self.members[0].module.parameters())
 
     def make_cache(self) -> _Caches:
-        from transformers import DynamicCache
-
-        return _Caches([DynamicCache() for _ in self.members])
+        return _Caches([roomy_cache() for _ in self.members])
 
     def __call__(self, ids: torch.Tensor, past_key_values: _Caches, **rest: Any) -> _Output:
         logits = []
@@ -94,14 +95,16 @@ class MixedModel(Model):
                     f"{ctx.path}.members[{i}]: {member.name} is on {member.device}, "
                     f"{first.name} on {first.device}; place them together"
                 )
-        self.members = members
+        self.members, self._residents = members, [member.resident for member in members]
+        fits(*self._residents)
         weights = settings.weights or [1.0] * len(members)
         self._network = _Network(members, weights, settings.mode)
         self._tokenizer = first.tokenizer
         self.batcher: Batcher[Wanted, Drawn] = Batcher(self._sample, first.settings.batch)
 
     def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
-        return sample(self._network, wanted, self._tokenizer.ends, self._tokenizer.pad)
+        with pinned(*self._residents):
+            return sample(self._network, wanted, self._tokenizer.ends, self._tokenizer.pad)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`.
@@ -111,7 +114,8 @@ class MixedModel(Model):
         """
         context = min(member.context for member in self.members)
         prompt = self._tokenizer.encode(request["messages"])
-        asked = limits_of(self.name, request, self.settings, len(prompt), context)
+        usual = Limits(self.settings.max_tokens, self.settings.temperature)
+        asked = limits_of(self.name, request, usual, len(prompt), context)
         wanted = Wanted(
             prompt,
             key.uniforms(asked.max_tokens),

@@ -10,6 +10,7 @@ from attrs import frozen
 
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
 from orchestrion_local.hf import HF
+from orchestrion_local.naming import server_of
 
 __all__ = ["Mixture"]
 
@@ -57,6 +58,11 @@ class Mixture(Model):
             for i, member in enumerate(self.members):
                 if not isinstance(member, HF):
                     raise UsageError(f"{ctx.path}.members[{i}]: is no `hf` model")
+                if server_of(member) is not None:
+                    raise UsageError(
+                        f"{ctx.path}.members[{i}]: has a `server`, which gives whole answers; a "
+                        "mixture draws every token from weights that are here"
+                    )
             yield self
             return
         from orchestrion_local.mixing import MixedModel

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -39,6 +40,9 @@ class WeightOptimizer:
         model: whose weights.
         settings: learning rate and the rest.
         total: steps that are planned, for schedules that end.
+
+    Raises:
+        RunError: gradients and moments do not fit the device beside the model.
     """
 
     def __init__(self, model: Trainable, settings: Optimizer, total: int) -> None:
@@ -53,6 +57,19 @@ class WeightOptimizer:
             eps=settings.epsilon,
             weight_decay=settings.weight_decay,
         )
+        # A gradient and two moments.
+        size = sum(3 * one.numel() * one.element_size() for _, one in self._named)
+        self._resident = model.resident.beside(f"{model.name}'s optimizer", self._moments, size)
+
+    def _moments(self) -> Iterator[torch.Tensor]:
+        for state in self._adam.state.values():
+            yield from (state[moment] for moment in _MOMENTS)
+
+    @contextmanager
+    def pinned(self) -> Iterator[None]:
+        """While it lasts, weights and moments are where they compute: see `Trainable.resident`."""
+        with self.model.resident.pinned(self._resident):
+            yield
 
     @property
     def learning_rate(self) -> float:
@@ -89,7 +106,8 @@ class WeightOptimizer:
                 one.mul_(limit / norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
-        self._adam.step()
+        with self.pinned():
+            self._adam.step()
         self.steps += 1
         self.zero()
         return Stepped(norm, False)
@@ -124,5 +142,6 @@ class WeightOptimizer:
                 found = saved.arrays.get(f"{prefix}{name}.{moment}")
                 if found is None or tuple(found.shape) != tuple(parameter.shape):
                     raise CheckpointError(f"the saved optimizer does not fit weight {name}")
-                state[moment] = unpack(found).to(parameter.device)
+                state[moment] = unpack(found)
             self._adam.state[parameter] = state
+        self._resident.settle()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from attrs import frozen
 
 from orchestrion import (
     JSON,
@@ -26,15 +26,19 @@ from orchestrion import (
 )
 from orchestrion_local.batching import Batcher
 from orchestrion_local.interfaces import Generation, Scored
+from orchestrion_local.offloading import Resident
 from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.settings import Limits
 from orchestrion_local.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from orchestrion_local.hf import HF
+    from orchestrion_local.serving import Served
 
 __all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "unpack"]
 
 VERSION = "1"
+_ANCHOR = "anchor/"
 _UNKNOWN = ("tools", "schema", "stop")
 _DTYPES = {
     torch.float64: "F64",
@@ -68,9 +72,17 @@ class LocalModel(Model):
         self.settings, self.name, self.tokenizer = settings, name, tokenizer
         self.adapter, self._base = adapter, base
         self.version = 0
+        self.frozen = False
+        """Whether its weights have no gradients now, because adapters were put on them."""
         self._module = module
-        self._first = {key: value.detach().clone() for key, value in self.parameters()}
+        # Models on one network move together, and one of them computes at a time.
+        self.resident: Resident = _resident(self) if base is None else base.resident
+        self._turn: threading.RLock = threading.RLock() if base is None else base._turn
+        self._anchor: dict[str, torch.Tensor] | None = None
+        self.resident.settle()
         self._teacher: Model | None = None
+        self.served: Served | None = None
+        """The server that samples in this process's place, if there is one."""
         self.batcher: Batcher[Wanted, Drawn] = Batcher(
             self._sample, settings.batch, settings.overlap
         )
@@ -86,10 +98,14 @@ class LocalModel(Model):
         self._module = module
 
     @property
+    def root(self) -> LocalModel:
+        """The model whose weights lie under its adapter; without one, itself."""
+        return self if self._base is None else self._base
+
+    @property
     def device(self) -> torch.device:
         """See `Trainable.device`."""
-        found: torch.device = next(self.module.parameters()).device
-        return found
+        return self.resident.device
 
     @property
     def context(self) -> int:
@@ -107,13 +123,15 @@ class LocalModel(Model):
         if self._teacher is not None:
             return await self._ask_teacher(request, key, calls)
         prompt = self.encode(request["messages"])
-        limits = limits_of(self.name, request, self.settings, len(prompt), self.context)
+        limits = limits_of(self.name, request, self.settings.sampling(), len(prompt), self.context)
+        if self.served is not None:
+            return await self.served.complete(prompt, limits, key, calls)
         longest, temperature = limits.max_tokens, limits.temperature
         wanted = Wanted(prompt, key.uniforms(longest), temperature, limits.top_p)
 
         async def do() -> Answer:
             drawn = await self.batcher(wanted)
-            return self._answer(prompt, drawn, temperature)
+            return self.answer(prompt, drawn, temperature, self.version)
 
         content = {
             "model": self.name,
@@ -129,17 +147,26 @@ class LocalModel(Model):
         return await calls.run(asked, do, Usage(1, len(prompt), longest))
 
     def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
-        with self.active():
+        with self.resident.pinned(), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
 
-    def _answer(self, prompt: list[int], drawn: Drawn, temperature: float) -> Answer:
+    def generation(
+        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+    ) -> Generation:
+        """What was drawn, as it is learned from."""
         stop = "end" if drawn.ended else "length"
-        generation = Generation(
-            self.name, self.version, tuple(prompt), drawn.ids, drawn.logprobs, temperature, stop
+        return Generation(
+            self.name, version, tuple(prompt), drawn.ids, drawn.logprobs, temperature, stop
         )
+
+    def answer(
+        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+    ) -> Answer:
+        """What was drawn by some version of the weights, as an answer."""
+        generation = self.generation(prompt, drawn, temperature, version)
         data = {
             "text": self.tokenizer.decode(drawn.ids),
-            "stop": stop,
+            "stop": generation.stop,
             "tool_calls": [],
             "model": self.name,
             "generation": generation.to_json(),
@@ -148,7 +175,7 @@ class LocalModel(Model):
 
     def ceiling(self, tokens: int) -> Usage:
         """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, min(tokens, self.context), self.settings.max_tokens)
+        return Usage(1, min(tokens, self.context), self.settings.sampling().max_tokens)
 
     # ------------------------------------------------------------------ being taught
 
@@ -205,17 +232,22 @@ class LocalModel(Model):
     @contextmanager
     def reference(self) -> Iterator[None]:
         """See `Trainable.reference`."""
-        if self.adapter is not None:
-            # A fresh adapter changes nothing.
-            with self.module.disable_adapter():
+        if self._anchor is None:
+            raise RuntimeError(f"{self.name}: anchor() says what the reference is")
+        with self.resident.pinned(), self._turn:
+            now = self._copied()
+            self._set(self._anchor)
+            try:
                 yield
-            return
-        now = {name: value.detach().clone() for name, value in self.parameters()}
-        self._set(self._first)
-        try:
-            yield
-        finally:
-            self._set(now)
+            finally:
+                self._set(now)
+
+    def anchor(self) -> None:
+        """See `Trainable.anchor`."""
+        self._anchor = self._copied()
+
+    def _copied(self) -> dict[str, torch.Tensor]:
+        return {name: self.resident.copy_away(value) for name, value in self.parameters()}
 
     def _set(self, values: Mapping[str, torch.Tensor]) -> None:
         with torch.no_grad():
@@ -224,24 +256,39 @@ class LocalModel(Model):
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """While it lasts, the network is this model and none of the others on its base."""
+        """While it lasts, the network is this model and none of the others on its base.
+
+        Who pins `resident` does so before: a thread that waits for memory must not keep the others
+        from finishing.
+        """
         if not hasattr(self.module, "peft_config"):
             yield
             return
-        if self.adapter is None:
-            with self.module.disable_adapter():
-                yield
-            return
-        if self.module.active_adapter != self.adapter:
-            self.module.set_adapter(self.adapter)
-        yield
+        with self._turn:
+            if self.adapter is None:
+                with self.module.disable_adapter():
+                    yield
+                return
+            if self.module.active_adapter != self.adapter:
+                self.module.set_adapter(self.adapter)
+            yield
+
+    def _thaw(self) -> None:
+        """Gradients flow to the weights of a base, or else to those of adapters on it."""
+        root, frozen = self.root, self.adapter is not None
+        if root.adapter is None and root.frozen != frozen:
+            for _, parameter in root.parameters():
+                parameter.requires_grad_(not frozen)
+            root.frozen = frozen
 
     def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
         """See `Trainable.score`; one pass over all of them."""
+        if hasattr(self.module, "peft_config"):
+            self._thaw()
         device = self.device
         ids, attention, longest = self._padded(generations)
         position = (attention.cumsum(1) - 1).clamp(min=0)
-        with self.active():
+        with self.resident.pinned(), self.active():
             out = self.module(
                 ids.to(device),
                 attention_mask=attention.to(device),
@@ -283,46 +330,51 @@ class LocalModel(Model):
     # ------------------------------------------------------------------ being kept
 
     def save(self) -> Saved:
-        """What was trained: the weights, or the adapter's."""
+        """What was trained: the weights, or the adapter's; and what they are compared with."""
         arrays = {name: pack(value) for name, value in self.parameters()}
+        for name, value in (self._anchor or {}).items():
+            arrays[f"{_ANCHOR}{name}"] = pack(value)
         return Saved(arrays, {"version": self.version})
 
     def load(self, saved: Saved) -> None:
         """See `Stateful.load`."""
+        self._set(self._saved(saved, ""))
+        if any(name.startswith(_ANCHOR) for name in saved.arrays):
+            kept = self._saved(saved, _ANCHOR)
+            self._anchor = {name: self.resident.copy_away(value) for name, value in kept.items()}
+        self.version = int(saved.data["version"])
+
+    def _saved(self, saved: Saved, prefix: str) -> dict[str, torch.Tensor]:
         values = {}
         for name, parameter in self.parameters():
-            found = saved.arrays.get(name)
+            found = saved.arrays.get(prefix + name)
             if found is None or tuple(found.shape) != tuple(parameter.shape):
                 raise CheckpointError(
                     f"{self.name}: the checkpoint has no {name} of shape {tuple(parameter.shape)}"
                 )
             values[name] = unpack(found)
-        self._set(values)
-        self.version = int(saved.data["version"])
+        return values
 
 
-class _Sampling(Protocol):
-    """Settings of a model that say how it samples where a request does not."""
+def _resident(model: LocalModel) -> Resident:
+    """By the device that a model, or else what it is made from, is placed on."""
 
-    @property
-    def max_tokens(self) -> int: ...
-    @property
-    def temperature(self) -> float: ...
+    def tensors() -> Iterator[torch.Tensor]:
+        yield from model.module.parameters()
+        yield from model.module.buffers()
 
-
-@frozen
-class Limits:
-    """How one response is sampled."""
-
-    max_tokens: int
-    temperature: float
-    top_p: float
+    settings = model.settings
+    while settings.device is None and isinstance(settings.base, LocalModel):
+        settings = settings.base.settings
+    if settings.device is None:
+        return Resident(model.name, tensors, torch.device("cpu"))
+    return settings.device.resident(model.name, tensors)
 
 
 def limits_of(
-    name: str, request: Mapping[str, JSON], settings: _Sampling, prompt: int, context: int
+    name: str, request: Mapping[str, JSON], usual: Limits, prompt: int, context: int
 ) -> Limits:
-    """What a request asks for, the rest from the settings.
+    """What a request asks for, the rest as usual.
 
     Raises:
         CallError: (permanent) it does not fit the context, or weights alone cannot do it.
@@ -330,15 +382,15 @@ def limits_of(
     for unknown in _UNKNOWN:
         if request.get(unknown):
             raise CallError(f"{name}: local weights do not do `{unknown}`", "permanent")
-    longest = int(request.get("max_tokens") or settings.max_tokens)
+    longest = int(request.get("max_tokens") or usual.max_tokens)
     if prompt + longest > context:
         raise CallError(
             f"{name}: a prompt of {prompt} tokens and a response of {longest} do not fit a "
             f"context of {context}",
             "permanent",
         )
-    temperature = _or(request.get("temperature"), settings.temperature)
-    return Limits(longest, temperature, _or(request.get("top_p"), getattr(settings, "top_p", 1.0)))
+    temperature = _or(request.get("temperature"), usual.temperature)
+    return Limits(longest, temperature, _or(request.get("top_p"), usual.top_p))
 
 
 def _or(value: Any, default: float) -> float:

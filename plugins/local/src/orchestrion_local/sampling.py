@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from attrs import frozen
 
+from orchestrion_local.caching import roomy_cache
+
 __all__ = ["Drawn", "Wanted", "common_prefix", "sample"]
 
 PREFIX = 8
@@ -55,7 +57,7 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
     return shortest
 
 
-@torch.no_grad()
+@torch.inference_mode()
 def sample(module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[Drawn]:
     """Complete all prompts together; what is done leaves the batch.
 
@@ -73,14 +75,22 @@ class _Batch:
         self.device = next(module.parameters()).device
         self.ends = torch.tensor(sorted(ends), device=self.device)
         count, longest = len(wanted), max(len(one.uniforms) for one in wanted)
-        self.limits = self._column([len(one.uniforms) for one in wanted], torch.int64)
+        limits = [len(one.uniforms) for one in wanted]
+        self.heated = any(one.temperature not in (0, 1) for one in wanted)
+        self.cut = any(one.top_p < 1 for one in wanted)
+        self.some_greedy = any(one.temperature == 0 for one in wanted)
+        self.picking = any(one.picks for one in wanted)
+        # What is known of the rows that are still in the batch.
+        self.rows = torch.arange(count, device=self.device)
+        """Which completion each row of the batch is."""
+        self.limits = self._column(limits, torch.int64)
         self.heat = self._column([one.temperature or 1.0 for one in wanted], torch.float32)
         self.greedy = self._column([one.temperature == 0 for one in wanted], torch.bool)
         self.top_p = self._column([one.top_p for one in wanted], torch.float64)
         self.points = self._table([one.uniforms for one in wanted], longest)
-        self.picks = self._table([one.picks for one in wanted], longest)
-        self.rows = torch.arange(count, device=self.device)
-        """Which completion each row of the batch is."""
+        self.picks = self._table([one.picks for one in wanted], longest if self.picking else 0)
+        self.live = torch.ones(count, dtype=torch.bool, device=self.device)
+        # What came of every completion.
         self.ids = torch.zeros((count, longest), dtype=torch.int64, device=self.device)
         self.logprobs = torch.zeros((count, longest), dtype=torch.float64, device=self.device)
         self.lengths = torch.zeros(count, dtype=torch.int64, device=self.device)
@@ -97,10 +107,8 @@ class _Batch:
         return torch.from_numpy(table).to(self.device)
 
     def _prompts(self, pad: int) -> tuple[Any, torch.Tensor, torch.Tensor, torch.Tensor]:
-        from transformers import DynamicCache
-
         prompts = [list(one.prompt) for one in self.wanted]
-        cache = getattr(self.module, "make_cache", DynamicCache)()
+        cache = getattr(self.module, "make_cache", roomy_cache)()
         shared = common_prefix(prompts) if len(prompts) > 1 else 0
         if shared < PREFIX:
             shared = 0
@@ -132,13 +140,13 @@ class _Batch:
     def run(self) -> list[Drawn]:
         for t in range(self.ids.shape[1]):
             chosen = self._draw(t)
-            going = ~self.ended[self.rows] & (t + 1 < self.limits[self.rows])
-            left = int(going.sum())
+            self.live &= self.limits > t + 1
+            left = int(self.live.sum())
             if not left:
                 break
             # Each time it happens all that is known of those who stay is copied.
             if left <= KEPT * len(self.rows):
-                chosen = self._keep(going, chosen)
+                chosen = self._keep(chosen)
             self._advance(chosen)
         ids, logprobs = self.ids.tolist(), self.logprobs.tolist()
         return [
@@ -150,36 +158,37 @@ class _Batch:
 
     def _draw(self, t: int) -> torch.Tensor:
         """The next token of every row, noted with its log-probability."""
-        rows, logits = self.rows, self.logits
+        logits = self.logits
         if logits.dim() == 3:
-            logits = self.module.combine(logits, self.picks[rows, t])
-        logprobs = torch.log_softmax(logits.float() / self.heat[rows, None], dim=1)
+            logits = self.module.combine(logits, self.picks[:, t])
+        logits = logits.float()
+        if self.heated:
+            logits = logits / self.heat[:, None]
+        logprobs = torch.log_softmax(logits, dim=1)
         shares = logprobs.double().exp()
-        top_p = self.top_p[rows, None]
-        if bool((top_p < 1).any()):
-            shares = _nucleus(shares, top_p)
+        if self.cut:
+            shares = _nucleus(shares, self.top_p[:, None])
         upto = shares.cumsum(1)
-        reach = self.points[rows, t, None] * upto[:, -1:]
-        chosen = torch.searchsorted(upto, reach, right=True).clamp(max=upto.shape[1] - 1)
-        greedy = self.greedy[rows, None]
-        if bool(greedy.any()):
-            chosen = torch.where(greedy, logprobs.argmax(1, keepdim=True), chosen)
-        # Rows that are done may still be in the batch; what they go on to say is nobody's.
-        live = ~self.ended[rows] & (t < self.limits[rows])
-        now = rows[live]
-        token = chosen[live, 0]
-        self.ids[now, t] = token
-        self.logprobs[now, t] = logprobs.gather(1, chosen)[live, 0].double()
-        self.lengths[now] += 1
-        self.ended[now] = torch.isin(token, self.ends)
+        reach = self.points[:, t, None] * upto[:, -1:]
+        chosen = torch.searchsorted(upto, reach, right=True).clamp_(max=upto.shape[1] - 1)
+        if self.some_greedy:
+            chosen = torch.where(self.greedy[:, None], logprobs.argmax(1, keepdim=True), chosen)
+        # Rows that are done may still be in the batch: what they go on to say is behind their
+        # length, and nobody's.
+        self.ids[self.rows, t] = chosen[:, 0]
+        self.logprobs[self.rows, t] = logprobs.gather(1, chosen)[:, 0].double()
+        self.lengths[self.rows] += self.live
+        over = torch.isin(chosen[:, 0], self.ends) & self.live
+        self.ended[self.rows] |= over
+        self.live = self.live & ~over
         return chosen
 
-    def _keep(self, going: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """Go on with these rows alone."""
-        index = going.nonzero()[:, 0]
-        self.rows = self.rows[index]
+    def _keep(self, chosen: torch.Tensor) -> torch.Tensor:
+        """Go on with the rows alone that are not done."""
+        index = self.live.nonzero()[:, 0]
         self.cache.batch_select_indices(index)
-        self.mask, self.position = self.mask[index], self.position[index]
+        for name in _BY_ROW:
+            setattr(self, name, getattr(self, name)[index])
         return chosen[index]
 
     def _advance(self, chosen: torch.Tensor) -> None:
@@ -194,6 +203,12 @@ class _Batch:
             logits_to_keep=1,
         )
         self.logits, self.position = out.logits[:, -1], self.position + 1
+
+
+_BY_ROW = (
+    *("rows", "limits", "heat", "greedy", "top_p", "points", "picks", "live"),
+    *("mask", "position"),
+)
 
 
 def _nucleus(shares: torch.Tensor, top_p: torch.Tensor) -> torch.Tensor:

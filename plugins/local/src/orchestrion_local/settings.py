@@ -1,4 +1,4 @@
-"""Settings that trainers of weights share. Importing this needs no torch."""
+"""Settings that models, or trainers, of weights share. Importing this needs no torch."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from attrs import frozen
 
 from orchestrion import Meta
 
-__all__ = ["Optimizer"]
+__all__ = ["Limits", "Optimizer"]
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
+
+
+@frozen
+class Limits:
+    """How one response is sampled."""
+
+    max_tokens: int = 256
+    temperature: float = 1.0
+    top_p: float = 1.0
 
 
 @frozen

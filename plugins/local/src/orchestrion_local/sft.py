@@ -27,6 +27,8 @@ class Sft(Trainer):
     Args:
         models: the students.
         teachers: one for each student, or one for all.
+        base: of a student with an adapter, train the weights under it, in common with all others
+            that are on them, and not the adapter.
         data: a file of examples, one JSON object {"model", "messages", "text"} a line.
         keep: which of the team's episodes are learned from.
         iterations: how many.
@@ -40,6 +42,7 @@ class Sft(Trainer):
 
     models: Annotated[Sequence[Model], Meta(min_length=1)]
     teachers: Sequence[Model] = ()
+    base: bool = False
     data: str | None = None
     keep: Annotated[str, Meta(pattern="^(all|solved)$")] = "all"
     iterations: Count = 1

@@ -9,6 +9,9 @@ from orchestrion import JSON, CallError
 
 __all__ = ["Characters", "Pretrained", "Tokenizer"]
 
+_BARE = "{{ bos_token }}{% for message in messages %}{{ message['content'] }}{% endfor %}"
+"""The prompt of `Characters`, as a chat template."""
+
 
 class Tokenizer(Protocol):
     """What sampling needs to know of a tokenizer."""
@@ -75,9 +78,11 @@ class Characters:
         fast.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
         fast.decoder = decoders.Fuse()
         made: Any = PreTrainedTokenizerFast  # it has no types
-        made(
+        tokenizer = made(
             tokenizer_object=fast, pad_token="<pad>", bos_token="<s>", eos_token="</s>"
-        ).save_pretrained(folder)
+        )
+        tokenizer.chat_template = _BARE
+        tokenizer.save_pretrained(folder)
 
 
 class Pretrained:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from attrs import evolve
 from orchestrion_local.imitation import trainable
+from orchestrion_local.naming import settings_by_model
 from orchestrion_local.optimizing import WeightOptimizer
 
 from orchestrion import (
@@ -42,12 +43,16 @@ class Learner(Trainer):
 
     def __init__(self, settings: Marl, ctx: OpenContext) -> None:
         self.settings, self._path = settings, ctx.path
-        self.models = trainable(settings.models)
+        models = trainable(settings.models)
+        self.models = {one.name: one for one in models}
         self.team = tuple(member.name for member in ctx.roster)
         self.agents: dict[str, AgentSettings] = {name: settings.of(name) for name in self.team}
         steps = settings.iterations * settings.updates * settings.epochs
+        own = settings_by_model(
+            settings.optimizers, ctx.names["models"], models, f"{ctx.path}.optimizers"
+        )
         self.optimizers = {
-            name: WeightOptimizer(model, settings.optimizers.get(name, settings.optimizer), steps)
+            name: WeightOptimizer(model, own.get(name, settings.optimizer), steps)
             for name, model in self.models.items()
         }
         self.moving: dict[str, float] = {}
@@ -68,6 +73,9 @@ class Learner(Trainer):
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """One round of episodes, and what the models make of it."""
+        if i == 0 and self.settings.kl.weight:
+            for model in self.models.values():
+                model.anchor()
         stream = await self._gather(session)
         calls, stale = self._current(stream)
         metrics: dict[str, float] = {"stale": float(stale)}
@@ -204,9 +212,9 @@ class Learner(Trainer):
                 [advantages[i] for i in places],
                 [in_loss[i] for i in places] if in_loss else [],
             )
-            progress = update(
-                model, self.optimizers[name], lesson, self.settings, self.agents, key.child(name)
-            )
+            optimizer, own = self.optimizers[name], key.child(name)
+            with optimizer.pinned():
+                progress = update(model, optimizer, lesson, self.settings, self.agents, own)
             metrics |= progress.metrics(name)
         return metrics
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar, Literal
 
 from attrs import Factory, evolve, fields, frozen
-from orchestrion_local.naming import check_known, names_of
+from orchestrion_local.naming import check_known, names_of, unsynced
 from orchestrion_local.settings import Optimizer
 
 from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
@@ -105,7 +105,7 @@ class AgentSettings:
 
 @frozen
 class Kl:
-    """How the models are kept near where they began.
+    """How the models are kept near where this trainer began with them.
 
     Args:
         weight: of the divergence; 0 for none.
@@ -170,7 +170,7 @@ class Marl(Trainer):
         aggregation: mean over all tokens; or over responses, of their sums, of their means, or of
             their sums over a fixed length (Dr. GRPO).
         entropy: weight of the entropy.
-        kl: divergence from where the models began.
+        kl: divergence from where the models were when this trainer began.
         dynamic: batches at most that are sampled until `problems` groups are found whose episodes
             do not all end alike (DAPO's dynamic sampling); null takes the first as it comes.
         max_staleness: how many versions old what is learned from may be; older is left out.
@@ -250,6 +250,14 @@ class Marl(Trainer):
         team = tuple(member.name for member in ctx.roster)
         check_known(self.agents, team, f"{ctx.path}.agents")
         check_known(self.optimizers, names, f"{ctx.path}.optimizers")
+        oldest, fixed = self.iterations - 1, unsynced(names, self.models)
+        if fixed and self.max_staleness < oldest:
+            raise UsageError(
+                f"{ctx.path}.max_staleness: {fixed[0]} is sampled by a server with `sync: none`; "
+                f"in the last of {self.iterations} iterations what it says is {oldest} versions "
+                f"old, and with {self.max_staleness} it would be left out; give the server a "
+                f"`sync`, or allow {oldest}"
+            )
         if ctx.trial:
             yield self
             return

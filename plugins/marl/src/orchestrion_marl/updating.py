@@ -35,7 +35,7 @@ class Lesson:
     calls: list[Call]
     advantages: list[Floats]
     reference: list[Floats] = field(factory=list)
-    """Log-probabilities under the weights that the model began with, if a divergence is taken."""
+    """Log-probabilities under the weights that training began with, if a divergence is taken."""
 
 
 @define
@@ -151,6 +151,7 @@ def _loss(
     )
     parts = {"clipped": clipped.float(), "entropy": scored.entropy.detach()}
     parts["shift"] = (old - scored.logprobs).detach()
+    parts["mismatch"] = parts["shift"].abs()
     if settings.entropy:
         terms = terms - settings.entropy * scored.entropy
     if lesson.reference:
@@ -185,7 +186,7 @@ def _padded(rows: Sequence[Sequence[float] | Floats], scored: Scored) -> torch.T
 def reference_logprobs(
     model: Trainable, generations: Sequence[Generation], most: int
 ) -> list[Floats]:
-    """Log-probabilities of responses by the weights that the model began with."""
+    """Log-probabilities of responses by the weights that training began with."""
     found: list[Floats] = [np.zeros(0)] * len(generations)
     sizes = np.array([len(one.prompt) + len(one.response) for one in generations], np.int64)
     with model.reference():

@@ -5,18 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrion_offline.wires.form import (
-    Asked,
-    BadRequestError,
-    Made,
-    encode,
-    event,
-    mapping,
-    pieces,
-    plain_text,
-    sampling,
-    whole_number,
-)
+from orchestrion_offline.wires import form
 
 __all__ = ["Chat", "openai_error"]
 
@@ -30,31 +19,32 @@ class Chat:
     name = "openai"
     overloaded = 503
 
-    def decode(self, body: Mapping[str, Any]) -> Asked:
+    def decode(self, body: Mapping[str, Any]) -> form.Asked:
         """See `Wire.decode`."""
-        listed = body.get("messages")
-        if not isinstance(listed, list) or not listed:
-            raise BadRequestError("messages: expected a list with at least one message")
-        messages = [_message(mapping(one, "messages"), i) for i, one in enumerate(listed)]
-        limit = whole_number(body, "max_completion_tokens") or whole_number(body, "max_tokens")
-        request = {"messages": messages, **sampling(body, "stop", limit)}
-        if body.get("tools"):
-            request["tools"] = [_tool(mapping(one, "tools")) for one in body["tools"]]
-        wanted = mapping(body.get("response_format") or {}, "response_format")
+        listed = form.listed(body)
+        messages = [_message(form.mapping(one, "messages"), i) for i, one in enumerate(listed)]
+        limit = form.whole_number(body, "max_completion_tokens") or form.whole_number(
+            body, "max_tokens"
+        )
+        request = {"messages": messages, **form.sampling(body, "stop", limit)}
+        request |= form.tools(body, inside="function")
+        wanted = form.mapping(body.get("response_format") or {}, "response_format")
         if wanted.get("type") == "json_schema":
-            request["schema"] = mapping(wanted.get("json_schema"), "json_schema").get("schema")
+            request["schema"] = form.mapping(wanted.get("json_schema"), "json_schema").get("schema")
         elif wanted.get("type") == "json_object":
             request["schema"] = {"type": "object"}
-        options = mapping(body.get("stream_options") or {}, "stream_options")
-        samples = whole_number(body, "n") or 1
+        options = form.mapping(body.get("stream_options") or {}, "stream_options")
+        samples = form.whole_number(body, "n") or 1
         if samples > 1 and body.get("stream"):
-            raise BadRequestError("n: the stub streams one sample only")
-        return Asked(request, bool(body.get("stream")), samples, bool(options.get("include_usage")))
+            raise form.BadRequestError("n: the stub streams one sample only")
+        return form.Asked(
+            request, bool(body.get("stream")), samples, bool(options.get("include_usage"))
+        )
 
-    def encode(self, made: Sequence[Made]) -> bytes:
+    def encode(self, made: Sequence[form.Made]) -> bytes:
         """See `Wire.encode`."""
         first = made[0]
-        return encode(
+        return form.encode(
             {
                 "id": f"chatcmpl-{first.id}",
                 "object": "chat.completion",
@@ -65,12 +55,12 @@ class Chat:
             }
         )
 
-    def stream(self, made: Made, asked: Asked) -> tuple[bytes, list[bytes], bytes]:
+    def stream(self, made: form.Made, asked: form.Asked) -> tuple[bytes, list[bytes], bytes]:
         """See `Wire.stream`."""
 
         def chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
             choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
-            return event({**head, "choices": [choice]})
+            return form.event({**head, "choices": [choice]})
 
         head = {
             "id": f"chatcmpl-{made.id}",
@@ -79,17 +69,17 @@ class Chat:
             "model": made.model,
         }
         field = "refusal" if made.stop == "refused" else "content"
-        middle = [chunk({field: piece}) for piece in pieces(made.text)]
+        middle = [chunk({field: piece}) for piece in form.pieces(made.text)]
         for i, call in enumerate(made.calls):
             function = {"name": call.name, "arguments": ""}
             start = {"index": i, "id": call.id, "type": "function", "function": function}
             middle.append(chunk({"tool_calls": [start]}))
-            for piece in pieces(call.arguments):
+            for piece in form.pieces(call.arguments):
                 part = {"index": i, "function": {"arguments": piece}}
                 middle.append(chunk({"tool_calls": [part]}))
         end = chunk({}, _STOPS[made.stop])
         if asked.counted:
-            end += event({**head, "choices": [], "usage": _usage_of(made)})
+            end += form.event({**head, "choices": [], "usage": _usage_of(made)})
         return chunk({"role": "assistant", "content": ""}), middle, end + b"data: [DONE]\n\n"
 
     def error(self, status: int, kind: str, message: str) -> bytes:
@@ -105,42 +95,33 @@ def openai_error(status: int, kind: str, message: str) -> bytes:
         "rate_limit_error": "rate_limit_exceeded",
     }.get(kind)
     shown = kind if status >= 429 else "invalid_request_error"
-    return encode({"error": {"message": message, "type": shown, "param": None, "code": code}})
+    return form.encode({"error": {"message": message, "type": shown, "param": None, "code": code}})
 
 
 def _message(message: Mapping[str, Any], i: int) -> dict[str, Any]:
     role, where = message.get("role"), f"messages[{i}]"
     if role == "tool":
-        content = plain_text(message.get("content"), where)
+        content = form.plain_text(message.get("content"), where)
         return {"role": "tool", "tool_call_id": message.get("tool_call_id"), "content": content}
     if role not in _ROLES:
-        raise BadRequestError(f"{where}.role: got {role!r}")
+        raise form.BadRequestError(f"{where}.role: got {role!r}")
     found: dict[str, Any] = {
         "role": _ROLES[role],
-        "content": plain_text(message.get("content"), where),
+        "content": form.plain_text(message.get("content"), where),
     }
     if message.get("tool_calls"):
         found["tool_calls"] = [
             {
                 "id": one.get("id"),
-                "name": mapping(one.get("function"), where).get("name"),
-                "arguments": mapping(one.get("function"), where).get("arguments"),
+                "name": form.mapping(one.get("function"), where).get("name"),
+                "arguments": form.mapping(one.get("function"), where).get("arguments"),
             }
             for one in message["tool_calls"]
         ]
     return found
 
 
-def _tool(tool: Mapping[str, Any]) -> dict[str, Any]:
-    function = mapping(tool.get("function"), "tools.function")
-    return {
-        "name": function.get("name"),
-        "description": function.get("description") or "",
-        "schema": function.get("parameters") or {},
-    }
-
-
-def _choice(index: int, made: Made) -> dict[str, Any]:
+def _choice(index: int, made: form.Made) -> dict[str, Any]:
     refused = made.stop == "refused"
     message: dict[str, Any] = {
         "role": "assistant",
@@ -165,7 +146,7 @@ def _choice(index: int, made: Made) -> dict[str, Any]:
     }
 
 
-def _usage_of(made: Made) -> dict[str, Any]:
+def _usage_of(made: form.Made) -> dict[str, Any]:
     return _usage(made.input_tokens, made.output_tokens)
 
 

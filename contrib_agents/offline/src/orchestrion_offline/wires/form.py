@@ -17,11 +17,13 @@ __all__ = [
     "Made",
     "Wire",
     "event",
+    "listed",
     "mapping",
     "pieces",
     "plain_text",
     "sampling",
     "texts",
+    "tools",
     "whole_number",
 ]
 
@@ -175,6 +177,46 @@ def sampling(body: Mapping[str, Any], stop: str, limit: int | None) -> dict[str,
     if limit is not None:
         found["max_tokens"] = limit
     return found
+
+
+def listed(body: Mapping[str, Any]) -> list[Any]:
+    """The messages of a request.
+
+    Raises:
+        BadRequestError: there are none.
+    """
+    found = body.get("messages")
+    if not isinstance(found, list) or not found:
+        raise BadRequestError("messages: expected a list with at least one message")
+    return found
+
+
+def tools(body: Mapping[str, Any], schema: str = "parameters", inside: str = "") -> dict[str, Any]:
+    """The tools of a request, under the name of `orchestrion.Model`; nothing if it has none.
+
+    Args:
+        body: of the request.
+        schema: the name under which a tool has the schema of its arguments.
+        inside: the name under which a tool is described, if not by itself.
+
+    Raises:
+        BadRequestError: one is no object.
+    """
+    if not body.get("tools"):
+        return {}
+    found = [mapping(one, "tools") for one in body["tools"]]
+    if inside:
+        found = [mapping(one.get(inside), f"tools.{inside}") for one in found]
+    return {
+        "tools": [
+            {
+                "name": one.get("name"),
+                "description": one.get("description") or "",
+                "schema": one.get(schema) or {},
+            }
+            for one in found
+        ]
+    }
 
 
 # ---------------------------------------------------------------- writing

@@ -7,19 +7,7 @@ from typing import Any
 
 import msgspec
 
-from orchestrion_offline.wires.form import (
-    Asked,
-    BadRequestError,
-    Made,
-    encode,
-    event,
-    mapping,
-    pieces,
-    plain_text,
-    sampling,
-    texts,
-    whole_number,
-)
+from orchestrion_offline.wires import form
 
 __all__ = ["Messages"]
 
@@ -32,34 +20,26 @@ class Messages:
     name = "anthropic"
     overloaded = 529
 
-    def decode(self, body: Mapping[str, Any]) -> Asked:
+    def decode(self, body: Mapping[str, Any]) -> form.Asked:
         """See `Wire.decode`."""
-        listed = body.get("messages")
-        if not isinstance(listed, list) or not listed:
-            raise BadRequestError("messages: expected a list with at least one message")
+        listed = form.listed(body)
         messages: list[dict[str, Any]] = []
         if body.get("system"):
-            messages.append({"role": "system", "content": plain_text(body["system"], "system")})
+            messages.append(
+                {"role": "system", "content": form.plain_text(body["system"], "system")}
+            )
         for i, one in enumerate(listed):
-            _add(messages, mapping(one, "messages"), f"messages.{i}")
-        limit = whole_number(body, "max_tokens", required=True)
-        request = {"messages": messages, **sampling(body, "stop_sequences", limit)}
-        if body.get("tools"):
-            request["tools"] = [
-                {
-                    "name": one.get("name"),
-                    "description": one.get("description") or "",
-                    "schema": one.get("input_schema") or {},
-                }
-                for one in body["tools"]
-            ]
-        config = mapping(body.get("output_config") or {}, "output_config")
-        wanted = mapping(config.get("format") or {}, "output_config.format")
+            _add(messages, form.mapping(one, "messages"), f"messages.{i}")
+        limit = form.whole_number(body, "max_tokens", required=True)
+        request = {"messages": messages, **form.sampling(body, "stop_sequences", limit)}
+        request |= form.tools(body, schema="input_schema")
+        config = form.mapping(body.get("output_config") or {}, "output_config")
+        wanted = form.mapping(config.get("format") or {}, "output_config.format")
         if wanted.get("type") == "json_schema":
             request["schema"] = wanted.get("schema")
-        return Asked(request, bool(body.get("stream")))
+        return form.Asked(request, bool(body.get("stream")))
 
-    def encode(self, made: Sequence[Made]) -> bytes:
+    def encode(self, made: Sequence[form.Made]) -> bytes:
         """See `Wire.encode`."""
         one = made[0]
         content: list[dict[str, Any]] = []
@@ -68,7 +48,7 @@ class Messages:
         for call in one.calls:
             content.append(_tool_use(call.id, call.name, _object(call.arguments)))
         usage = {"input_tokens": one.input_tokens, "output_tokens": one.output_tokens}
-        return encode(
+        return form.encode(
             {
                 **_head(one),
                 "content": content,
@@ -78,11 +58,11 @@ class Messages:
             }
         )
 
-    def stream(self, made: Made, asked: Asked) -> tuple[bytes, list[bytes], bytes]:
+    def stream(self, made: form.Made, asked: form.Asked) -> tuple[bytes, list[bytes], bytes]:
         """See `Wire.stream`."""
 
         def send(name: str, /, **data: Any) -> bytes:
-            return event({"type": name, **data}, name)
+            return form.event({"type": name, **data}, name)
 
         usage = {"input_tokens": made.input_tokens, "output_tokens": 1}
         empty = {**_head(made), "content": [], "stop_reason": None, "stop_sequence": None}
@@ -92,7 +72,7 @@ class Messages:
         if made.text or not made.calls:
             block: dict[str, Any] = {"type": "text", "text": ""}
             middle.append(send("content_block_start", index=0, content_block=block))
-            for piece in pieces(made.text):
+            for piece in form.pieces(made.text):
                 delta = {"type": "text_delta", "text": piece}
                 middle.append(send("content_block_delta", index=0, delta=delta))
             middle.append(send("content_block_stop", index=0))
@@ -100,7 +80,7 @@ class Messages:
         for i, call in enumerate(made.calls, place):
             block = _tool_use(call.id, call.name, {})
             middle.append(send("content_block_start", index=i, content_block=block))
-            for piece in pieces(call.arguments):
+            for piece in form.pieces(call.arguments):
                 delta = {"type": "input_json_delta", "partial_json": piece}
                 middle.append(send("content_block_delta", index=i, delta=delta))
             middle.append(send("content_block_stop", index=i))
@@ -114,33 +94,33 @@ class Messages:
 
     def error(self, status: int, kind: str, message: str) -> bytes:
         """See `Wire.error`."""
-        return encode({"type": "error", "error": {"type": kind, "message": message}})
+        return form.encode({"type": "error", "error": {"type": kind, "message": message}})
 
 
 def _add(messages: list[dict[str, Any]], message: Mapping[str, Any], where: str) -> None:
     """A message; results of tools become messages of their own."""
     role = message.get("role")
     if role not in ("user", "assistant"):
-        raise BadRequestError(f"{where}.role: got {role!r}, expected 'user' or 'assistant'")
+        raise form.BadRequestError(f"{where}.role: got {role!r}, expected 'user' or 'assistant'")
     said: list[Mapping[str, Any]] = []
     calls: list[dict[str, Any]] = []
-    for part in texts(message.get("content"), where):
+    for part in form.texts(message.get("content"), where):
         if part.get("type") == "tool_use":
-            arguments = encode(part.get("input")).decode()
+            arguments = form.encode(part.get("input")).decode()
             calls.append({"id": part.get("id"), "name": part.get("name"), "arguments": arguments})
         elif part.get("type") == "tool_result":
-            content = plain_text(part.get("content"), where)
+            content = form.plain_text(part.get("content"), where)
             messages.append(
                 {"role": "tool", "tool_call_id": part.get("tool_use_id"), "content": content}
             )
         else:
             said.append(part)
     if said or calls or role == "assistant":
-        one: dict[str, Any] = {"role": role, "content": plain_text(list(said), where)}
+        one: dict[str, Any] = {"role": role, "content": form.plain_text(list(said), where)}
         messages.append({**one, "tool_calls": calls} if calls else one)
 
 
-def _head(made: Made) -> dict[str, Any]:
+def _head(made: form.Made) -> dict[str, Any]:
     return {"id": f"msg_{made.id}", "type": "message", "role": "assistant", "model": made.model}
 
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrion_offline.wires import form
 from orchestrion_offline.wires.chat import openai_error
-from orchestrion_offline.wires.form import (
-    Asked,
-    BadRequestError,
-    Made,
-    encode,
-    event,
-    mapping,
-    pieces,
-    plain_text,
-    sampling,
-    whole_number,
-)
 
 __all__ = ["Responses"]
 
@@ -30,11 +19,11 @@ class Responses:
     name = "responses"
     overloaded = 503
 
-    def decode(self, body: Mapping[str, Any]) -> Asked:
+    def decode(self, body: Mapping[str, Any]) -> form.Asked:
         """See `Wire.decode`."""
         messages: list[dict[str, Any]] = []
         if body.get("previous_response_id"):
-            raise BadRequestError("previous_response_id: the stub stores no responses")
+            raise form.BadRequestError("previous_response_id: the stub stores no responses")
         if body.get("instructions"):
             messages.append({"role": "system", "content": str(body["instructions"])})
         given = body.get("input")
@@ -42,39 +31,33 @@ class Responses:
             messages.append({"role": "user", "content": given})
         elif isinstance(given, list) and given:
             for i, item in enumerate(given):
-                _add(messages, mapping(item, f"input[{i}]"), f"input[{i}]")
+                _add(messages, form.mapping(item, f"input[{i}]"), f"input[{i}]")
         else:
-            raise BadRequestError("input: expected a text or a list with at least one item")
-        limit = whole_number(body, "max_output_tokens")
-        request = {"messages": messages, **sampling(body, "stop", limit)}
-        if body.get("tools"):
-            request["tools"] = [
-                {
-                    "name": one.get("name"),
-                    "description": one.get("description") or "",
-                    "schema": one.get("parameters") or {},
-                }
-                for one in body["tools"]
-            ]
-        wanted = mapping(mapping(body.get("text") or {}, "text").get("format") or {}, "text.format")
+            raise form.BadRequestError("input: expected a text or a list with at least one item")
+        limit = form.whole_number(body, "max_output_tokens")
+        request = {"messages": messages, **form.sampling(body, "stop", limit)}
+        request |= form.tools(body)
+        wanted = form.mapping(
+            form.mapping(body.get("text") or {}, "text").get("format") or {}, "text.format"
+        )
         if wanted.get("type") == "json_schema":
             request["schema"] = wanted.get("schema")
         elif wanted.get("type") == "json_object":
             request["schema"] = {"type": "object"}
-        return Asked(request, bool(body.get("stream")))
+        return form.Asked(request, bool(body.get("stream")))
 
-    def encode(self, made: Sequence[Made]) -> bytes:
+    def encode(self, made: Sequence[form.Made]) -> bytes:
         """See `Wire.encode`."""
-        return encode(_response(made[0], _items(made[0])))
+        return form.encode(_response(made[0], _items(made[0])))
 
-    def stream(self, made: Made, asked: Asked) -> tuple[bytes, list[bytes], bytes]:
+    def stream(self, made: form.Made, asked: form.Asked) -> tuple[bytes, list[bytes], bytes]:
         """See `Wire.stream`."""
         number = -1
 
         def send(name: str, /, **data: Any) -> bytes:
             nonlocal number
             number += 1
-            return event({"type": name, **data, "sequence_number": number}, name)
+            return form.event({"type": name, **data, "sequence_number": number}, name)
 
         started = {**_response(made, []), "status": "in_progress", "usage": None}
         begin = send("response.created", response=started)
@@ -103,8 +86,8 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
     if kind == "message":
         role = item.get("role")
         if role not in _ROLES:
-            raise BadRequestError(f"{where}.role: got {role!r}")
-        content = plain_text(item.get("content"), where)
+            raise form.BadRequestError(f"{where}.role: got {role!r}")
+        content = form.plain_text(item.get("content"), where)
         messages.append({"role": _ROLES[role], "content": content})
     elif kind == "function_call":
         call = {
@@ -116,13 +99,13 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
             messages.append({"role": "assistant", "content": ""})
         messages[-1].setdefault("tool_calls", []).append(call)
     elif kind == "function_call_output":
-        content = plain_text(item.get("output"), where)
+        content = form.plain_text(item.get("output"), where)
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
     elif kind != "reasoning":
-        raise BadRequestError(f"{where}.type: the stub does not read {kind!r}")
+        raise form.BadRequestError(f"{where}.type: the stub does not read {kind!r}")
 
 
-def _items(made: Made) -> list[dict[str, Any]]:
+def _items(made: form.Made) -> list[dict[str, Any]]:
     status = "incomplete" if made.stop == "length" else "completed"
     items: list[dict[str, Any]] = []
     if made.text or not made.calls:
@@ -154,7 +137,7 @@ def _items(made: Made) -> list[dict[str, Any]]:
     return items
 
 
-def _response(made: Made, items: list[dict[str, Any]]) -> dict[str, Any]:
+def _response(made: form.Made, items: list[dict[str, Any]]) -> dict[str, Any]:
     cut = made.stop == "length"
     return {
         "id": f"resp_{made.id}",
@@ -190,7 +173,7 @@ def _text(send: Any, place: int, item: Mapping[str, Any]) -> list[bytes]:
     extra: dict[str, Any] = {"logprobs": []} if field == "text" else {}
     return [
         send("response.content_part.added", **at, part={**part, field: ""}),
-        *(send(f"{name}.delta", **at, delta=one, **extra) for one in pieces(part[field])),
+        *(send(f"{name}.delta", **at, delta=one, **extra) for one in form.pieces(part[field])),
         send(f"{name}.done", **at, **{field: part[field]}, **extra),
         send("response.content_part.done", **at, part=part),
     ]
@@ -200,6 +183,6 @@ def _call(send: Any, place: int, item: Mapping[str, Any]) -> list[bytes]:
     at = {"item_id": item["id"], "output_index": place}
     name, arguments = "response.function_call_arguments", item["arguments"]
     return [
-        *(send(f"{name}.delta", **at, delta=piece) for piece in pieces(arguments)),
+        *(send(f"{name}.delta", **at, delta=piece) for piece in form.pieces(arguments)),
         send(f"{name}.done", **at, name=item["name"], arguments=arguments),
     ]

@@ -1,0 +1,208 @@
+"""Who is in a memory that is too small for all: invariants, for one thread and for several."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from attrs import define
+from hypothesis import given
+from hypothesis import strategies as st
+from orchestrion_local.residency import Pool
+
+from orchestrion import RunError
+
+
+@define(eq=False)
+class House:
+    """Memory as it really is, beside the pool's bookkeeping."""
+
+    memory: int
+    used: int = 0
+
+
+@define(eq=False)
+class Guest:
+    """Checks at each move what must hold."""
+
+    name: str
+    size: int
+    house: House
+    here: bool = False
+    needed: int = 0
+    """How many have it pinned now, counted by those who do."""
+
+    def enter(self) -> None:
+        assert not self.here
+        self.here, self.house.used = True, self.house.used + self.size
+        assert self.house.used <= self.house.memory
+
+    def leave(self) -> None:
+        assert not self.needed
+        if self.here:
+            self.here, self.house.used = False, self.house.used - self.size
+
+
+SIZES = [1, 2, 3, 3, 5, 8]
+MEMORY = 10
+
+
+def guests() -> list[Guest]:
+    house = House(MEMORY)
+    return [Guest(f"g{i}", size, house) for i, size in enumerate(SIZES)]
+
+
+def fitting(places: Sequence[int]) -> bool:
+    return sum(SIZES[i] for i in set(places)) <= MEMORY
+
+
+together = st.lists(st.integers(0, len(SIZES) - 1), min_size=1, max_size=3).filter(fitting)
+
+
+@given(st.lists(together, max_size=30))
+def test_who_is_needed_is_in_and_who_rested_longest_goes(wishes: list[list[int]]) -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    used = dict.fromkeys(everybody, -1)
+    for now, wish in enumerate(wishes):
+        wanted = [everybody[i] for i in wish]
+        before = {one for one in everybody if one.here}
+        with pool.pinned(wanted):
+            assert all(one.here for one in wanted)
+            inside = {one for one in everybody if one.here}
+            gone, stayed = before - inside, (before & inside) - set(wanted)
+            assert all(used[one] <= used[other] for one in gone for other in stayed)
+            if gone:  # nobody goes without need
+                last = max(gone, key=used.__getitem__)
+                others = [one for one in gone if used[one] == used[last]]
+                kept = sum(one.size for one in inside)
+                assert kept + max(one.size for one in others) > MEMORY
+        used.update(dict.fromkeys(wanted, now))
+        assert {one for one in everybody if one.here} == set(pool.inside)
+
+
+@given(st.lists(st.lists(together, min_size=1, max_size=8), min_size=2, max_size=4))
+def test_threads_take_turns_and_all_of_them_end(plans: list[list[list[int]]]) -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    lock = threading.Lock()
+    start = threading.Barrier(len(plans))
+    served: Counter[int] = Counter()
+
+    def work(me: int, plan: list[list[int]]) -> None:
+        start.wait()
+        for wish in plan:
+            wanted = [everybody[i] for i in dict.fromkeys(wish)]
+            with pool.pinned(wanted):
+                with lock:
+                    for one in wanted:
+                        one.needed += 1
+                with pool.pinned(wanted[:1]):  # what is pinned can be pinned again
+                    time.sleep(0)  # others may go on now
+                    assert all(one.here for one in wanted)
+                with lock:
+                    for one in wanted:
+                        one.needed -= 1
+            served[me] += 1
+
+    threads = [
+        threading.Thread(target=work, args=(i, plan), daemon=True) for i, plan in enumerate(plans)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(60)
+    assert [served[i] for i in range(len(plans))] == [len(plan) for plan in plans]
+    assert everybody[0].house.used <= MEMORY
+
+
+def test_who_has_to_wait_is_served_in_order_even_if_a_later_one_would_fit() -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    served = []
+
+    def work(guest: Guest) -> None:
+        with pool.pinned([guest]):
+            served.append(guest)
+
+    small, held, large = everybody[0], everybody[4], everybody[5]
+    threads = [threading.Thread(target=work, args=(one,), daemon=True) for one in (large, small)]
+    with pool.pinned([held]):
+        for i, one in enumerate(threads):
+            one.start()
+            while pool.waiting <= i and one.is_alive():
+                time.sleep(0)
+        assert not large.here
+        assert not small.here
+    for one in threads:
+        one.join(60)
+    assert served == [large, small]
+
+
+def test_what_is_pinned_stays_however_long_ago_it_was_used() -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    held, later = everybody[4], everybody[3]
+    with pool.pinned([held]):
+        held.needed = 1
+        with pool.pinned([later]):
+            pass
+        with pool.pinned(everybody[1:3]):
+            assert held.here
+            assert not later.here
+        held.needed = 0
+    assert pool.inside[-1] is held  # it has rested since now, and not since it came
+
+
+def test_who_has_pins_and_needs_more_than_fits_is_told_and_not_left_waiting() -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    with (
+        pool.pinned(everybody[4:5]),
+        pytest.raises(RuntimeError, match="g5 cannot come in beside what is pinned"),
+        pool.pinned(everybody[5:6]),
+    ):
+        pass
+    with pool.pinned(everybody[5:6]):
+        assert everybody[5].here
+
+
+def test_what_can_never_fit_is_one_clear_error() -> None:
+    everybody = guests()
+    with (
+        pytest.raises(RunError, match=r"small: 13 B are needed .* there are 10 B \(g4 5 B, g5 8 B"),
+        Pool("small", MEMORY).pinned(everybody[4:]),
+    ):
+        pass
+
+
+def test_a_move_that_fails_leaves_the_rest_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    everybody = guests()
+    pool = Pool("small", MEMORY)
+    with pool.pinned(everybody[:1]):
+        pass
+
+    def fail() -> None:
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Guest, "enter", lambda self: fail())
+        with pytest.raises(OSError, match="no space"), pool.pinned(everybody[1:2]):
+            pass
+    assert pool.inside == (everybody[0],)
+    with pool.pinned(everybody[1:2]):
+        assert everybody[1].here
+
+
+def test_without_a_limit_all_stay() -> None:
+    everybody = guests()
+    everybody[0].house.memory = 10**6
+    pool = Pool("large", None)
+    for one in everybody:
+        with pool.pinned([one]):
+            pass
+    assert pool.inside == tuple(everybody)
+    assert pool.moved.times == len(everybody)

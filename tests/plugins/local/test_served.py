@@ -1,0 +1,439 @@
+"""Sampling by a server: a real one on loopback that serves real tiny models, and some that lie."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from orchestrion_local.exporting import Exports
+from orchestrion_local.hf import HF, Lora
+from orchestrion_local.interfaces import Generation
+from orchestrion_local.mixture import Mixture
+from orchestrion_local.runtime import LocalModel
+from orchestrion_local.sampling import Drawn
+from orchestrion_local.server import Server
+
+from orchestrion import CallError, Key, OpenContext, UsageError
+from orchestrion.engine.calls import ActivationCalls, CallPath, RetrySettings
+from orchestrion.testing import Fixed, ScriptedAgent, engine_for
+from tests.plugins.llm.server import FaultServer, Reply, Seen, cut, hang, reply
+from tests.plugins.local.engine import Engine, completion, engine_of, server
+from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.test_models import learn
+
+
+@asynccontextmanager
+async def serving(
+    *first: Reply, **settings: Any
+) -> AsyncIterator[tuple[LocalModel, Engine, FaultServer]]:
+    """A model whose server begins with the same weights; it gives some other answers `first`."""
+    async with opened() as same:
+        engine = engine_of(same)
+    own = settings.pop("server", {})
+    # One good answer for the look that is had before anything is asked.
+    script: list[Reply] = [engine, *first] if first else []
+    with server(engine, *script) as there:
+        given = Server(base_url=f"{there.url}/v1", model="base", **own)
+        async with opened(server=given, **settings) as model:
+            yield model, engine, there
+
+
+async def said(model: LocalModel, text: str = "S2=", key: int = 0, **request: Any) -> Generation:
+    answer = await model.complete(asked(text, **request), Key(key), NoJournal())
+    return Generation.from_json(answer.data["generation"])
+
+
+def here(model: LocalModel, generation: Generation) -> list[float]:
+    """Log-probabilities by the weights of this process."""
+    scored: list[float] = model.score([generation]).logprobs[0].tolist()
+    return scored
+
+
+def listed(folder: Path) -> list[str]:
+    return [one.name for one in folder.iterdir()]
+
+
+# ---------------------------------------------------------------------- what is asked, what is read
+
+
+@sync
+async def test_token_ids_go_out_and_come_back_with_what_they_were_drawn_with() -> None:
+    async with serving(temperature=1.3) as (model, _, there):
+        calls = NoJournal()
+        answer = await model.complete(asked("S2="), Key(5), calls)
+        generation = Generation.from_json(answer.data["generation"])
+        body = there.seen[-1].data
+        assert body["prompt"] == model.encode(asked("S2=")["messages"]) == list(generation.prompt)
+        assert (body["temperature"], body["top_k"], body["return_token_ids"]) == (1.3, -1, True)
+        assert body["stop_token_ids"] == sorted(model.tokenizer.ends)
+        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+        assert (generation.version, generation.temperature) == (0, 1.3)
+        assert answer.data["text"] == model.tokenizer.decode(generation.response)
+        assert answer.usage.output_tokens == len(generation.response)
+        assert calls.requests[0].journal, "nobody can compute it again"
+
+
+@sync
+async def test_each_sample_of_a_prompt_has_a_seed_of_its_own_and_always_the_same() -> None:
+    async with serving() as (model, engine, _):
+        first = [await said(model, key=key) for key in range(8)]
+        assert [await said(model, key=key) for key in range(8)] == first
+        assert len({one.response for one in first}) > 1
+        assert sum(engine.asked.values()) == 1 + 16
+
+
+@sync
+async def test_as_many_requests_are_in_flight_as_there_are_calls() -> None:
+    async with serving() as (model, engine, there):
+        engine.together = 1 + 64  # none is answered before all are there
+        found = await asyncio.gather(*(said(model, key=key) for key in range(64)))
+        assert there.most == 64
+    assert all(found)
+
+
+@sync
+async def test_before_a_run_the_server_is_tried_and_compared() -> None:
+    notes: dict[str, str] = {}
+    async with opened() as same:
+        engine = engine_of(same)
+        with server(engine) as there:
+            settings = Server(base_url=f"{there.url}/v1", model="base")
+            component = same.settings
+            context = OpenContext("models.tiny", Key(0), note=notes.__setitem__)
+            async with evolve(component, server=settings).open(context):
+                assert sum(engine.asked.values()) == 1
+    [text] = notes.values()
+    gap = float(text.partition("here by ")[2].partition(" ")[0])
+    assert gap < 1e-5
+
+
+@sync
+async def test_nobody_is_asked_where_no_calls_may_be_made() -> None:
+    with FaultServer(hang()) as there:
+        given = Server(base_url=f"{there.url}/v1", model="base", key_env="NO_SUCH_KEY")
+        async with opened() as same:
+            component = evolve(same.settings, server=given)
+            async with component.open(OpenContext("models.tiny", Key(0), live=False)):
+                pass
+        assert not there.seen
+
+
+@sync
+async def test_the_key_of_the_server_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ENGINE_KEY", "sk-engine-51f0a7")
+    async with serving(server={"key_env": "ENGINE_KEY"}) as (_, _, there):
+        assert there.seen[0].headers["authorization"] == "Bearer sk-engine-51f0a7"
+
+
+# ---------------------------------------------------------------------- servers that will not do
+
+
+def changed(change: Callable[[dict[str, Any]], Any], **more: Any) -> Reply:
+    """An answer with three tokens, the last of them an end, and something done to it."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        drawn = Drawn((5, 6, 2), (-0.5, -1.0, -0.25), True)
+        body = completion(seen.data["prompt"], drawn, **more)
+        change(body["choices"][0])
+        await reply(200, json.dumps(body))(seen, writer)
+
+    return send
+
+
+def without(name: str) -> Reply:
+    return changed(lambda choice: choice.pop(name))
+
+
+def with_(**fields: Any) -> Reply:
+    return changed(lambda choice: choice.update(fields))
+
+
+def logprobs(*values: float | None) -> Reply:
+    return with_(logprobs={"token_logprobs": values})
+
+
+LIES = {
+    "outside the vocabulary": (with_(token_ids=[5, 32, 2]), "the token id 32, and ids go from 0"),
+    "negative id": (with_(token_ids=[5, -1, 2]), "the token id -1"),
+    "lengths differ": (logprobs(-0.5, -1.0), "3 token ids and 2 log-probabilities"),
+    "not a number": (logprobs(-0.5, float("nan"), -1.0), "another form than was asked for"),
+    "no number": (logprobs(-0.5, None, -1.0), "a log-probability that is none"),
+    "above 0": (logprobs(-0.5, 0.7, -1.0), "a log-probability that is none"),
+    "probability 0": (logprobs(-0.5, -9999.0, -1.0), "a log-probability that is none"),
+    "no end": (with_(token_ids=[5, 6, 7]), "an end, but its last token is 7"),
+    "on after an end": (with_(token_ids=[5, 2, 2]), "tokens after one that ends"),
+    "nothing": (with_(token_ids=[], logprobs={"token_logprobs": []}), "0 tokens where 1 to 4"),
+    "too much": (
+        with_(token_ids=[5] * 5, logprobs={"token_logprobs": [-1.0] * 5}, finish_reason="length"),
+        "5 tokens where 1 to 4",
+    ),
+    "two answers": (reply(200, {"choices": []}), "0 completions where 1 was asked for"),
+    "no JSON": (reply(200, "<html>"), "another form than was asked for"),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_an_answer_that_cannot_be_true_is_an_error(name: str) -> None:
+    lie, reason = LIES[name]
+
+    @sync
+    async def asking() -> None:
+        async with serving(lie) as (model, _, _):
+            with pytest.raises(CallError, match=reason) as caught:
+                await said(model)
+            assert caught.value.fault == "malformed"
+
+    asking()
+
+
+UNFIT = {
+    "no token ids": (without("token_ids"), "`return_token_ids`.*vLLM from 0.10.2.*SGLang"),
+    "no log-probabilities": (without("logprobs"), "`logprobs`.*--max-logprobs"),
+    "another prompt": (with_(prompt_token_ids=[1, 2]), "is not the one that it was sent"),
+}
+
+
+@pytest.mark.parametrize("name", UNFIT)
+def test_a_server_that_cannot_do_what_is_needed_is_refused_for_good(name: str) -> None:
+    answer, reason = UNFIT[name]
+
+    @sync
+    async def asking() -> None:
+        async with serving(answer) as (model, _, _):
+            with pytest.raises(CallError, match=reason) as caught:
+                await said(model)
+            assert caught.value.fault == "permanent"
+        with FaultServer(answer) as there:
+            given = Server(base_url=f"{there.url}/v1", model="base")
+            with pytest.raises(UsageError, match=rf"^models\.tiny\.server: .*{reason}"):
+                async with opened(server=given):
+                    pass
+
+    asking()
+
+
+@sync
+async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> None:
+    with FaultServer(hang()) as there:
+        url = there.url
+    given = Server(base_url=f"{url}/v1", model="base")
+    with pytest.raises(UsageError, match=r"models\.tiny\.server: .* cannot be reached"):
+        async with opened(server=given):
+            pass
+    with FaultServer(hang()) as there:
+        given = Server(base_url=f"{there.url}/v1", model="base", timeout=0.05)
+        with pytest.raises(UsageError, match=r"did not answer within 0\.05 s"):
+            async with opened(server=given):
+                pass
+
+
+@sync
+async def test_what_passes_is_asked_again_and_is_no_turn() -> None:
+    busy = reply(429, {"error": {"message": "slow down"}})
+    down = reply(503, {"error": {"message": "loading"}})
+    aborted = with_(finish_reason="abort")
+    async with serving(busy, cut(b"{}", 0), down, aborted) as (model, _, there):
+        retry = RetrySettings(base=0.0, overload_base=0.0, cap=0.0, attempts=5)
+        engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=CallPath(retry=retry))
+        answer = await model.complete(asked("S2="), Key(0), ActivationCalls(engine, Key(3)))
+        engine.close()
+        assert len(there.seen) == 1 + 5
+        generation = Generation.from_json(answer.data["generation"])
+        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+
+
+# ---------------------------------------------------------------------- weights
+
+
+@sync
+async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_goes(
+    tmp_path: Path,
+) -> None:
+    settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
+    async with serving(**settings) as (model, engine, _):
+        generation = await said(model)
+        assert not engine.loaded, "a fresh adapter changes nothing"
+        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+        for version in (1, 2):
+            before = here(model, generation)
+            learn(model, 4)
+            found = await asyncio.gather(*(said(model, key=key) for key in range(9)))
+            for one in found:
+                assert one.version == version
+                assert one.logprobs == pytest.approx(here(model, one), abs=1e-5)
+            assert here(model, generation) != pytest.approx(before, abs=1e-3)
+            [name] = engine.serves - {"base"}
+            assert name.startswith(f"tiny-v{version}-")
+            assert listed(tmp_path) == [name]
+        assert len(engine.loaded) == 2, "once for all who ask"
+
+
+@sync
+async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path) -> None:
+    own = {"sync": "lora", "folder": str(tmp_path)}
+    async with opened("models.base") as base:
+        settings = {"server": own, "base": base, "lora": Lora(rank=2), "path": "models.one.x"}
+        async with serving(**settings) as (model, _, _):
+            learn(model, 4)
+            generation = await said(model)
+            assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+            assert generation.version == 1
+            base.updated()
+            with pytest.raises(CallError, match=r"an adapter on base, which has learned"):
+                await said(model)
+
+
+@sync
+async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
+    tmp_path: Path,
+) -> None:
+    settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
+    async with serving(**settings) as (model, engine, _):
+        learn(model)
+        # As a run left it that was killed: the same weights have the same name.
+        left = Exports(model, str(tmp_path)).adapter(1)
+        engine._load(left.name, str(left))
+        assert (await said(model)).version == 1
+        assert engine.loaded == [left.name]
+        engine.restart()
+        with pytest.raises(CallError, match="has lost tiny-v1-") as caught:
+            await said(model)
+        assert caught.value.fault == "transient"
+        assert (await said(model)).version == 1
+        assert engine.loaded == [left.name] * 2
+
+
+@sync
+async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: Path) -> None:
+    own = {"sync": "disk", "folder": str(tmp_path)}
+    # Whatever the server had before: here weights of another seed.
+    async with serving(server=own, seed=7) as (model, engine, _):
+        for version in (0, 1):
+            generation = await said(model)
+            assert generation.version == version
+            assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+            assert listed(tmp_path) == [engine.weights]
+            learn(model, 4)
+        await said(model)
+        engine.weights = "somebody else's"
+        with pytest.raises(CallError, match="has other weights") as caught:
+            await said(model)
+        assert caught.value.fault == "transient"
+        assert (await said(model)).version == 2
+        assert engine.weights.startswith("tiny-v2-")
+
+
+@sync
+async def test_adapters_are_folded_into_a_whole_model(tmp_path: Path) -> None:
+    settings = {"server": {"sync": "disk", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
+    async with serving(**settings) as (model, _, _):
+        learn(model, 4)
+        generation = await said(model)
+        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
+
+
+@sync
+async def test_without_sync_what_is_said_stays_of_version_0() -> None:
+    async with serving() as (model, _, _):
+        first = await said(model)
+        learn(model)
+        assert (model.version, await said(model)) == (1, first)
+
+
+@pytest.mark.parametrize(
+    ("sync_", "needed"), [("lora", "--enable-lora"), ("disk", "update_weights_from_disk")]
+)
+def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
+    tmp_path: Path, sync_: str, needed: str
+) -> None:
+    @sync
+    async def asking() -> None:
+        own = {"sync": sync_, "folder": str(tmp_path)}
+        missing = reply(404, {"detail": "Not Found"})
+        async with serving(missing, server=own, lora=Lora(rank=2)) as (model, _, _):
+            learn(model)
+            with pytest.raises(CallError, match=needed) as caught:
+                await said(model)
+            assert caught.value.fault == "permanent"
+
+    asking()
+
+
+def test_a_server_of_another_user_can_read_what_was_written_and_nobody_sees_a_bar(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    @sync
+    async def writing() -> None:
+        async with opened(lora=Lora(rank=2)) as model:
+            capfd.readouterr()
+            exports = Exports(model, str(tmp_path))
+            for folder in (exports.adapter(1), exports.whole(1)):
+                assert modes(folder) == {tmp_mode}
+
+    (tmp_path / "ordinary").touch()
+    tmp_mode = (tmp_path / "ordinary").stat().st_mode
+    writing()
+    assert capfd.readouterr().err == ""
+
+
+def modes(folder: Path) -> set[int]:
+    return {one.stat().st_mode for one in folder.iterdir()}
+
+
+def test_other_weights_have_another_name(tmp_path: Path) -> None:
+    @sync
+    async def writing() -> None:
+        async with opened(seed=1) as one, opened(seed=2) as other:
+            names = [
+                Exports(model, str(tmp_path / str(n))).whole(3).name
+                for n, model in enumerate((one, one, other))
+            ]
+            assert names[0] == names[1] != names[2]
+
+    writing()
+
+
+# ---------------------------------------------------------------------- settings
+
+
+def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
+    address = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
+    for settings, reason in (
+        ({"sync": "lora"}, "needs one that the server sees"),
+        ({"folder": "x"}, "nothing is put there"),
+        ({"base_url": "127.0.0.1:8000"}, "must be an address like"),
+        ({"base_url": "http://me:secret@127.0.0.1/v1"}, "without password"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            Server(**{**address, **settings})  # type: ignore[arg-type]
+    lora = Server(**address, sync="lora", folder="x")  # type: ignore[arg-type]
+    for more, reason in (
+        ({"server": lora}, "needs a `lora`"),
+        ({"server": Server(**address), "batch": 8}, "do nothing where a server samples"),  # type: ignore[arg-type]
+        ({"server": Server(**address), "overlap": True}, "do nothing"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(ValueError, match=reason):
+            asyncio.run(_open(more))
+
+
+async def _open(settings: dict[str, Any]) -> None:
+    async with opened(**settings):
+        pass
+
+
+@sync
+async def test_a_mixture_takes_no_model_that_a_server_samples() -> None:
+    given = Server("http://127.0.0.1:8000/v1", "m")
+    async with opened() as model:
+        there = evolve(model.settings, server=given)
+        for other in (there, HF(base=there)):
+            mixture = Mixture([model.settings, other])
+            with pytest.raises(UsageError, match=r"members\[1\]: has a `server`"):
+                async with mixture.open(OpenContext("models.m", Key(0), trial=True)):
+                    pass

@@ -1,0 +1,102 @@
+"""A team whose model is trained here and sampled by a server: whole runs, killed and replayed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_local.hf import Architecture
+
+from orchestrion import UsageError
+from orchestrion.config import load
+from orchestrion.replay import replay
+from orchestrion.run import Run
+from orchestrion.store import RunReader, RunStore
+from tests.end_to_end.test_asking import rows, until
+from tests.end_to_end.test_resume import start
+from tests.plugins.llm.server import FaultServer
+from tests.plugins.local.engine import Engine, engine_of, server
+from tests.plugins.local.support import opened
+from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, Silent, config, train
+
+Served = tuple[Engine, FaultServer]
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    """A server that begins with weights of nobody."""
+
+    async def made() -> Engine:
+        shape = Architecture(**SIZES)  # type: ignore[arg-type]
+        async with opened(seed=99, architecture=shape, alphabet=MODEL["alphabet"]) as model:
+            return engine_of(model)
+
+    engine = asyncio.run(made())
+    with server(engine) as there:
+        yield engine, there
+
+
+def team(there: FaultServer, folder: Path | None = None, **marl: Any) -> dict[str, Any]:
+    """All agents share one model, which the server samples."""
+    how = {"sync": "disk", "folder": str(folder)} if folder is not None else {}
+    given = {"base_url": f"{there.url}/v1", "model": "base", **how}
+    return config(models={"m": {**MODEL, "server": given}}, of=dict.fromkeys(PROMPTS, "m"), **marl)
+
+
+def test_a_team_learns_from_what_a_server_says_by_its_weights(
+    tmp_path: Path, served: Served
+) -> None:
+    engine, there = served
+    done = train(tmp_path / "run", team(there, tmp_path / "weights", iterations=3))
+    assert [name.split("-")[1] for name in engine.loaded][:3] == ["v0", "v1", "v2"]
+    for metrics in done.metrics:
+        assert metrics["stale"] == 0
+        found = [value for name, value in metrics.items() if name.endswith("/mismatch")]
+        assert found
+        assert max(found) < 1e-4, "what was sampled from is what is trained"
+    assert done.metrics[-1]["m/steps"] == 1
+
+
+def test_a_server_that_keeps_its_weights_needs_patience(tmp_path: Path, served: Served) -> None:
+    _, there = served
+    with pytest.raises(UsageError, match=r"max_staleness: m is sampled .* 1 versions old"):
+        train(tmp_path / "refused", team(there))
+    done = train(tmp_path / "run", team(there, max_staleness=1))
+    assert [one["stale"] for one in done.metrics] == [0, 0]
+    # These are weights of another seed: PPO's ratio is what makes up for it, and this tells.
+    assert done.metrics[0]["verifier/mismatch"] > 0.01
+
+
+def test_kill_9_asks_for_nothing_again_that_was_answered(tmp_path: Path, served: Served) -> None:
+    engine, there = served
+    path = tmp_path / "team.yaml"
+    path.write_text(json.dumps(team(there, tmp_path / "weights")))  # every JSON text is YAML
+    directory = tmp_path / "runs" / "team-1"
+    engine.hold = 35  # somewhere in the second iteration
+    process = start(tmp_path, "train", str(path))
+    until(process, lambda: len(engine.held) > 0)  # type: ignore[arg-type]
+    # The look before the run is none of its calls.
+    until(process, lambda: rows(directory, "answer") >= 35 - 1)  # type: ignore[arg-type]
+    process.kill()
+    process.wait()
+    answered = set(engine.asked)
+    engine.hold = None
+
+    made = load(directory / "config.yaml")
+    with RunStore.open(directory) as store:
+        asyncio.run(Run(made, store, Silent()).train())
+        store.set_status("completed")
+    again = {seed for seed in answered if engine.asked[seed] > 1}
+    assert again == {0}, "the look before a run"
+    assert engine.held <= set(engine.asked), "what was in flight is asked again"
+
+    # And the whole of it once more, without a word to the server.
+    seen = len(there.seen)
+    with RunReader(directory) as run:
+        assert len(run.iterations()) == 2
+    found = asyncio.run(replay(directory, Silent()))
+    assert (found.difference, len(there.seen)) == ("", seen)
