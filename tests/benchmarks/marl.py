@@ -1,14 +1,15 @@
-"""Estimators of advantages compared: three models trained as one team, from the same warm starts.
+"""Estimators of advantages compared: models trained as one team, from the same warm starts.
 
     python dev.py python -m tests.benchmarks.marl                  # 8 seeds, an hour of one core
     python dev.py python -m tests.benchmarks.marl --seeds 2 --iterations 20
+    python dev.py python -m tests.benchmarks.marl --example math-tiny --kinds "after sft" drmas
 
-Every run is `docs/examples/marl.yaml` with another seed and estimator. A seed's runs have the same
-warm start, questions and draws. What is compared is the share of 512 held-out questions that are
-solved, by the run's own evaluation. `--jobs` runs as many processes at once.
+Every run is an example with another seed and estimator. A seed's runs have the same warm start,
+problems and draws. What is compared is the share of held-out problems that are solved, by the run's
+own evaluation. `--jobs` runs as many processes at once; `--set` changes all runs, as `-o` does.
 
-Published for this task with networks of this size, 4 seeds, 80 iterations: .404 after the warm
-start, .792 with global statistics, .887 by agent; paired difference .095, not significant.
+Published for marl.yaml's task with networks of this size, 4 seeds, 80 iterations: .404 after the
+warm start, .792 with global statistics, .887 by agent; paired difference .095, not significant.
 """
 
 from __future__ import annotations
@@ -27,39 +28,60 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from attrs import frozen
+from ruamel.yaml import YAML
+
 from orchestrion import Key
 from orchestrion.statistics import estimate
 from orchestrion.store import RunReader
 
-EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "marl.yaml"
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ESTIMATORS = ("drmas", "grpo", "global_step")
 WARM = "after sft"
-AGENTS = ("verifier", "searcher", "answerer")
 
 
-def options(kind: str, iterations: int) -> list[str]:
-    """Overrides of the example for one run."""
-    if kind == WARM:
-        return [
-            "trainer=[{use: sft, models: [v, s, a], teachers: [teacher], episodes: 1024, "
-            "steps: 250, batch: 128}]"
-        ]
-    return [f"trainer[1].advantage.estimator={kind}", f"trainer[1].iterations={iterations}"]
+@frozen
+class Plan:
+    """What is the same in all runs.
+
+    Args:
+        folder: that runs are kept in.
+        example: the config.
+        iterations: of reinforcement learning; None for the example's own.
+        changes: overrides of the example.
+    """
+
+    folder: Path
+    example: Path
+    iterations: int | None
+    changes: Sequence[str]
+
+    def options(self, kind: str) -> list[str]:
+        """Overrides of the example for one kind of run."""
+        if kind == WARM:
+            stages = YAML(typ="safe").load(self.example)["trainer"]
+            return [f"trainer={json.dumps(stages[:1])}"]
+        found = [f"trainer[1].advantage.estimator={kind}"]
+        if self.iterations is not None:
+            found.append(f"trainer[1].iterations={self.iterations}")
+        return found
 
 
-def train(folder: Path, seed: int, kind: str, iterations: int) -> dict[str, Any]:
+def train(plan: Plan, seed: int, kind: str) -> dict[str, Any]:
     """One run in a process of its own; what came of it, now or when it was last asked for."""
-    kept = folder / f"{kind}-{seed}-{iterations}.json"
+    folder = plan.folder
+    kept = folder / f"{kind}-{seed}.json"
     if kept.exists():
         return dict(json.loads(kept.read_text("utf-8")))
     name = f"{kind.replace(' ', '-')}-{seed}"
     # What is left of a run that was cut off.
     shutil.rmtree(folder / "runs" / name, ignore_errors=True)
-    words = [sys.executable, "-m", "orchestrion", "train", str(EXAMPLE), "--json"]
+    words = [sys.executable, "-m", "orchestrion", "train", str(plan.example), "--json"]
     for one in [
         f"seed={seed}",
         f"run.name={name}",
-        *options(kind, iterations),
+        *plan.options(kind),
+        *plan.changes,
     ]:
         words += ["-o", one]
     began = time.monotonic()
@@ -87,49 +109,62 @@ def show(runs: Sequence[dict[str, Any]]) -> None:
     """Tables of what came of all runs."""
     by = {(one["kind"], one["seed"]): one for one in runs}
     seeds = sorted({one["seed"] for one in runs})
-    kinds = [kind for kind in (WARM, *ESTIMATORS) if (kind, seeds[0]) in by]
-    print("solved of 512 held-out questions, sampled at temperature 1")
-    print(
-        f"{'':12}"
-        + "".join(f"{'seed ' + str(seed):>9}" for seed in seeds)
-        + f"{'mean':>9}{'sd':>7}"
-    )
+    kinds = list(dict.fromkeys(one["kind"] for one in runs))
+    print("share of held-out problems solved, sampled")
+    print(f"{'':12}" + "".join(f"{'seed ' + str(one):>9}" for one in seeds) + "     mean     sd")
     for kind in kinds:
         found = [by[kind, seed]["solved"] for seed in seeds]
         deviation = stdev(found) if len(found) > 1 else 0.0
         cells = "".join(f"{one:9.3f}" for one in found)
         print(f"{kind:12}{cells}{mean(found):9.3f}{deviation:7.3f}")
     print("\npaired differences over seeds, with a 95 % bootstrap interval")
-    for other in [kind for kind in kinds if kind != "drmas"]:
-        pairs = [by["drmas", seed]["solved"] - by[other, seed]["solved"] for seed in seeds]
+    last = "drmas" if "drmas" in kinds else kinds[-1]
+    for other in [kind for kind in kinds if kind != last]:
+        pairs = [by[last, seed]["solved"] - by[other, seed]["solved"] for seed in seeds]
         gain = estimate(pairs, Key(0).child(other))
-        print(f"drmas - {other:12} {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
-    print("\nin training, means over seeds: search calls an episode, first and last 10 iterations;")
-    print("share of dead (group, agent) cells; mean advantage; gradient norms of all steps")
+        print(f"{last} - {other:12} {gain.mean:+.3f} [{gain.low:+.3f}, {gain.high:+.3f}]")
+    print(
+        "\nin training, over seeds: calls an episode, mean of the first and last 10 iterations and"
+    )
+    print("the least; share of dead (group, agent) cells; mean advantage; largest gradient norm")
     for kind in kinds:
         histories = [by[kind, seed]["history"] for seed in seeds]
-        if not histories[0]:
-            continue
-        first = mean(m["searcher/calls"] for h in histories for m in h[:10])
-        last = mean(m["searcher/calls"] for h in histories for m in h[-10:])
-        least = min(m["searcher/calls"] for h in histories for m in h)
-        line = f"{kind:12} search calls {first:.2f} -> {last:.2f}, least {least:.2f}"
-        for agent in AGENTS:
-            mine = [m for h in histories for m in h if f"{agent}/dead" in m]
-            dead = mean(m[f"{agent}/dead"] for m in mine)
-            drift = mean(m[f"{agent}/advantage"] for m in mine)
-            norms = [m.get(f"{agent[0]}/norm_max", 0.0) for m in mine]
-            line += f"\n{'':12} {agent}: dead {dead:.2f}, advantage {drift:+.3f}, "
-            line += f"largest norm {max(norms):.1f}"
-        print(line)
+        if histories[0]:
+            print(kind)
+            show_training(histories)
     print(f"\nseconds a run: mean {mean(one['seconds'] for one in runs):.0f}")
+
+
+def show_training(histories: Sequence[Sequence[dict[str, float]]]) -> None:
+    """What the metrics of all iterations say about every agent and model."""
+    every = [metrics for history in histories for metrics in history]
+    names = sorted({name for metrics in every for name in metrics})
+    for agent in [name.removesuffix("/calls") for name in names if name.endswith("/calls")]:
+        calls = f"{agent}/calls"
+        first = mean(m[calls] for h in histories for m in h[:10])
+        last = mean(m[calls] for h in histories for m in h[-10:])
+        mine = [m for m in every if f"{agent}/dead" in m]
+        least = min(metrics[calls] for metrics in every)
+        print(
+            f"  {agent:10} calls {first:.2f} -> {last:.2f}, least {least:.2f}; "
+            f"dead {mean(m[f'{agent}/dead'] for m in mine):.2f}; "
+            f"advantage {mean(m[f'{agent}/advantage'] for m in mine):+.3f}"
+        )
+    norms = {
+        name.removesuffix("/norm_max"): max(m.get(name, 0.0) for m in every)
+        for name in names
+        if name.endswith("/norm_max")
+    }
+    print("  norms      " + ", ".join(f"{name} {one:.1f}" for name, one in norms.items()))
 
 
 def main() -> None:
     """Read the options, run, show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--example", default="marl", help="its name; by default marl")
     parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--iterations", type=int, default=80)
+    parser.add_argument("--iterations", type=int, help="by default the example's own")
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--kinds", nargs="*", default=[WARM, *ESTIMATORS])
     parser.add_argument("--folder", type=Path, help="keep the runs there, and go on with them")
@@ -137,9 +172,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.folder or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
+        example = EXAMPLES / f"{given.example}.yaml"
+        plan = Plan(folder, example, given.iterations, given.set)
         with ThreadPoolExecutor(given.jobs) as pool:
             waiting = [
-                pool.submit(train, folder, seed, kind, given.iterations)
+                pool.submit(train, plan, seed, kind)
                 for seed in range(given.seeds)
                 for kind in given.kinds
             ]

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from orchestrion.store import RunReader
-from tests.end_to_end.support import EXAMPLES, orchestrion, result, wait_for_iterations
-from tests.end_to_end.support import start as start
+from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
 
 CONFIG = str(EXAMPLES / "quick.yaml")
 SHORT = (

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion.store import RunReader
-from tests.end_to_end.support import orchestrion, result
-from tests.end_to_end.test_resume import start
+from tests.end_to_end.support import orchestrion, result, start
 from tests.plugins.marl.support import config
 
 CONFIG = config(

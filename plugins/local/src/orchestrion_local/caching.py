@@ -21,6 +21,8 @@ def roomy_cache() -> Cache:
 class _Roomy(DynamicLayer):  # type: ignore[misc]  # it has no types
     """Keys and values [B, heads, tokens, width] at the beginning of larger tensors."""
 
+    keys: torch.Tensor
+    values: torch.Tensor
     _places: tuple[torch.Tensor, torch.Tensor] | None = None
 
     def update(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -137,6 +138,8 @@ def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
         "pad_token_id": tokenizer.pad,
         "bos_token_id": None,
         "eos_token_id": min(tokenizer.ends),
+        # GPT-2's 0.02 is for a width of 768; narrower ones would begin too near to nothing.
+        "initializer_range": 0.02 * math.sqrt(768 / shape.width),
     }
     if shape.type == "gpt2":
         return GPT2Config(
