@@ -162,7 +162,8 @@ def main() -> None:
     """Read the options, run, show."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--example", default="marl", help="its name; by default marl")
-    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--seeds", type=int, default=8, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--iterations", type=int, help="by default the example's own")
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE")
     parser.add_argument("--jobs", type=int, default=2)
@@ -177,7 +178,7 @@ def main() -> None:
         with ThreadPoolExecutor(given.jobs) as pool:
             waiting = [
                 pool.submit(train, plan, seed, kind)
-                for seed in range(given.seeds)
+                for seed in range(given.first, given.first + given.seeds)
                 for kind in given.kinds
             ]
             runs = []

@@ -133,6 +133,9 @@ def test_settings_that_do_not_fit_are_refused() -> None:
         ({"tag": "a"}, "`tag` is the name"),
         ({"choices": ["y"], "route": {"n": "b"}}, "none of the choices"),
         ({"route": {"n": "b"}, "fallback": "y"}, "leads nowhere"),
+        ({"choices": ["y"], "route": {"Y": "b"}}, "'Y' is none of the choices; did you mean 'y'"),
+        ({"choices": ["y", "n"], "route": {"y": "b"}}, "'n' is a choice and leads nowhere"),
+        ({"choices": ["y", "Y"]}, "none twice"),
     ):
         with pytest.raises(ValueError, match=reason):
             Prompted(Saying("x"), **settings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from orchestrion_dag.dag import Dag
 from orchestrion_dag.graph import Graph, Node
 from orchestrion_math.generate import Arithmetic, solve
 from orchestrion_math.task import Math
+from orchestrion_recorded.split import Shares
 
 from orchestrion import (
     Agent,
@@ -122,12 +124,23 @@ def test_a_problem_without_an_answer_is_never_solved() -> None:
 
 def test_a_solver_that_is_not_in_the_team_is_refused() -> None:
     async def go() -> None:
-        context = OpenContext("task", Key(0), (Member("writer"),))
+        context = OpenContext("task", Key(0), (Member("solver2"),))
         async with Math().open(context):
             raise AssertionError
 
-    with pytest.raises(UsageError, match=r"task\.solver: no agent 'solver'"):
+    with pytest.raises(UsageError, match=r"task\.solver: no agent 'solver'.*mean 'solver2'"):
         asyncio.run(go())
+
+
+def test_settings_of_problems_that_are_not_these_are_refused() -> None:
+    file = Path("problems.jsonl")
+    for settings, name in (
+        ({"source": file, "generated": SMALL}, "generated"),
+        ({"test": file}, "test"),
+        ({"split": Shares(0.5, 0.2, 0.3)}, "split"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: does nothing with `source: "):
+            Math(**settings)
 
 
 @frozen

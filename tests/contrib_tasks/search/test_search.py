@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
+from orchestrion_recorded.split import Shares
 from orchestrion_search.documents import Document
 from orchestrion_search.task import RunningSearch, Search
 from orchestrion_search.teacher import SearchTeacher
@@ -231,3 +233,25 @@ def test_agents_see_no_answer_and_must_be_in_the_team() -> None:
 
     with pytest.raises(UsageError, match=r"task\.searcher: no agent 'searcher'"):
         asyncio.run(go())
+
+
+def test_a_verifier_that_is_named_must_be_in_the_team() -> None:
+    async def go(settings: Search) -> None:
+        async with settings.open(OpenContext("task", Key(0), TEAM[1:])):
+            pass
+
+    assert TEAM[0].name == "verifier"
+    asyncio.run(go(PROSE))  # a team can do without one
+    with pytest.raises(UsageError, match=r"task\.verifier: no agent 'sercher'.*mean 'searcher'"):
+        asyncio.run(go(evolve(PROSE, verifier="sercher")))
+
+
+def test_settings_of_questions_that_are_not_these_are_refused() -> None:
+    file = Path("questions.json")
+    for settings, name in (
+        ({"source": file, "generated": World(people=9)}, "generated"),
+        ({"test": file}, "test"),
+        ({"split": Shares(0.5, 0.2, 0.3)}, "split"),
+    ):
+        with pytest.raises(ValueError, match=f"{name}: does nothing with `source: "):
+            Search(**settings)

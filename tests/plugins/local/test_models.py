@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from attrs import evolve
 from click.testing import CliRunner
-from orchestrion_local.devices import Torch, parse_size
+from orchestrion_local.devices import Place, Torch, parse_size
 from orchestrion_local.hf import HF, Architecture, Lora
 from orchestrion_local.merging import merge
 from orchestrion_local.mixture import Mixture
@@ -20,7 +21,19 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Optimizer
 from orchestrion_local.sft import Sft
 
-from orchestrion import CheckpointError, Key, OpenContext, RunError, UsageError
+from orchestrion import (
+    Answer,
+    CallError,
+    CheckpointError,
+    Key,
+    Model,
+    OpenContext,
+    RunError,
+    Saved,
+    Usage,
+    UsageError,
+)
+from tests.end_to_end.support import EXAMPLES
 from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, sync
 
 
@@ -109,6 +122,99 @@ async def test_adapters_on_one_base_are_models_apart() -> None:
         assert await said(base) == before == await said(models[1])
         answer = await models[0].complete(asked("S2=", temperature=0), Key(0), NoJournal())
         assert answer.data["text"] == "7"
+
+
+@sync
+async def test_what_an_adapter_says_is_the_same_bits_whatever_was_trained_before() -> None:
+    """As after a run was resumed, where nothing was trained before."""
+    shape = Architecture("gpt2", layers=1, width=16, heads=2, context=16)
+    tiny: dict[str, Any] = {"architecture": shape, "alphabet": ALPHABET}
+
+    async def said(model: LocalModel) -> list[Any]:
+        wanted = [asked(f"S{i}+{i % 3}=", max_tokens=8) for i in range(10)]
+        calls = [model.complete(one, Key(0).child(i), NoJournal()) for i, one in enumerate(wanted)]
+        return [one.data["generation"] for one in await asyncio.gather(*calls)]
+
+    found = []
+    saved: list[Saved] = []
+    for trained in (True, False):
+        async with (
+            opened("models.base", **tiny) as base,
+            opened("models.one", base=base, lora=Lora(rank=2)) as one,
+        ):
+            if trained:
+                learn(base, 5)
+                saved = [base.save(), one.save()]
+            else:
+                base.load(saved[0])
+                one.load(saved[1])
+            found.append(await said(one))
+    assert found[0] == found[1]
+
+
+@sync
+async def test_adapters_are_put_on_weights_and_not_on_each_other() -> None:
+    lora = Lora(rank=2)
+    async with (
+        opened("models.base") as base,
+        opened("models.one", base=base, lora=lora) as one,
+        opened("models.alias", base=one, max_tokens=None) as alias,
+        opened("models.copy", base=one, copy=True) as copied,
+        opened("models.two", base=copied, lora=lora) as two,
+    ):
+        assert alias is one
+        assert two.root is copied
+        for trial in (False, True):
+            for given in (one, alias):
+                context = OpenContext("models.three", Key(0), trial=trial)
+                below = given.settings if trial else given
+                with pytest.raises(UsageError, match=r"models\.three\.base: is an adapter"):
+                    async with HF(base=below, lora=lora).open(context):
+                        pass
+
+
+@sync
+async def test_a_copy_of_a_copy_takes_memory_of_the_same_device() -> None:
+    async with (
+        Torch(memory="300 KB").open(OpenContext("devices.d", Key(0))) as place,
+        opened("models.a", device=place) as a,
+        opened("models.b", base=a, copy=True) as b,
+        opened("models.c", base=b, copy=True),
+    ):
+        assert isinstance(place, Place)
+        assert list(place.taken) == ["a", "b", "c"]
+        assert len(set(place.taken.values())) == 1
+
+
+@sync
+async def test_a_response_has_room_in_a_small_context() -> None:
+    shape = Architecture("gpt2", layers=1, width=16, heads=2, context=16)
+    settings = HF(architecture=shape, alphabet=ALPHABET)
+    assert settings.sampling().max_tokens == 8
+    assert HF(base=settings, copy=True).sampling().max_tokens == 8
+    assert evolve(settings, max_tokens=3).sampling().max_tokens == 3
+    async with settings.open(OpenContext("models.m", Key(0))) as model:
+        answer = await model.complete(asked("S2="), Key(0), NoJournal())
+        assert len(answer.data["generation"]["response"]) <= 8
+
+
+@sync
+async def test_what_a_teacher_says_must_fit_the_student() -> None:
+    class Talking(Model):
+        async def complete(self, request: Any, key: Key, calls: Any) -> Answer:
+            return Answer({"text": "1" * 40, "stop": "end"}, Usage())
+
+    async with opened() as model:
+        with model.taught(Talking()), pytest.raises(CallError, match="a context of 32"):
+            await model.complete(asked("S2="), Key(0), NoJournal())
+
+
+def test_what_does_nothing_beside_a_file_of_examples_is_refused() -> None:
+    model = HF(architecture=TINY, alphabet=ALPHABET)
+    for settings in ({"keep": "solved"}, {"episodes": 9}):
+        (name,) = settings
+        with pytest.raises(ValueError, match=f"{name}: does nothing beside `data`"):
+            Sft([model], data="x.jsonl", **settings)
 
 
 def test_settings_that_do_not_fit_together_are_refused() -> None:
@@ -240,6 +346,18 @@ def test_what_would_do_nothing_is_refused(tmp_path: Path, words: list[str], reas
     assert reason in str(done.exception)
 
 
+def test_only_what_was_trained_is_exported(tmp_path: Path) -> None:
+    config = tmp_path / "team.yaml"
+    config.write_text((EXAMPLES / "marl.yaml").read_text())
+    for words, reason in (
+        ([f"{config}:v"], "is a config, whose models nobody has trained"),
+        (["a", "--weights", "2"], "--weights does nothing with one model"),
+    ):
+        done = CliRunner().invoke(merge, [*words, "--output", str(tmp_path / "o")])
+        assert isinstance(done.exception, UsageError)
+        assert reason in str(done.exception)
+
+
 def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path) -> None:
     path = tmp_path / "said.jsonl"
 
@@ -254,7 +372,12 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
     for text, reason in (
         (good + "\n{", r"said.jsonl:2: want"),
         ('{"model": "m"}', "said.jsonl:1: want"),
-        (good.replace('"m"', '"x"'), "'x' is none of the models"),
+        (good.replace('"m"', '"x"'), "said.jsonl:1: 'x' is none of m"),
+        (good.replace('"m"', '["m"]'), "said.jsonl:1: want"),
+        (good.replace('"7"', "7"), "said.jsonl:1: want"),
+        (good.replace('"content"', '"contents"'), "said.jsonl:1: want"),
+        (good.replace('"7"', '"&"'), "said.jsonl:1: .*has no '&'"),
+        (good.replace("S2=", "2" * 40), "said.jsonl:1: .*do not fit a context of 32"),
     ):
         path.write_text(text)
         with pytest.raises(UsageError, match=reason):

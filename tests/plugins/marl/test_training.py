@@ -169,7 +169,8 @@ def test_one_line_says_who_shares_weights_with_whom(tmp_path: Path, variant: str
 
 
 def test_a_divergence_is_taken_from_what_the_trainer_before_left(tmp_path: Path) -> None:
-    data = config(warm=WARM, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
+    warm = {**WARM, "steps": 30}
+    data = config(warm=warm, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
     run = train(tmp_path / "run", data)
     # From where the models were before their teacher, it would be some nats.
     assert abs(run.metrics[-1]["answerer/kl"]) < 1e-4
@@ -229,6 +230,15 @@ def test_settings_that_would_do_nothing_are_refused() -> None:
             {"advantage": {"estimator": "grpo", "lam": 0.5}},
             "lam: does nothing with `estimator: grpo`",
         ),
+        (
+            {"advantage": {"estimator": "reinforce", "memory": 0.5}},
+            "memory: does nothing with `baseline: agent`",
+        ),
+        (
+            {"advantage": {"scale": "none", "std": "population"}},
+            "std: does nothing with `scale: none`",
+        ),
+        ({"kl": {"where": "reward"}}, "where: does nothing without a `weight`"),
         ({"group": 1}, "drmas compares episodes of one problem"),
         ({"overlong": {"longest": 2, "buffer": 3}}, "buffer: 3 is more than longest"),
     ):

@@ -9,6 +9,7 @@ from attrs import Factory, frozen
 
 from orchestrion import JSON, Agent, Calls, Key, Meta, Model, Output, Usage, View, learnable
 from orchestrion.bounds import ceiling_of
+from orchestrion.suggest import did_you_mean
 from orchestrion_prompted.reading import Form, read
 from orchestrion_prompted.template import template
 
@@ -61,10 +62,16 @@ class Prompted(Agent):
         template(self.system)
         if (self.form == "tag") != bool(self.tag):
             raise ValueError("`tag` is the name of the tag for `form: tag`, and for nothing else")
-        known = {one.casefold() for one in self.choices}
+        if len({one.casefold() for one in self.choices}) < len(self.choices):
+            raise ValueError("choices: none twice, whatever the case")
         for said in self.route:
-            if known and said.casefold() not in known:
-                raise ValueError(f"route: {said!r} is none of the choices")
+            if self.choices and said not in self.choices:
+                raise ValueError(
+                    f"route: {said!r} is none of the choices{did_you_mean(said, self.choices)}"
+                )
+        for said in self.choices:
+            if self.route and said not in self.route:
+                raise ValueError(f"route: {said!r} is a choice and leads nowhere; say where to")
         if self.route and self.fallback is not None and self.fallback not in self.route:
             raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
 

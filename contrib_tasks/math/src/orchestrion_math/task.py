@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from orchestrion_prompted.reading import read
 from orchestrion_recorded.split import Shares, split_of
 
@@ -25,6 +25,7 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
+from orchestrion.suggest import did_you_mean
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
 from orchestrion_math.grader import Grader
@@ -60,11 +61,19 @@ class Math(Task):
 
     ceiling = no_calls
 
+    def __attrs_post_init__(self) -> None:
+        idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
+        for one in fields(Math):
+            if one.name in idle and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: does nothing with `source: {self.source}`")
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """With the problems read; expressions are compared in a process of its own."""
-        if ctx.roster and self.solver not in {one.name for one in ctx.roster}:
-            raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team")
+        team = [one.name for one in ctx.roster]
+        if team and self.solver not in team:
+            near = did_you_mean(self.solver, team)
+            raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
         grader = Grader(self.seconds)
         running = RunningMath(self, grader)
         try:
@@ -83,8 +92,6 @@ class Math(Task):
             UsageError: a file is wrong, with its line; or there are not enough problems.
         """
         if not isinstance(self.source, Path):
-            if self.test is not None:
-                raise UsageError("task math: `test` is for problems from files; see `generated`")
             return generate(self.generated)
         own = load(self.test) if self.test is not None else ()
         tested = {one.text for one in own}

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from attrs import evolve, frozen
+from attrs import evolve, fields, frozen
 from orchestrion_recorded.split import Shares, split_of
 
 from orchestrion import (
@@ -27,6 +27,7 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
+from orchestrion.suggest import did_you_mean
 from orchestrion_search.answers import exact, f1
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
 from orchestrion_search.questions import load
@@ -79,15 +80,23 @@ class Search(Task):
 
     ceiling = no_calls
 
+    def __attrs_post_init__(self) -> None:
+        idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
+        for one in fields(Search):
+            if one.name in idle and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: does nothing with `source: {self.source}`")
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """With the questions read and the corpus indexed."""
-        team = {one.name for one in ctx.roster}
-        for field in ("searcher", "answerer"):
-            if team and getattr(self, field) not in team:
-                raise UsageError(
-                    f"{ctx.path}.{field}: no agent {getattr(self, field)!r} in the team"
-                )
+        team = [one.name for one in ctx.roster]
+        needed = {"searcher": self.searcher, "answerer": self.answerer}
+        if self.verifier != fields(Search).verifier.default:
+            needed["verifier"] = self.verifier  # a team can do without one, if none is named
+        for field, name in needed.items():
+            if team and name not in team:
+                near = did_you_mean(name, team)
+                raise UsageError(f"{ctx.path}.{field}: no agent {name!r} in the team{near}")
         divided, documents = self.read()
         index = await asyncio.to_thread(self._index, documents)
         try:
@@ -114,8 +123,6 @@ class Search(Task):
         """
         more = read_corpus(self.corpus) if self.corpus is not None else ()
         if not isinstance(self.source, Path):
-            if self.test is not None:
-                raise UsageError("task search: `test` is for questions from files; see `generated`")
             made, documents = generate(self.generated)
             return made, without_doubles([*documents, *more])
         found = load(self.source)

@@ -13,7 +13,7 @@ from orchestrion_local.devices import Device
 from orchestrion_local.server import Server
 from orchestrion_local.settings import Limits
 
-__all__ = ["HF", "Architecture", "Lora"]
+__all__ = ["HF", "Architecture", "Lora", "itself"]
 
 Count = Annotated[int, Meta(ge=1)]
 _BATCH = 256
@@ -51,13 +51,11 @@ class Lora:
     Args:
         rank: of the change of each matrix.
         alpha: the change is scaled by alpha / rank.
-        dropout: while training.
         targets: names of the layers that get one; all linear ones by default.
     """
 
     rank: Count = 8
     alpha: Annotated[float, Meta(gt=0)] = 16.0
-    dropout: Annotated[float, Meta(ge=0, lt=1)] = 0.0
     targets: Sequence[str] = ()
 
 
@@ -78,7 +76,8 @@ class HF(Model):
         alphabet: the characters of a tokenizer of one token a character, for `architecture`.
         tokenizer: folder or hub name of another tokenizer than the model's own.
         chat_template: Jinja text; by default the tokenizer's own.
-        max_tokens: of a response, where the request does not say; by default as `base`, or 256.
+        max_tokens: of a response, where the request does not say; by default as `base`, or 256, or
+            half the context of an `architecture` that has no room for so many.
         temperature: likewise, or 1; 0 takes the likeliest token.
         top_p: likewise, or 1.
         dtype: of the weights.
@@ -161,6 +160,8 @@ class HF(Model):
         """How it samples where a request does not say."""
         base = getattr(self.base, "settings", self.base)
         known = base.sampling() if isinstance(base, HF) else Limits()
+        if self.architecture is not None and self.architecture.context <= known.max_tokens:
+            known = evolve(known, max_tokens=self.architecture.context // 2)
         given = {one: getattr(self, one) for one in ("max_tokens", "temperature", "top_p")}
         return evolve(known, **{name: one for name, one in given.items() if one is not None})
 
@@ -170,7 +171,17 @@ class HF(Model):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
-        """Load or make the weights; for a trial, only look whether they could be."""
+        """Load or make the weights; for a trial, only look whether they could be.
+
+        Raises:
+            UsageError: `base` is no `hf` model, or an adapter that another would be put on.
+        """
+        base = itself(self.base)
+        if self.lora is not None and isinstance(base, HF) and base.lora is not None:
+            raise UsageError(
+                f"{ctx.path}.base: is an adapter, and a `lora` is put on weights; name those, or a "
+                "`copy: true` of the adapter, which has it folded in"
+            )
         if ctx.trial:
             if self.base is not None and not isinstance(self.base, HF):
                 raise UsageError(f"{ctx.path}.base: names no `hf` model")
@@ -193,3 +204,9 @@ class HF(Model):
             ) from error
         async with served(model, self.server, ctx):
             yield model
+
+
+def itself(model: Model | None) -> Model | None:
+    """The settings of a model, open or not, under the name where they are said."""
+    settings: Model | None = getattr(model, "settings", model)
+    return itself(settings.base) if isinstance(settings, HF) and settings.same else settings

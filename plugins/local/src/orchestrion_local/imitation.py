@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+
+import msgspec
 
 from orchestrion import (
     JSON,
     Array,
+    CallError,
     Job,
     Key,
     Metrics,
@@ -21,7 +23,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
-from orchestrion_local.naming import settings_by_model
+from orchestrion_local.naming import check_known, settings_by_model
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.sft import Sft
 
@@ -74,16 +76,18 @@ class Imitation(Trainer):
                 continue
             where = f"{self._path}.data: {path}:{number}"
             try:
-                one = json.loads(line)
-                name, messages, text = one["model"], one["messages"], one["text"]
-            except (ValueError, KeyError, TypeError) as error:
+                one = msgspec.json.decode(line, type=_Line)
+            except msgspec.DecodeError as error:
                 raise UsageError(
                     f'{where}: want {{"model": ..., "messages": [...], "text": ...}} ({error})'
                 ) from error
-            student = self._student.get(name)
-            if student is None:
-                raise UsageError(f"{where}: {name!r} is none of the models it trains")
-            examples[student].append(_example(self.models[student], messages, text))
+            check_known([one.model], list(self._student), where)
+            student = self._student[one.model]
+            messages = [msgspec.structs.asdict(message) for message in one.messages]
+            try:
+                examples[student].append(self.models[student].told(messages, one.text))
+            except CallError as error:
+                raise UsageError(f"{where}: {error}") from error
         return examples
 
     def check(self, session: Session) -> None:
@@ -163,6 +167,12 @@ class Imitation(Trainer):
             optimizer.load(Saved(saved.arrays, saved.data[name]), f"{name}/")
 
 
-def _example(model: Trainable, messages: Sequence[Mapping[str, object]], text: str) -> Generation:
-    prompt, response = model.encode(messages), model.encode_response(text)
-    return Generation(model.name, 0, tuple(prompt), tuple(response), (0.0,) * len(response))
+class _Message(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _Line(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    text: str

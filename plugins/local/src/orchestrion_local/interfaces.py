@@ -123,6 +123,14 @@ class Trainable(Protocol):
         """The token ids of an answer, with the end-of-sequence token."""
         ...
 
+    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+        """What somebody else answered, as it is learned from.
+
+        Raises:
+            CallError: (permanent) the tokenizer does not know it, or it does not fit the context.
+        """
+        ...
+
     def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
         """Log-probabilities and entropies of what was sampled, with gradients."""
         ...

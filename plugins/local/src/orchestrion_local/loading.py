@@ -6,13 +6,14 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from orchestrion import OpenContext, RunError, UsageError
 from orchestrion_local.hf import HF, Architecture
-from orchestrion_local.runtime import LocalModel
+from orchestrion_local.runtime import LocalModel, placed_on
 from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
 
 __all__ = ["load"]
@@ -34,6 +35,8 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
     except (OSError, ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else ""
         what = settings.path or settings.tokenizer
+        if what is not None and Path(what).is_absolute() and not Path(what).is_dir():
+            first = "there is no such folder"
         raise RunError(f"{ctx.path}: {what} cannot be loaded: {first}") from error
     module = module.to(getattr(torch, settings.dtype))
     adapter = None
@@ -66,7 +69,7 @@ def _on_base(settings: HF, ctx: OpenContext, name: str) -> LocalModel:
 
 def _copied(settings: HF, base: LocalModel, name: str) -> LocalModel:
     module = base.plain().requires_grad_(True)
-    device = settings.device or base.settings.device
+    device = placed_on(settings)
     if device is not None:
         device.place(name, _needed(module))
     return LocalModel(settings, name, module, base.tokenizer)
@@ -97,7 +100,6 @@ def _lora(settings: HF, module: Any) -> Any:
         task_type="CAUSAL_LM",
         r=lora.rank,
         lora_alpha=lora.alpha,
-        lora_dropout=lora.dropout,
         target_modules=list(lora.targets) or "all-linear",
         # GPT-2 keeps its matrices the other way round.
         fan_in_fan_out=module.config.model_type == "gpt2",

@@ -70,6 +70,8 @@ def _check(
         raise UsageError(
             f"--method {method} needs --base" if base is None else f"--base is not for {method}"
         )
+    if weights is not None and count == 1 and method == "linear":
+        raise UsageError("--weights does nothing with one model")
     if method == "slerp" and (count != 2 or settings["t"] is None or weights is not None):
         raise UsageError("--method slerp takes two models, and --t in place of --weights")
 
@@ -135,6 +137,8 @@ async def _open(name: str, is_folder: bool, stack: AsyncExitStack) -> LocalModel
     if not colon:
         raise UsageError(f"{name}: is neither a folder with a model nor RUN:NAME")
     trained = await stack.enter_async_context(open_run(run))
+    if trained.directory is None:
+        raise UsageError(f"{run} is a config, whose models nobody has trained; name a run of it")
     found = trained.opened.runtimes.get(f"models.{model}")
     if not isinstance(found, LocalModel):
         known = sorted(

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from orchestrion import Model, OpenContext, UsageError
 from orchestrion.suggest import did_you_mean
-from orchestrion_local.hf import HF
+from orchestrion_local.hf import HF, itself
 from orchestrion_local.interfaces import Trainable
 from orchestrion_local.server import Server
 
@@ -69,9 +69,7 @@ def unsynced(names: Sequence[str], models: Sequence[Model]) -> list[str]:
 
 def server_of(model: Model) -> Server | None:
     """The server that samples for a model, before it is opened or after."""
-    settings = getattr(model, "settings", model)
-    while isinstance(settings, HF) and settings.same:
-        settings = getattr(settings.base, "settings", settings.base)
+    settings = itself(model)
     return settings.server if isinstance(settings, HF) else None
 
 

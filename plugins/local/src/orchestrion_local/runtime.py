@@ -32,10 +32,11 @@ from orchestrion_local.settings import Limits
 from orchestrion_local.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
+    from orchestrion_local.devices import Device
     from orchestrion_local.hf import HF
     from orchestrion_local.serving import Served
 
-__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "unpack"]
+__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", "unpack"]
 
 VERSION = "1"
 _ANCHOR = "anchor/"
@@ -191,15 +192,23 @@ class LocalModel(Model):
     async def _ask_teacher(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         assert self._teacher is not None
         answer = await self._teacher.complete(request, key, calls)
-        prompt, response = (
-            self.encode(request["messages"]),
-            self.encode_response(answer.data["text"]),
-        )
+        generation = self.told(request["messages"], answer.data["text"])
+        return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
+
+    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+        """See `Trainable.told`."""
+        prompt, response = self.encode(messages), self.encode_response(text)
+        tokens = len(prompt) + len(response)
+        if tokens > self.context:
+            raise CallError(
+                f"{self.name}: {tokens} tokens to learn from do not fit a context of "
+                f"{self.context}; the text begins {text[:80]!r}",
+                "permanent",
+            )
         # Nobody sampled it here: what it would have been sampled with is not known.
-        generation = Generation(
+        return Generation(
             self.name, self.version, tuple(prompt), tuple(response), (0.0,) * len(response)
         )
-        return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """See `Trainable.encode`."""
@@ -265,6 +274,8 @@ class LocalModel(Model):
             yield
             return
         with self._turn:
+            # When sampling as well: how torch multiplies, and so the last bit, hangs on it.
+            self._thaw()
             if self.adapter is None:
                 with self.module.disable_adapter():
                     yield
@@ -283,8 +294,6 @@ class LocalModel(Model):
 
     def score(self, generations: Sequence[Generation], *, hidden: bool = False) -> Scored:
         """See `Trainable.score`; one pass over all of them."""
-        if hasattr(self.module, "peft_config"):
-            self._thaw()
         device = self.device
         ids, attention, longest = self._padded(generations)
         position = (attention.cumsum(1) - 1).clamp(min=0)
@@ -363,12 +372,17 @@ def _resident(model: LocalModel) -> Resident:
         yield from model.module.parameters()
         yield from model.module.buffers()
 
-    settings = model.settings
+    device = placed_on(model.settings)
+    if device is None:
+        return Resident(model.name, tensors, torch.device("cpu"))
+    return device.resident(model.name, tensors)
+
+
+def placed_on(settings: HF) -> Device | None:
+    """The device of a model, or else of what it is made from."""
     while settings.device is None and isinstance(settings.base, LocalModel):
         settings = settings.base.settings
-    if settings.device is None:
-        return Resident(model.name, tensors, torch.device("cpu"))
-    return settings.device.resident(model.name, tensors)
+    return settings.device
 
 
 def limits_of(

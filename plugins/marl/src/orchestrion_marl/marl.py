@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
 from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar, Literal
 
@@ -63,13 +63,20 @@ class Advantage:
     weight: Amount = 1.0
 
     def __attrs_post_init__(self) -> None:
-        acting = {"estimator", *_ACTING[self.estimator]}
+        acting = _ACTING[self.estimator]
+        self._refuse(
+            {one.name for one in fields(Advantage)} - {"estimator", *acting},
+            f"`estimator: {self.estimator}`, which has {', '.join(acting)}",
+        )
+        if self.baseline != "moving":
+            self._refuse({"memory"}, f"`baseline: {self.baseline}`, but with `moving`")
+        if self.scale == "none":
+            self._refuse({"std", "floor"}, "`scale: none`, where nothing divides")
+
+    def _refuse(self, idle: Set[str], beside: str) -> None:
         for one in fields(Advantage):
-            if one.name not in acting and getattr(self, one.name) != one.default:
-                raise ValueError(
-                    f"{one.name}: does nothing with `estimator: {self.estimator}`, which has "
-                    f"{', '.join(_ACTING[self.estimator]) or 'no settings'}"
-                )
+            if one.name in idle and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: does nothing with {beside}")
 
 
 _ACTING: Mapping[str, tuple[str, ...]] = {
@@ -116,6 +123,11 @@ class Kl:
     weight: Amount = 0.0
     form: Literal["k1", "k2", "k3", "abs"] = "k3"
     where: Literal["loss", "reward"] = "loss"
+
+    def __attrs_post_init__(self) -> None:
+        for one in fields(Kl):
+            if not self.weight and getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: does nothing without a `weight`")
 
 
 @frozen
