@@ -243,12 +243,20 @@ def test_a_model_that_is_not_there_is_one_clear_error(tmp_path: Path) -> None:
 @sync
 async def test_what_does_not_fit_a_device_is_refused_with_who_has_the_rest() -> None:
     tiny: dict[str, Any] = {"architecture": TINY, "alphabet": ALPHABET}
+    settings = Optimizer()
     async with (
-        Torch(memory="100 KB").open(OpenContext("devices.small", Key(0))) as place,
-        opened(**tiny, device=place),
+        Torch(memory="80 KB").open(OpenContext("devices.small", Key(0))) as place,
+        opened(**tiny, device=place) as first,
+        # Who is not trained needs no gradients and moments.
+        opened("models.second", **tiny, device=place) as second,
     ):
-        with pytest.raises(RunError, match=r"devices.small: second needs .*\(taken: tiny"):
-            async with opened("models.second", **tiny, device=place):
+        WeightOptimizer(first, settings, 1)
+        with pytest.raises(
+            RunError, match=r"small: second's optimizer needs .*\(taken: tiny .* KB,"
+        ):
+            WeightOptimizer(second, settings, 1)
+        with pytest.raises(RunError, match=r"devices.small: third needs .*\(taken: tiny"):
+            async with opened("models.third", **tiny, device=place):
                 pass
     assert [parse_size(one) for one in ("1 KB", "1.5GB", "7B")] == [1024, 1610612736, 7]
 

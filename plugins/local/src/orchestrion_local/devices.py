@@ -86,8 +86,8 @@ class Place:
         if self.memory is not None and total > self.memory and self.offload is None:
             others = ", ".join(f"{who} {said(size)}" for who, size in self.taken.items())
             raise RunError(
-                f"{self.name}: {model} needs {said(needed)} for weights, gradients and optimizer, "
-                f"and {said(self.memory - total + needed)} of {said(self.memory)} are left"
+                f"{self.name}: {model} needs {said(needed)}, and "
+                f"{said(self.memory - total + needed)} of {said(self.memory)} are left"
                 + (f" (taken: {others})" if others else "")
                 + "; take a smaller model, bfloat16, a `lora`, or another device"
                 + (", or let models take turns with `offload`" if others else "")
@@ -99,7 +99,7 @@ class Place:
         from orchestrion_local.offloading import Resident, away
 
         if self.offload is None:
-            return Resident(model, tensors, self.device)
+            return Resident(model, tensors, self.device, reserve=self.place)
         return Resident(model, tensors, self.device, self.pool, away(self.offload, self.folder))
 
 

@@ -13,6 +13,7 @@ import torch
 
 from orchestrion import OpenContext, RunError, UsageError
 from orchestrion_local.hf import HF, Architecture
+from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import LocalModel, placed_on
 from orchestrion_local.tokenizers import Characters, Pretrained, Tokenizer
 
@@ -45,7 +46,7 @@ def load(settings: HF, ctx: OpenContext) -> LocalModel:
         with _seeded(ctx):
             module = _with_adapter(module, settings, ctx.path, adapter)
     if settings.device is not None:
-        settings.device.place(name, _needed(module))
+        settings.device.place(name, size_of(module.parameters()))
     return LocalModel(settings, name, module, tokenizer, adapter)
 
 
@@ -64,14 +65,18 @@ def _on_base(settings: HF, ctx: OpenContext, name: str) -> LocalModel:
         module = _with_adapter(module, settings, ctx.path, adapter)
     base.module = module
     base.frozen = base.adapter is None
-    return LocalModel(settings, name, module, base.tokenizer, adapter, base)
+    model = LocalModel(settings, name, module, base.tokenizer, adapter, base)
+    device = placed_on(settings)
+    if device is not None:
+        device.place(name, size_of(one for _, one in model.parameters()))
+    return model
 
 
 def _copied(settings: HF, base: LocalModel, name: str) -> LocalModel:
     module = base.plain().requires_grad_(True)
     device = placed_on(settings)
     if device is not None:
-        device.place(name, _needed(module))
+        device.place(name, size_of(module.parameters()))
     return LocalModel(settings, name, module, base.tokenizer)
 
 
@@ -168,12 +173,3 @@ def _config(shape: Architecture, tokenizer: Tokenizer) -> Any:
         tie_word_embeddings=True,
         **common,
     )
-
-
-def _needed(module: Any) -> int:
-    """Bytes of weights, and of gradients and two moments of what can be trained."""
-    total = 0
-    for parameter in module.parameters():
-        size = parameter.numel() * parameter.element_size()
-        total += 4 * size if parameter.requires_grad else size
-    return total

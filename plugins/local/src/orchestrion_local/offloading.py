@@ -17,10 +17,15 @@ import torch
 from orchestrion import RunError
 from orchestrion_local.residency import Pool
 
-__all__ = ["Away", "Resident", "away", "fits", "pinned"]
+__all__ = ["Away", "Resident", "away", "fits", "pinned", "size_of"]
 
 Away = Callable[[torch.Tensor], torch.Tensor]
 """Copies a tensor to where it waits."""
+
+
+def size_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of tensors."""
+    return sum(one.numel() * one.element_size() for one in tensors)
 
 
 def away(offload: Literal["cpu", "disk"], folder: Path | None = None) -> Away:
@@ -63,7 +68,8 @@ class Resident:
         device: where they are needed.
         pool: whose turns they take; None where they stay on the device.
         to: copies a tensor to where it waits.
-        size: bytes to reserve; by default what the tensors take, without gradients.
+        size: bytes that they take; by default as they are, without gradients.
+        reserve: sets bytes aside for what stays on the device.
     """
 
     def __init__(
@@ -74,8 +80,10 @@ class Resident:
         pool: Pool | None = None,
         to: Away = _to_host,
         size: int | None = None,
+        reserve: Callable[[str, int], None] | None = None,
     ) -> None:
         self.name, self.device, self.pool, self.copy_away = name, device, pool, to
+        self._reserve = reserve
         self._tensors, self._size = tensors, size
         self._waiting: dict[int, torch.Tensor] = {}
         """Copies of tensors, by their identity, while these are away."""
@@ -85,7 +93,7 @@ class Resident:
         """See `Guest.size`."""
         if self._size is not None:
             return self._size
-        return sum(one.numel() * one.element_size() for one in self._distinct())
+        return size_of(self._distinct())
 
     def _distinct(self) -> Iterable[torch.Tensor]:
         return {id(one): one for one in self._tensors()}.values()
@@ -136,6 +144,8 @@ class Resident:
         other = Resident(name, tensors, self.device, self.pool, self.copy_away, size)
         if self.pool is not None:
             self.pool.check((self, other))
+        elif self._reserve is not None:
+            self._reserve(name, size)
         return other
 
     @contextmanager

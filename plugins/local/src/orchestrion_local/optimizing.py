@@ -12,6 +12,7 @@ from attrs import frozen
 
 from orchestrion import Array, CheckpointError, Saved
 from orchestrion_local.interfaces import Trainable
+from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import pack, unpack
 from orchestrion_local.settings import Optimizer
 
@@ -58,7 +59,7 @@ class WeightOptimizer:
             weight_decay=settings.weight_decay,
         )
         # A gradient and two moments.
-        size = sum(3 * one.numel() * one.element_size() for _, one in self._named)
+        size = 3 * size_of(one for _, one in self._named)
         self._resident = model.resident.beside(f"{model.name}'s optimizer", self._moments, size)
 
     def _moments(self) -> Iterator[torch.Tensor]:
