@@ -6,13 +6,26 @@ import asyncio
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_prompted.prompted import Prompted
 from orchestrion_prompted.reading import read
 from orchestrion_prompted.template import Template
 
-from orchestrion import Answer, Key, Model, Observation, Output, Problem, Trajectory, Turn, View
+from orchestrion import (
+    Answer,
+    CallError,
+    Key,
+    Member,
+    Model,
+    Observation,
+    Output,
+    Problem,
+    Trajectory,
+    Turn,
+    View,
+)
 
 
 class Saying(Model):
@@ -125,6 +138,15 @@ def test_a_system_message_and_settings_go_with_the_request() -> None:
     assert [one["role"] for one in request["messages"]] == ["system", "user"]
     assert request["messages"][0]["content"] == "You are solver."
     assert (request["max_tokens"], request["temperature"]) == (5, 0.5)
+
+
+def test_a_way_to_nobody_in_the_team_is_an_error_with_the_nearest_name() -> None:
+    team = tuple(Member(name, (), "") for name in ("verifier", "searcher", "answerer"))
+    agent = Prompted(Saying("y"), choices=["y", "n"], route={"y": "answrer", "n": "searcher"})
+    with pytest.raises(CallError, match=r"'answrer' is no agent of the team.*answerer"):
+        act(agent, evolve(VIEW, team=team))
+    known = Prompted(Saying("y"), choices=["y", "n"], route={"y": "stop", "n": "searcher:deep"})
+    assert act(known, evolve(VIEW, team=team)).data["next"] == "stop"
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

@@ -7,7 +7,19 @@ from typing import Annotated, Any
 
 from attrs import Factory, frozen
 
-from orchestrion import JSON, Agent, Calls, Key, Meta, Model, Output, Usage, View, learnable
+from orchestrion import (
+    JSON,
+    Agent,
+    CallError,
+    Calls,
+    Key,
+    Meta,
+    Model,
+    Output,
+    Usage,
+    View,
+    learnable,
+)
 from orchestrion.bounds import ceiling_of
 from orchestrion.suggest import did_you_mean
 from orchestrion_prompted.reading import Form, read
@@ -76,7 +88,12 @@ class Prompted(Agent):
             raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Ask once, read once."""
+        """Ask once, read once.
+
+        Raises:
+            CallError: (permanent) `route` leads to nobody in the team.
+        """
+        self._check_route(view)
         messages = [{"role": "user", "content": template(self.prompt)(view)}]
         if self.system:
             messages.insert(0, {"role": "system", "content": template(self.system)(view)})
@@ -86,6 +103,17 @@ class Prompted(Agent):
                 request[name] = getattr(self, name)
         answer = await self.model.complete(request, key.child("call", 0), calls)
         return self._output(answer.data)
+
+    def _check_route(self, view: View) -> None:
+        team = {member.name for member in view.team}
+        for name in self.route.values():
+            # An option may follow a name.
+            if team and name != "stop" and name.partition(":")[0] not in team:
+                raise CallError(
+                    f"{view.agent}: route: {name!r} is no agent of the team"
+                    + did_you_mean(name, [*team, "stop"]),
+                    "permanent",
+                )
 
     def _output(self, answer: Mapping[str, Any]) -> Output:
         text, cut = str(answer["text"]), answer.get("stop") == "length"
