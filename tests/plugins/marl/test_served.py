@@ -16,8 +16,8 @@ from orchestrion.config import load
 from orchestrion.replay import replay
 from orchestrion.run import Run
 from orchestrion.store import RunReader, RunStore
+from tests.end_to_end.support import start
 from tests.end_to_end.test_asking import rows, until
-from tests.end_to_end.test_resume import start
 from tests.plugins.llm.server import FaultServer
 from tests.plugins.local.engine import Engine, engine_of, server
 from tests.plugins.local.support import opened
