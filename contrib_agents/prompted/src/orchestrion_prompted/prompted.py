@@ -93,7 +93,8 @@ class Prompted(Agent):
         Raises:
             CallError: (permanent) `route` leads to nobody in the team.
         """
-        self._check_route(view)
+        if self.route:
+            self._check_route(view)
         messages = [{"role": "user", "content": template(self.prompt)(view)}]
         if self.system:
             messages.insert(0, {"role": "system", "content": template(self.system)(view)})

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from attrs import evolve, fields, frozen
+from attrs import evolve, frozen
 from orchestrion_prompted.reading import read
 from orchestrion_recorded.split import Shares, split_of
 
@@ -25,6 +25,7 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
+from orchestrion.idle import refuse_idle
 from orchestrion.suggest import did_you_mean
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
@@ -63,9 +64,7 @@ class Math(Task):
 
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
-        for one in fields(Math):
-            if one.name in idle and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing with `source: {self.source}`")
+        refuse_idle(self, idle, f"with `source: {self.source}`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:

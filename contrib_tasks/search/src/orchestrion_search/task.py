@@ -27,6 +27,7 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
+from orchestrion.idle import refuse_idle
 from orchestrion.suggest import did_you_mean
 from orchestrion_search.answers import exact, f1
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
@@ -82,9 +83,7 @@ class Search(Task):
 
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
-        for one in fields(Search):
-            if one.name in idle and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing with `source: {self.source}`")
+        refuse_idle(self, idle, f"with `source: {self.source}`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from attrs import Attribute, evolve, field, fields, frozen
 
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
+from orchestrion.idle import refuse_idle
 from orchestrion_local.devices import Device
 from orchestrion_local.server import Server
 from orchestrion_local.settings import Limits
@@ -132,9 +133,7 @@ class HF(Model):
         if self.same:
             common = [one.name for one in fields(HF) if one.name != "base"]
             what = "which is that model by another name; give it a `lora` or `copy: true`"
-        for one in fields(HF):
-            if one.name in common and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing beside `base`, {what}")
+        refuse_idle(self, common, f"beside `base`, {what}")
 
     @property
     def same(self) -> bool:
@@ -190,9 +189,6 @@ class HF(Model):
         from orchestrion_local.loading import load
 
         model = load(self, ctx)
-        if model is self.base:
-            yield model
-            return
         if self.server is None:
             yield model
             return

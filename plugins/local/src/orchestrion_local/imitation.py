@@ -40,7 +40,7 @@ class Imitation(Trainer):
 
     def __init__(self, settings: Sft, ctx: OpenContext) -> None:
         self.settings, self._path = settings, ctx.path
-        names, speakers = ctx.names["models"], list(trainable(settings.models))
+        names, speakers = ctx.names["models"], trainable(settings.models)
         students = [one.root if settings.base else one for one in speakers]
         self._speakers = {one.name: one for one in speakers}
         self.models = {one.name: one for one in students}

@@ -72,6 +72,7 @@ class LocalModel(Model):
     ) -> None:
         self.settings, self.name, self.tokenizer = settings, name, tokenizer
         self.adapter, self._base = adapter, base
+        self._usual = settings.sampling()
         self.version = 0
         self.frozen = False
         """Whether its weights have no gradients now, because adapters were put on them."""
@@ -124,7 +125,7 @@ class LocalModel(Model):
         if self._teacher is not None:
             return await self._ask_teacher(request, key, calls)
         prompt = self.encode(request["messages"])
-        limits = limits_of(self.name, request, self.settings.sampling(), len(prompt), self.context)
+        limits = limits_of(self.name, request, self._usual, len(prompt), self.context)
         if self.served is not None:
             return await self.served.complete(prompt, limits, key, calls)
         longest, temperature = limits.max_tokens, limits.temperature
@@ -176,7 +177,7 @@ class LocalModel(Model):
 
     def ceiling(self, tokens: int) -> Usage:
         """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, min(tokens, self.context), self.settings.sampling().max_tokens)
+        return Usage(1, min(tokens, self.context), self._usual.max_tokens)
 
     # ------------------------------------------------------------------ being taught
 

@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated
 
-from attrs import Factory, field, fields, frozen
+from attrs import Factory, field, frozen
 
 from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
+from orchestrion.idle import refuse_idle
 from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 
@@ -56,10 +57,8 @@ class Sft(Trainer):
     def __attrs_post_init__(self) -> None:
         if bool(self.teachers) == (self.data is not None):
             raise ValueError("give `teachers` or `data`")
-        for one in fields(Sft):
-            idle = one.name in ("keep", "episodes") and self.data is not None
-            if idle and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing beside `data`, where no team works")
+        if self.data is not None:
+            refuse_idle(self, ("keep", "episodes"), "beside `data`, where no team works")
         if len(self.teachers) not in (0, 1, len(self.models)):
             raise ValueError(
                 f"teachers: {len(self.teachers)} for {len(self.models)} models; give one for "

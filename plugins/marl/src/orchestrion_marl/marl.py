@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar, Literal
 
@@ -11,6 +11,7 @@ from orchestrion_local.naming import check_known, names_of, unsynced
 from orchestrion_local.settings import Optimizer
 
 from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
+from orchestrion.idle import refuse_idle
 
 __all__ = ["Advantage", "AgentSettings", "Kl", "Marl", "Overlong"]
 
@@ -64,19 +65,15 @@ class Advantage:
 
     def __attrs_post_init__(self) -> None:
         acting = _ACTING[self.estimator]
-        self._refuse(
+        refuse_idle(
+            self,
             {one.name for one in fields(Advantage)} - {"estimator", *acting},
-            f"`estimator: {self.estimator}`, which has {', '.join(acting)}",
+            f"with `estimator: {self.estimator}`, which has {', '.join(acting)}",
         )
         if self.baseline != "moving":
-            self._refuse({"memory"}, f"`baseline: {self.baseline}`, but with `moving`")
+            refuse_idle(self, {"memory"}, f"with `baseline: {self.baseline}`, but with `moving`")
         if self.scale == "none":
-            self._refuse({"std", "floor"}, "`scale: none`, where nothing divides")
-
-    def _refuse(self, idle: Set[str], beside: str) -> None:
-        for one in fields(Advantage):
-            if one.name in idle and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing with {beside}")
+            refuse_idle(self, {"std", "floor"}, "with `scale: none`, where nothing divides")
 
 
 _ACTING: Mapping[str, tuple[str, ...]] = {
@@ -125,9 +122,8 @@ class Kl:
     where: Literal["loss", "reward"] = "loss"
 
     def __attrs_post_init__(self) -> None:
-        for one in fields(Kl):
-            if not self.weight and getattr(self, one.name) != one.default:
-                raise ValueError(f"{one.name}: does nothing without a `weight`")
+        if not self.weight:
+            refuse_idle(self, {"form", "where"}, "without a `weight`")
 
 
 @frozen

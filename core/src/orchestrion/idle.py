@@ -1,0 +1,33 @@
+"""Settings that do nothing beside others: said, and not passed over."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from attrs import NOTHING, Factory, fields
+
+__all__ = ["refuse_idle"]
+
+
+def refuse_idle(settings: Any, names: Collection[str], beside: str) -> None:
+    """Refuse settings of a component that were given and cannot act.
+
+    Call it from `__attrs_post_init__`. What has its default counts as not given.
+
+    Args:
+        settings: an attrs object.
+        names: of the settings that cannot act.
+        beside: why, as in "with `source: generated`".
+
+    Raises:
+        ValueError: names the first such setting.
+    """
+    for one in fields(type(settings)):
+        if one.name not in names:
+            continue
+        default: Any = one.default
+        if isinstance(default, Factory):  # type: ignore[arg-type]  # a class where it runs
+            default = NOTHING if default.takes_self else default.factory()
+        if getattr(settings, one.name) != default:
+            raise ValueError(f"{one.name}: does nothing {beside}")
