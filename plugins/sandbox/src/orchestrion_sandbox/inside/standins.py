@@ -146,7 +146,7 @@ class Link(Codec):
             return self._streams.setdefault(data["n"], Stream(self, data["n"]))
         if data.get("is_class"):
             return self._given(self._class(data))
-        kind = self._class(data["class"]) if "class" in data else self._plain_function()
+        kind: Any = self._class(data["class"]) if "class" in data else self._plain_function()
         if not issubclass(kind, StandIn):
             raise Malformed("an object of a class that has none")
         if kind._number != _FUNCTION:
