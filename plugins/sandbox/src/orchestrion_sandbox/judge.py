@@ -4,7 +4,8 @@
 answer is decoded into plain data and compared here, with wanted values that never went in.
 `judge_statements` is for tests that are code: they run in one sandbox, the program in another,
 and calls between them are relayed as plain data. `split.judge_pytest` does the same for files of
-pytest, and `tampering.judge_repository` is for projects that cannot be taken apart like that.
+pytest. `repository.judge_repository`, for projects that cannot be taken apart like that, proves
+nothing.
 
 Whatever comes out of a sandbox is read under a catch-all: any surprise fails the case.
 """
@@ -31,7 +32,7 @@ from orchestrion_sandbox.compare import same
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.inside.plain import decode, encode
 from orchestrion_sandbox.interface import Box, Limits, Program
-from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
+from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict, if_proven
 
 __all__ = ["JUDGE_LIMITS", "RESTARTS", "judge_calls", "judge_statements"]
 
@@ -89,13 +90,16 @@ async def judge_statements(
     prelude: str = "",
     limits: Limits = JUDGE_LIMITS,
     stateful: bool = False,
+    accept_unproven: bool = False,
 ) -> Verdict:
     """Run tests that are code; one that raises nothing has passed.
 
     The statements and `prelude`, which the author of the task wrote, run in a sandbox of their
-    own, in one namespace. Plain data crosses as it is; exceptions as the built-in ones they are
-    or derive from; other objects stay with the program and have stand-ins, which can be called
-    but not compared with plain data. What the program does to its arguments is not seen.
+    own, in one namespace. Plain data crosses as it is, the items of an iterator one at a time;
+    exceptions as the built-in ones they are or derive from, those that end loops as RuntimeError.
+    Other objects stay with the program and have stand-ins: a statement that was given one proves
+    nothing, since it may be another value at each look. What the program does to its arguments is
+    not seen.
 
     Args:
         box: an open sandbox.
@@ -105,6 +109,7 @@ async def judge_statements(
         prelude: what they need, run once before them.
         limits: of each process of the program, and of the tests.
         stateful: whether statements may depend on earlier ones; see `judge_calls`.
+        accept_unproven: whether a statement may pass that rests on the program's word.
 
     Raises:
         SandboxError: if the sandbox itself failed.
@@ -131,8 +136,10 @@ async def judge_statements(
                     raise await _down(tester, error) from None
             if lost:
                 raise lost[0]
-            judge.unproven |= frozenset(reply.get("unproven", ()))
-            return raised(reply) or CaseOutcome(passed=True)
+            unproven = frozenset(reply.get("unproven", ()))
+            judge.unproven |= unproven
+            outcome = raised(reply) or CaseOutcome(passed=True)
+            return if_proven(outcome, unproven, accept_unproven)
 
         return ask
 

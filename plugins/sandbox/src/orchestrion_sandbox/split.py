@@ -20,7 +20,7 @@ from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.interface import Box, Limits, Program
 from orchestrion_sandbox.judge import RESTARTS
 from orchestrion_sandbox.pytest_profile import pytest_profile
-from orchestrion_sandbox.verdict import CaseOutcome, Verdict
+from orchestrion_sandbox.verdict import CaseOutcome, Verdict, if_proven
 
 __all__ = ["PYTEST_LIMITS", "CollectionFailed", "collect", "judge_pytest", "outcome_of"]
 
@@ -43,13 +43,17 @@ async def judge_pytest(
     wanted: Sequence[str] | None = None,
     limits: Limits = PYTEST_LIMITS,
     stateful: bool = False,
+    accept_unproven: bool = False,
 ) -> Verdict:
     """Run pytest files against a program that lives in another sandbox.
 
-    What the tests import of the program are stand-ins. Plain data crosses as it is; exceptions as
-    the built-in ones they are or derive from; other objects stay with the program: they can be
-    called, gone through and asked for attributes, but not compared with plain data. What the
-    program prints, and what it does to its arguments, is not seen by the tests.
+    What the tests import of the program are stand-ins. Plain data crosses as it is, the items of an
+    iterator one at a time; exceptions as the built-in ones they are or derive from, those that end
+    loops as RuntimeError. Other objects stay with the program. Those of a class that the tests
+    import by its name, which begins with a capital letter, can be called, gone through and asked
+    for attributes, but not compared with plain data; comparing two of them proves nothing, and
+    neither does a test that is given an object of any other class. What the program prints, and
+    what it does to its arguments, is not seen by the tests.
 
     Args:
         box: an open sandbox. The tests run in one beside it, which has pytest.
@@ -60,6 +64,7 @@ async def judge_pytest(
             another run, see `collect`.
         limits: of the tests, and of each process of the program.
         stateful: whether tests may depend on earlier ones; see `judge_calls`.
+        accept_unproven: whether a test may pass that rests on the program's word.
 
     Returns:
         One outcome a wanted test, with its id as `name`. Without any, or if they could not be
@@ -80,11 +85,15 @@ async def judge_pytest(
         report = await judge.report(tests, modules, "run" if stateful else "again")
     if sorted(report["collected"]) != sorted(wanted):
         report |= {"exit": None, "errors": [*report["errors"], "other tests were collected"]}
+    unproven: Mapping[str, Sequence[str]] = report.get("unproven", {})
     return evolve(
         blank,
-        outcomes=tuple(_outcome(name, report) for name in wanted),
+        outcomes=tuple(
+            if_proven(_outcome(name, report), unproven.get(name, ()), accept_unproven)
+            for name in wanted
+        ),
         forgeries=tuple(judge.forgeries),
-        unproven=tuple(map(printable, report.get("unproven", ()))),
+        unproven=tuple(sorted({printable(mark) for marks in unproven.values() for mark in marks})),
         reason="" if wanted else "there are no tests",
         cpu_seconds=judge.cpu_seconds,
     )
