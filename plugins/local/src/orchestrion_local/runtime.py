@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -81,6 +82,9 @@ class LocalModel(Model):
         self.resident: Resident = _resident(self) if base is None else base.resident
         self._turn: threading.RLock = threading.RLock() if base is None else base._turn
         self._anchor: dict[str, torch.Tensor] | None = None
+        self._anchor_in_path = False
+        """Whether `_anchor` holds the weights as `path` has them."""
+        self._digest: str | None = None
         self.resident.settle()
         self._teacher: Model | None = None
         self.served: Served | None = None
@@ -113,6 +117,11 @@ class LocalModel(Model):
     def context(self) -> int:
         """Tokens of prompt and response together at most."""
         return int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+
+    @property
+    def max_tokens(self) -> int:
+        """See `Trainable.max_tokens`."""
+        return self._usual.max_tokens
 
     # ------------------------------------------------------------------ answering
 
@@ -255,6 +264,12 @@ class LocalModel(Model):
     def anchor(self) -> None:
         """See `Trainable.anchor`."""
         self._anchor = self._copied()
+        self._anchor_in_path = self._in_path and self.version == 0
+
+    @property
+    def _in_path(self) -> bool:
+        """Whether untrained weights can be read again from `path`."""
+        return self.adapter is None and self.settings.path is not None
 
     def _copied(self) -> dict[str, torch.Tensor]:
         return {name: self.resident.copy_away(value) for name, value in self.parameters()}
@@ -340,19 +355,55 @@ class LocalModel(Model):
     # ------------------------------------------------------------------ being kept
 
     def save(self) -> Saved:
-        """What was trained: the weights, or the adapter's; and what they are compared with."""
-        arrays = {name: pack(value) for name, value in self.parameters()}
-        for name, value in (self._anchor or {}).items():
-            arrays[f"{_ANCHOR}{name}"] = pack(value)
-        return Saved(arrays, {"version": self.version})
+        """What was trained: the weights, or the adapter's; and what they are compared with.
+
+        Of weights that are read from `path` and were not trained, a digest is enough.
+        """
+        arrays: dict[str, Array] = {}
+        data: dict[str, JSON] = {"version": self.version}
+        if self._in_path and self.version == 0:
+            data["digest"] = self._digest_of_path()
+        else:
+            arrays.update((name, pack(value)) for name, value in self.parameters())
+        if self._anchor_in_path:
+            data["anchor"] = self._digest_of_path()
+        else:
+            for name, value in (self._anchor or {}).items():
+                arrays[f"{_ANCHOR}{name}"] = pack(value)
+        return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
         """See `Stateful.load`."""
-        self._set(self._saved(saved, ""))
+        if saved.data.get("anchor"):
+            self._check_path(saved.data["anchor"])
+            self.anchor()
+        if saved.data.get("digest"):
+            self._check_path(saved.data["digest"])
+        else:
+            self._set(self._saved(saved, ""))
         if any(name.startswith(_ANCHOR) for name in saved.arrays):
             kept = self._saved(saved, _ANCHOR)
             self._anchor = {name: self.resident.copy_away(value) for name, value in kept.items()}
+            self._anchor_in_path = False
         self.version = int(saved.data["version"])
+
+    def _digest_of_path(self) -> str:
+        """Return a digest of the weights as they were read; taken once, before any training."""
+        if self._digest is None:
+            digest = hashlib.sha256()
+            trained = self.version > 0 and self._anchor is not None
+            for name, value in (self._anchor if trained else dict(self.parameters())).items():
+                digest.update(name.encode())
+                digest.update(pack(value).data)
+            self._digest = digest.hexdigest()
+        return self._digest
+
+    def _check_path(self, digest: str) -> None:
+        if self.version or self._digest_of_path() != digest:
+            raise CheckpointError(
+                f"{self.name}: the weights of {self.settings.path} are not those that the "
+                "checkpoint was made with; put them back"
+            )
 
     def _saved(self, saved: Saved, prefix: str) -> dict[str, torch.Tensor]:
         values = {}
