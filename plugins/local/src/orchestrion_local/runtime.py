@@ -29,7 +29,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.interfaces import Generation, Scored
 from orchestrion_local.offloading import Resident
 from orchestrion_local.sampling import Drawn, Wanted, sample
-from orchestrion_local.settings import Limits
+from orchestrion_local.settings import UNSUPPORTED, Limits
 from orchestrion_local.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ __all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", 
 
 VERSION = "1"
 _ANCHOR = "anchor/"
-_UNKNOWN = ("tools", "schema", "stop")
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -61,6 +60,8 @@ class LocalModel(Model):
         adapter: the adapter that is this model; None for the network itself.
         base: whose module this adapter is on, if it is another model's.
     """
+
+    unsupported = UNSUPPORTED
 
     def __init__(
         self,
@@ -445,9 +446,9 @@ def limits_of(
     Raises:
         CallError: (permanent) it does not fit the context, or weights alone cannot do it.
     """
-    for unknown in _UNKNOWN:
-        if request.get(unknown):
-            raise CallError(f"{name}: local weights do not do `{unknown}`", "permanent")
+    for unsupported in sorted(UNSUPPORTED):
+        if request.get(unsupported):
+            raise CallError(f"{name}: local weights do not support `{unsupported}`", "permanent")
     longest = int(request.get("max_tokens") or usual.max_tokens)
     if prompt + longest > context:
         raise CallError(
