@@ -392,8 +392,10 @@ class LocalModel(Model):
         """Return a digest of the weights as they were read; taken once, before any training."""
         if self._digest is None:
             digest = hashlib.sha256()
-            trained = self.version > 0 and self._anchor is not None
-            for name, value in (self._anchor if trained else dict(self.parameters())).items():
+            weights: Mapping[str, torch.Tensor] = dict(self.parameters())
+            if self.version > 0 and self._anchor is not None:
+                weights = self._anchor
+            for name, value in weights.items():
                 digest.update(name.encode())
                 digest.update(pack(value).data)
             self._digest = digest.hexdigest()
