@@ -23,7 +23,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from attrs import Factory, field, frozen
 
@@ -391,8 +391,11 @@ class Model(Protocol):
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 
-    A model refuses, with a permanent `CallError`, a setting that it cannot honour.
+    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It lists those
+    of `tools`, `schema` and `stop` that it never can as `unsupported`: agents ask before a run.
     """
+
+    unsupported: ClassVar[frozenset[str]] = frozenset()
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """One completion; see above. `key` tells samples of one request apart."""
