@@ -343,18 +343,22 @@ def _prune(
     dry_run: bool,
 ) -> dict[str, Any]:
     from orchestrion.store import RunStore
+    from orchestrion.store.lock import RunLock
 
     before = _size(directory)
     action = "shrunk" if shrinking else "deleted"
     if dry_run:
         action = f"would be {action}"
-    else:
-        # The lock makes sure that nobody writes there.
+    elif shrinking:
         with RunStore.open(directory) as store:
-            if shrinking:
-                store.shrink(retention, checkpoints)
-            else:
-                shutil.rmtree(directory)
+            store.shrink(retention, checkpoints)
+    else:
+        # The lock makes sure that nobody writes there; a damaged run can be deleted, too.
+        lock = RunLock(directory)
+        try:
+            shutil.rmtree(directory)
+        finally:
+            lock.release()
     freed = before if not shrinking else 0 if dry_run else before - _size(directory)
     return {"name": directory.name, "directory": str(directory), "action": action, "freed": freed}
 
