@@ -15,10 +15,13 @@ import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
+
+import msgspec
 
 from orchestrion.errors import StoreError
 from orchestrion.store.faults import fault_point
@@ -132,16 +135,16 @@ _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "ceph")
 
 
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
 def mark(*values: str | float | None) -> int:
     """The checksum of a row's values: CRC-32, which notices every single flipped bit.
 
-    Numbers count as floats without a sign of zero, as a column of that type gives them back.
+    Each value must have the type of its column, as SQLite will give it back: a float where that
+    is REAL, and no -0.0.
     """
-    parts = [
-        v if type(v) is str else "\1" if v is None else repr(float(v) + 0.0)  # type: ignore[arg-type]
-        for v in values
-    ]
-    return crc32("\0".join(parts).encode())
+    return crc32(_pack(values))
 
 
 def problem_digest(record: bytes) -> str:
@@ -213,11 +216,11 @@ class Database:
                 f"{version}, this version reads {SCHEMA}); use the version that wrote it, or start "
                 "a new run"
             )
+        if self.all(_LAYOUT) != _layout():
+            raise self.damage("its tables are not those of a run")
 
     def _marked_columns(self, table: str) -> tuple[str, ...]:
         names = [row[1] for row in self.all(f"PRAGMA table_info({table})")]
-        if "mark" not in names:
-            raise StoreError(f"{self.path}: is damaged: its table {table} cannot be read")
         return tuple(name for name in names if name not in ("mark", "number"))
 
     @classmethod
@@ -226,10 +229,8 @@ class Database:
         try:
             connection = _open(f"{path.absolute().as_uri()}?mode=rwc")
             try:
-                strict = sqlite3.sqlite_version_info >= (3, 37)
-                tables = _TABLES if strict else _TABLES.replace(") STRICT;", ");")
                 connection.executescript(
-                    f"BEGIN IMMEDIATE;{tables}PRAGMA application_id={_APPLICATION};"
+                    f"BEGIN IMMEDIATE;{_tables()}PRAGMA application_id={_APPLICATION};"
                     f"PRAGMA user_version={SCHEMA};COMMIT;"
                 )
             finally:
@@ -244,6 +245,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _store_error(error, self.path) from error
+        except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
+            raise self.damage("its names are no text") from error
         except OSError as error:
             raise StoreError(explain(error, self.path)) from error
 
@@ -326,11 +329,7 @@ class Database:
 
     def check(self, table: str, row: Sequence[Any]) -> None:
         """Refuse a row, given as its columns and its mark, that is not what was written."""
-        try:
-            same = mark(*row[:-1]) == row[-1]
-        except (TypeError, ValueError):  # another type than any of ours
-            same = False
-        if not same:
+        if mark(*row[:-1]) != row[-1]:
             raise self.damage(f"a row of {table} is not what was written: {str(row[:2])[:80]}")
 
     def damage(self, what: str) -> StoreError:
@@ -386,6 +385,25 @@ def _open(uri: str) -> sqlite3.Connection:
     # A lone surrogate in a name must not make a run unreadable.
     connection.text_factory = lambda data: data.decode(errors="replace")
     return connection
+
+
+_LAYOUT: Final = "SELECT name, replace(sql, ') STRICT', ')') FROM sqlite_master ORDER BY name"
+
+
+def _tables() -> str:
+    strict = sqlite3.sqlite_version_info >= (3, 37)
+    return _TABLES if strict else _TABLES.replace(") STRICT;", ");")
+
+
+@cache
+def _layout() -> list[tuple[str, str | None]]:
+    """What `_LAYOUT` finds in a new file."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(_tables())
+        return connection.execute(_LAYOUT).fetchall()
+    finally:
+        connection.close()
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
@@ -13,7 +12,7 @@ from orchestrion.errors import StoreError
 from orchestrion.records import Episode, Problem, Usage
 from orchestrion.secrets import hidden
 from orchestrion.store.database import Database, mark, problem_digest
-from orchestrion.store.journal import usage_columns, usage_of
+from orchestrion.store.journal import real, usage_columns, usage_of
 from orchestrion.store.serial import encode, episode_fields, parse, structure
 
 __all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
@@ -102,8 +101,8 @@ def _columns(episode: Episode) -> tuple[str | float | None, ...]:
         _text(episode.problem.category),
         str(episode.status),
         int(episode.success),
-        None if episode.scores is None else finite(episode.scores.value),
-        None if episode.reward is None else finite(episode.reward.total),
+        None if episode.scores is None else real(episode.scores.value),
+        None if episode.reward is None else real(episode.reward.total),
         len(episode.trajectory),
         *usage_columns(episode.usage),
     )
@@ -113,11 +112,6 @@ def _text(value: str) -> str:
     """Text for a database column, which takes no lone surrogates; the record keeps them."""
     value = hidden(value)
     return value if value.isascii() else value.encode(errors="replace").decode()
-
-
-def finite(value: float) -> float | None:
-    """A number for a database column; NaN is NULL."""
-    return None if math.isnan(value) else float(value)
 
 
 def _record(episode: Episode, retention: Retention) -> str:

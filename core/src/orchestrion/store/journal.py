@@ -14,19 +14,24 @@ from orchestrion.store.serial import dumps, loads
 if TYPE_CHECKING:
     from orchestrion.engine.recording import Recorded
 
-__all__ = ["AnswerStore", "CallJournal", "usage_columns", "usage_of"]
+__all__ = ["AnswerStore", "CallJournal", "real", "usage_columns", "usage_of"]
 
 _USAGE = "calls, input_tokens, output_tokens, usd, cost"
+
+
+def real(value: float) -> float | None:
+    """A number for a database column of floats, as it will come back; NaN is NULL."""
+    return None if math.isnan(value) else float(value) + 0.0
 
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
     """A usage as database columns; a price that is not known (NaN) is NULL."""
     return (
-        usage.calls,
-        usage.input_tokens,
-        usage.output_tokens,
-        None if math.isnan(usage.usd) else usage.usd,
-        None if math.isnan(usage.cost) else usage.cost,
+        int(usage.calls),
+        int(usage.input_tokens),
+        int(usage.output_tokens),
+        real(usage.usd),
+        real(usage.cost),
     )
 
 
@@ -187,7 +192,8 @@ def _values(row: Recorded, seq: int) -> tuple[str | float | None, ...]:
     answer = None if row.kind == "started" else row.text or dumps(row.answer)
     return (
         *(row.key, row.request, row.kind, answer, *usage_columns(row.usage), seq, facts.service),
-        *(facts.who, facts.stage, facts.seconds, facts.attempts, facts.estimated),
+        *(facts.who, facts.stage, None if facts.seconds is None else real(facts.seconds)),
+        *(facts.attempts, int(facts.estimated)),
     )
 
 

@@ -34,7 +34,7 @@ from orchestrion.store.creation import create_folder
 from orchestrion.store.database import NAME, Database, mark
 from orchestrion.store.episodes import Retention
 from orchestrion.store.files import remove_stale
-from orchestrion.store.journal import AnswerStore, CallJournal, usage_columns
+from orchestrion.store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion.store.lock import RunLock
 from orchestrion.store.names import is_run, next_directory
 from orchestrion.store.reader import Restored, RunReader, RunStatus
@@ -282,7 +282,8 @@ class RunStore(RunReader):
                 "iterations",
                 *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
                 *_summary(episodes),
-                *(path.name if path is not None else None, digest, seconds, _counts(episodes)),
+                *(path.name if path is not None else None, digest),
+                *(real(seconds), _counts(episodes)),
             )
             self._set_state(connection, "seconds", total)
             self._set_state(connection, "stated", usage_columns(usage))
@@ -428,7 +429,7 @@ def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
         len(episodes),
         sum(episode.success for episode in episodes),
         len(episodes) - len(totals),
-        rows.finite(math.fsum(totals) / len(totals)) if totals else None,
+        real(math.fsum(totals) / len(totals)) if totals else None,
     )
 
 
