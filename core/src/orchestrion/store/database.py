@@ -260,7 +260,7 @@ class Database:
                 few may be lost with the power.
         """
         with self.lock, self._errors():
-            self._check_place()
+            self.check_place()
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -284,7 +284,7 @@ class Database:
         with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchone()
 
-    def _check_place(self) -> None:
+    def check_place(self) -> None:
         """Refuse to write into a file that nobody will find: SQLite would not notice."""
         if _identity(self.path) != self._place:
             raise StoreError(

@@ -22,7 +22,7 @@ from typing import Self, get_args
 
 from orchestrion.errors import StoreError, UsageError
 from orchestrion.interfaces import Metrics
-from orchestrion.records import JSON, NO_USAGE, Episode, Usage
+from orchestrion.records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion.secrets import hidden
 from orchestrion.store import episodes as rows
 from orchestrion.store.checkpoint import (
@@ -40,10 +40,7 @@ from orchestrion.store.names import is_run, next_directory
 from orchestrion.store.reader import Restored, RunReader, RunStatus
 from orchestrion.store.serial import dumps, encode
 
-__all__ = ["TRAINING", "RunStore", "changed_versions"]
-
-TRAINING = "train"
-"""The source of training episodes; no evaluation can be called so."""
+__all__ = ["RunStore", "changed_versions"]
 
 
 class RunStore(RunReader):
@@ -265,6 +262,7 @@ class RunStore(RunReader):
         seconds: float,
         stated: Usage,
     ) -> Path | None:
+        self._writer.check_place()
         path = digest = None
         if checkpoint is not None:
             path, digest = write_checkpoint(self.checkpoints, checkpoint)
