@@ -270,8 +270,8 @@ def interval(value: Estimate, percent: bool = False, cost: bool = False, sign: b
         return "-"
     plus = "+" if sign else ""
     if percent:
-        low, high = 100 * value.low, 100 * value.high
-        return f"{value.mean:{plus}.1%} [{low:{plus}.1f}, {high:{plus}.1f}]"
+        bounds = f"[{100 * value.low:{plus}.1f}, {100 * value.high:{plus}.1f}]"
+        return f"{value.mean:{plus}.1%} {bounds}"
     largest = max(abs(value.mean), abs(value.low), abs(value.high))
     digits = _places(largest) if cost else 1 if largest >= 10 else 3
     mean, low, high = (f"{x:{plus}.{digits}f}" for x in (value.mean, value.low, value.high))
