@@ -121,7 +121,7 @@ def test_every_episode_comes_back_equal_but_for_what_is_hidden(
     assert [one.episode for one in found] == [
         evolve(one, problem=one.problem.public()) for one in episodes
     ]
-    assert [one.turns for one in found] == [len(one.turns) for one in episodes]
+    assert [one.turn_count for one in found] == [len(one.turns) for one in episodes]
     assert [one.usage for one in found] == [one.usage for one in episodes]
 
 
@@ -410,7 +410,7 @@ def test_retention_says_what_is_kept(
         found = list(store.episodes())
         assert len(found) == episodes
         assert all(len(one.episode.turns) == turns for one in found)
-        assert all(one.turns == 2 and one.usage == Usage(2, cost=4.0) for one in found)
+        assert all(one.turn_count == 2 and one.usage == Usage(2, cost=4.0) for one in found)
         assert all(one.episode.reward == episode("").reward for one in found)
         # Whatever a resume from the oldest kept checkpoint (of iteration 2) asks for is there.
         known = [f"{i}/{k}" for i in range(5) for k in range(2) if store.journal.get(f"{i}/{k}")]

@@ -287,10 +287,12 @@ def figure(value: float, cost: bool = False) -> str:
 
 def cost_text(usage: Usage) -> str:
     """What something cost, with its unit."""
-    from orchestrion.report import unit_of
+    from orchestrion.report import OWN_UNIT, unit_of
 
     values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
-    return f"cost {usage.cost:g} {unit_of([values])}" if usage.cost else "cost 0"
+    unit = unit_of([values])
+    comma = "," if unit == OWN_UNIT else ""
+    return f"cost {usage.cost:g}{comma} {unit}" if usage.cost else "cost 0"
 
 
 def _places(largest: float) -> int:

@@ -39,7 +39,7 @@ class StoredEpisode:
             before the first.
         iteration: likewise.
         episode: without turns and decisions, if retention dropped them.
-        turns: how many turns it had.
+        turn_count: how many turns it had.
         usage: its cost, also when the turns were dropped.
     """
 
@@ -47,7 +47,7 @@ class StoredEpisode:
     stage: int | None
     iteration: int | None
     episode: Episode
-    turns: int
+    turn_count: int
     usage: Usage
 
 

@@ -138,7 +138,7 @@ def _followed(directory: Path, source: str | None, form: str, least: float) -> t
     with RunReader(directory) as reader:
         # The run's own policy is evaluated before every baseline.
         name = source or next(iter(reader.load_evaluations()), "train")
-        kept = [one for one in _episodes(reader, name) if one.turns]
+        kept = [one for one in _episodes(reader, name) if one.turn_count]
         found, retention = fold(waves(one.episode.turns) for one in kept), reader.retention
     if not found.episodes:
         lost = f"; the run kept no turns (run.retention: {retention})" if kept else ""
