@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -547,6 +548,10 @@ def test_eval_keeps_and_shows_what_came_of_each_problem(site: Site) -> None:
     kept.write_text(damaged)
     refused = invoke("runs", "compare", "c-1", str(kept))
     assert (refused.exit_code, "is damaged" in refused.stderr) == (1, True)
+    shutil.rmtree(kept.parent)
+    kept.parent.write_text("in the way")
+    again = invoke("eval", "c-1")
+    assert (again.exit_code, "not kept: " in again.stderr) == (0, True)
 
 
 @pytest.mark.parametrize(

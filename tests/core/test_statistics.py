@@ -22,7 +22,7 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion.cli.display import comparison_lines, report_lines
+from orchestrion.cli.display import Display, comparison_lines, report_lines
 from orchestrion.report import Report, compare, compare_outcomes, outcomes
 from orchestrion.statistics import difference, estimate
 
@@ -139,7 +139,7 @@ def test_episodes_that_a_limit_ended_or_that_failed_have_columns() -> None:
     ends = [Status.LIMIT, Status.LIMIT, Status.BUDGET, Status.FAILED, *[Status.COMPLETED] * 6]
     report = report_of(learned=[episode(str(i), 0.0, status=end) for i, end in enumerate(ends)])
     (row,) = report.contenders
-    assert (row.limit, row.failed) == (pytest.approx(0.3), pytest.approx(0.1))
+    assert [row.limit, row.failed] == pytest.approx([0.3, 0.1])
     header, line = report_lines(report)[5:7]
     assert header.split() == ["turns", "at", "limit", "failed", "trained", "on"]
     assert line.split() == ["learned", "1.0", "30.0%", "10.0%", "2560", "episodes"]
@@ -156,6 +156,20 @@ def test_no_line_of_a_report_is_wider_than_the_terminal(width: int) -> None:
     assert ("turns  at limit" in "\n".join(lines)) == (width >= 80)
 
 
+@pytest.mark.parametrize("width", [40, 80])
+def test_progress_keeps_its_count_on_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with Display(terminal=True) as display:
+        display.stage("trainer", 100, 0)
+        for i in range(60):
+            display.iteration(i, {"reward": 0.4812, "success": 0.6, "episodes": 64.0}, 0.5)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "60/100 reward  0.4812" in line
+    assert len(line) <= width
+
+
 def test_two_results_are_compared_problem_by_problem() -> None:
     first = outcomes([episode("p", 1.0), episode("q", 0.0), episode("r", 1.0), episode("s", 1.0)])
     second = outcomes([episode("p", 1.0), episode("q", 1.0), episode("r", 0.0), episode("t", 1.0)])
@@ -164,7 +178,7 @@ def test_two_results_are_compared_problem_by_problem() -> None:
     assert found.better == (("r",), ("q",))
     assert found.alone == (1, 1)
     a, b, ahead = found.means["solved"]
-    assert (a, b, ahead.mean) == (pytest.approx(2 / 3), pytest.approx(2 / 3), 0.0)
+    assert [a, b, ahead.mean] == pytest.approx([2 / 3, 2 / 3, 0.0])
     lines = comparison_lines(found)
     assert "only A solves (1): r" in lines
     assert "only B solves (1): q" in lines

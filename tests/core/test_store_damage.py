@@ -109,12 +109,13 @@ def test_a_run_whose_folder_is_gone_ends_instead_of_writing_where_nobody_looks(
             (tmp_path / "run").rename(tmp_path / "elsewhere")
             if loss == "replaced":
                 RunStore.create(tmp_path / "run", "").close()
-        for write in (
+        writes: list[Callable[[], object]] = [
             lambda: store.commit_iteration(0, 1, [episode("1")], {}),
             lambda: store.save_evaluation("learned", {}),
             lambda: store.journal.put_many([Recorded("k", "digest", "yes", Usage(1))]),
             lambda: store.set_status("completed"),
-        ):
+        ]
+        for write in writes:
             with pytest.raises(StoreError, match=r"run\.db: was moved, deleted or replaced"):
                 write()
     if loss != "deleted":

@@ -17,6 +17,7 @@ from orchestrion.cli.common import (
     options,
     override_option,
 )
+from orchestrion.errors import StoreError
 
 if TYPE_CHECKING:
     from orchestrion.records import Split
@@ -92,7 +93,10 @@ def command(
         for line in ["", *problem_lines(report.outcomes)] if problems else ():
             answer(line)
     if directory is not None:
-        note(f"kept: {keep_evaluation(directory, document)}")
+        try:
+            note(f"kept: {keep_evaluation(directory, document)}")
+        except StoreError as error:  # a run may be read where nothing can be written
+            note(f"not kept: {error}")
     for line in failure_lines(failures):
         note(line)
     return 0
