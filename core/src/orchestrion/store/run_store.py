@@ -4,6 +4,7 @@
     run.db          episodes, calls, metrics, evaluations, events (see `database`)
     checkpoints/    learned state (see `checkpoint`)
     exports/        files for people and other programs (see `exports`)
+    evaluations/    what `orchestrion eval` found later (see `evaluations`)
     run.lock        who is writing
 
 An iteration is committed as a whole: its checkpoint is on disk first, then one transaction adds
