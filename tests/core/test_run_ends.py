@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,15 +52,17 @@ PARTS = '''
 from __future__ import annotations
 
 import asyncio
+import shutil
 import sys
 
 from attrs import frozen
 from orchestrion import Activation, Agent, Decision, Job, Output, Policy, Problem, Saved, Scores
 from orchestrion import Key, Task, Trainer, UsageError
 
-ENDS, SULKS = [], []
+ENDS, SULKS, MENDED = [], [], []
 MOODS = {
     "raise": lambda: 1 / 0,
+    "gone": lambda: shutil.rmtree("runs/c-1"),
     "exit": lambda: sys.exit(0),
     "cancel": lambda: (_ for _ in ()).throw(asyncio.CancelledError()),
     "memory": lambda: (_ for _ in ()).throw(MemoryError()),
@@ -158,7 +161,8 @@ class Practice(Trainer):
             raise ValueError("the check is wrong itself")
 
     async def iterate(self, i, session):
-        mood(self.mood)
+        if self.mood != "late" or (i == 1 and not MENDED):
+            mood("raise" if self.mood == "late" else self.mood)
         problems = list(session.problems()) * self.plays
         await session.rollout([Job(p, Key(i).child(n)) for n, p in enumerate(problems)])
         values = {"override": {"success": 99.0, "own": 2.0}, "nan": {"own": float("nan")},
@@ -412,16 +416,20 @@ def test_one_unreadable_cell_hides_no_other_run(site: Site) -> None:
     assert "c-1" in runs[0]["problem"]
     shown = invoke("runs", "show", "c-1")
     assert shown.exit_code == 1
-    assert "metrics of iteration 0/0 cannot be read" in shown.stderr
+    assert "a row of iterations is not what was written" in shown.stderr
 
 
 # ------------------------------------------------------------------ what is asked for
 
 
-def test_a_baseline_cannot_be_called_like_the_trained_policy(site: Site) -> None:
-    result = train("evaluation.baselines={learned: {policy: {use: moody-policy}}}")
+@pytest.mark.parametrize("name", ["learned", "team", "train"])
+def test_a_baseline_cannot_be_called_like_what_reports_and_stores_name_themselves(
+    site: Site, name: str
+) -> None:
+    result = train(f"evaluation.baselines={{{name}: {{policy: {{use: moody-policy}}}}}}")
     assert result.exit_code == 2
-    assert "evaluation.baselines.learned" in result.stderr
+    assert f"evaluation.baselines.{name}" in result.stderr
+    assert "choose another name" in result.stderr
 
 
 def test_the_name_of_another_run_is_refused_and_that_run_is_left_alone(site: Site) -> None:
@@ -495,3 +503,91 @@ def test_the_newest_states_are_those_of_a_run(site: Site) -> None:
         newest_states("c.yaml")
     with pytest.raises(UsageError, match="no run 'other' here"):
         newest_states("other")
+
+
+def test_a_run_whose_folder_is_deleted_while_it_works_fails(site: Site) -> None:
+    result = train("trainer.mood=gone")
+    assert result.exit_code == 1
+    assert "run.db: was moved, deleted or replaced while the run was writing" in result.stderr
+    assert list(Path("runs").iterdir()) == [], "and nothing is put where it was"
+
+
+def test_what_nothing_learned_is_not_called_learned(site: Site) -> None:
+    Path("c.yaml").write_text(CONFIG.replace("trainer: {use: moody-trainer}\n", ""))
+    told = train().stdout
+    assert "\nteam " in told
+    assert "\nlearned " not in told
+    assert "one training seed" not in told
+    assert "\nteam " in invoke("eval", "c.yaml").stdout
+
+
+def test_a_trained_run_says_what_can_be_done_with_it(site: Site) -> None:
+    told = train().stdout
+    assert "orchestrion runs show c-1" in told
+    assert "orchestrion eval c-1" in told
+    assert "orchestrion run c-1 --input TEXT" in told
+
+
+def test_eval_keeps_and_shows_what_came_of_each_problem(site: Site) -> None:
+    assert train().exit_code == 0
+    printed = invoke("eval", "c-1", "--json", "-o", "agents.a.mood=moody")
+    report = json.loads(printed.stdout)["report"]
+    rows = report["outcomes"]["learned"]
+    assert {name: row["solved"] for name, row in rows.items()} == {"test-0": 1.0, "test-1": 1.0}
+    assert report["contenders"][0]["trained_on"] == 4
+    kept = Path("runs/c-1/evaluations/1.json")
+    assert f"kept: {kept}" in printed.stderr
+    assert json.loads(kept.read_text())["report"] == report
+    told = invoke("eval", "c-1", "--problems").stdout
+    assert "4 episodes" in told
+    assert told.splitlines()[-1].split() == ["test-1", "solved", "missing"]
+    assert "test-1" in invoke("runs", "show", "c-1", "--problems").stdout
+    compared = invoke("runs", "compare", "c-1", str(kept), "--json")
+    assert json.loads(compared.stdout)["comparison"]["problems"] == 2
+    damaged = kept.read_text().replace('"solved": 1.0', '"solved": 0.0', 1)
+    kept.write_text(damaged)
+    refused = invoke("runs", "compare", "c-1", str(kept))
+    assert (refused.exit_code, "is damaged" in refused.stderr) == (1, True)
+    shutil.rmtree(kept.parent)
+    kept.parent.write_text("in the way")
+    again = invoke("eval", "c-1")
+    assert (again.exit_code, "not kept: " in again.stderr) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        ("c-2", "no run 'c-2'"),
+        ("c-1:random", "has no evaluation of 'random'; it has learned"),
+        ("c.yaml", "is not an evaluation as `orchestrion eval --json` prints it"),
+    ],
+)
+def test_what_cannot_be_compared_is_named(site: Site, other: str, said: str) -> None:
+    assert train().exit_code == 0
+    result = invoke("runs", "compare", "c-1", other)
+    assert result.exit_code in (1, 2)
+    assert said in result.stderr
+
+
+def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import moody_parts
+
+    assert train("trainer.mood=late").exit_code == 1
+    moody_parts.MENDED.append(True)
+    monkeypatch.setattr("orchestrion.run.platform.python_version", lambda: "3.99.1")
+    resumed = invoke("resume", "c-1")
+    assert resumed.exit_code == 0
+    assert "run: goes on with other versions than before: python 3." in resumed.stderr
+    assert "-> 3.99.1" in resumed.stderr
+    with RunReader(Path("runs/c-1")) as run:
+        (since,) = run.manifest["resumed"]
+        assert since["after_iterations"] == 1
+        assert since["versions"]["python"] == "3.99.1"
+        assert run.manifest["versions"]["python"] != "3.99.1"
+        assert [event.kind for event in run.events()] == ["versions changed"]
+    assert "versions" not in invoke("resume", "c-1").stderr, "nothing was run again"
+    replayed = invoke("replay", "c-1")
+    assert (replayed.exit_code, replayed.stdout[:9]) == (0, "identical"), replayed.stdout
+    assert "iterations from 1 on were recorded with other versions" in replayed.stderr

@@ -20,9 +20,10 @@ from orchestrion import (
     Trajectory,
     Turn,
     Usage,
+    UsageError,
 )
-from orchestrion.cli.display import report_lines
-from orchestrion.report import compare, outcomes
+from orchestrion.cli.display import Display, comparison_lines, report_lines
+from orchestrion.report import Report, compare, compare_outcomes, outcomes
 from orchestrion.statistics import difference, estimate
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
@@ -66,17 +67,24 @@ def test_an_estimate_over_nothing_is_unknown_and_never_zero() -> None:
     report = compare("test", 1, {"learned": rows, "base": rows}, {}, Key(1))
     assert report.as_json()["contenders"][0]["reward"]["mean"] is None
     lines = report_lines(report)
-    assert lines[3].split()[-3:] == ["-", "1.0", "-"]  # reward, turns, trained on
+    assert lines[3].split()[-1] == "-"  # reward
+    assert lines[7].split() == ["learned", "1.0", "0.0%", "0.0%", "-"]
     assert "reward of learned minus base: -" in lines
 
 
-def episode(problem: str, reward: float | None, cost: float = 1.0) -> Episode:
-    turn = Turn(0, "a", output=Output(usage=Usage(cost=cost)))
+def episode(
+    problem: str,
+    reward: float | None,
+    cost: float = 1.0,
+    status: Status = Status.COMPLETED,
+    usd: float = 0.0,
+) -> Episode:
+    turn = Turn(0, "a", output=Output(usage=Usage(cost=cost, usd=usd)))
     return Episode(
         f"e/{problem}",
         Problem(problem),
         Trajectory([turn]),
-        status=Status.COMPLETED,
+        status=status,
         scores=Scores(1.0, reward is not None and reward > 0),
         reward=None if reward is None else Reward(reward),
     )
@@ -109,3 +117,70 @@ def test_the_report_says_when_an_interval_includes_zero() -> None:
     assert "includes 0" not in lines
     tie = compare("test", 1, {"learned": same, "base": same}, {}, Key(1))
     assert "the interval includes 0" in "\n".join(report_lines(tie))
+
+
+def report_of(**rows: list[Episode]) -> Report:
+    results = {name: outcomes(episodes) for name, episodes in rows.items()}
+    return compare("test", 1, results, {"learned": 2560}, Key(1))
+
+
+def test_small_costs_keep_their_digits_and_every_cost_its_unit() -> None:
+    dear = report_of(learned=[episode(str(i), 1.0, 0.00012 * i, usd=0.00012 * i) for i in range(9)])
+    assert dear.unit == "US dollars"
+    table = "\n".join(report_lines(dear))
+    assert "cost (US dollars)" in table
+    assert "0.000480 [0.0" in table
+    own = report_of(learned=[episode("p", 1.0, 119.04, usd=0.5)])
+    assert own.unit == "own unit"
+    assert "119 [119, 119]" in "\n".join(report_lines(own))
+
+
+def test_episodes_that_a_limit_ended_or_that_failed_have_columns() -> None:
+    ends = [Status.LIMIT, Status.LIMIT, Status.BUDGET, Status.FAILED, *[Status.COMPLETED] * 6]
+    report = report_of(learned=[episode(str(i), 0.0, status=end) for i, end in enumerate(ends)])
+    (row,) = report.contenders
+    assert [row.limit, row.failed] == pytest.approx([0.3, 0.1])
+    header, line = report_lines(report)[5:7]
+    assert header.split() == ["turns", "at", "limit", "failed", "trained", "on"]
+    assert line.split() == ["learned", "1.0", "30.0%", "10.0%", "2560", "episodes"]
+
+
+@pytest.mark.parametrize("width", [40, 80, 120])
+def test_no_line_of_a_report_is_wider_than_the_terminal(width: int) -> None:
+    names = ("learned", "best-sequence", "learned-order", "single-agent")
+    episodes = [episode(str(i), i % 2 - 0.25, 100.0 + i) for i in range(40)]
+    lines = report_lines(report_of(**dict.fromkeys(names, episodes)), width)
+    assert max(map(len, lines)) <= width
+    for name in names:
+        assert any(line.startswith(name) for line in lines)
+    assert ("turns  at limit" in "\n".join(lines)) == (width >= 80)
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_progress_keeps_its_count_on_a_narrow_terminal(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    with Display(terminal=True) as display:
+        display.stage("trainer", 100, 0)
+        for i in range(60):
+            display.iteration(i, {"reward": 0.4812, "success": 0.6, "episodes": 64.0}, 0.5)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "60/100 reward  0.4812" in line
+    assert len(line) <= width
+
+
+def test_two_results_are_compared_problem_by_problem() -> None:
+    first = outcomes([episode("p", 1.0), episode("q", 0.0), episode("r", 1.0), episode("s", 1.0)])
+    second = outcomes([episode("p", 1.0), episode("q", 1.0), episode("r", 0.0), episode("t", 1.0)])
+    found = compare_outcomes(("x", "y"), first, second, (1, 1), Key(1))
+    assert found.problems == 3
+    assert found.better == (("r",), ("q",))
+    assert found.alone == (1, 1)
+    a, b, ahead = found.means["solved"]
+    assert [a, b, ahead.mean] == pytest.approx([2 / 3, 2 / 3, 0.0])
+    lines = comparison_lines(found)
+    assert "only A solves (1): r" in lines
+    assert "only B solves (1): q" in lines
+    with pytest.raises(UsageError, match="no problem with the same id"):
+        compare_outcomes(("x", "y"), first, {}, (1, 1), Key(1))

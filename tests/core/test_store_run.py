@@ -121,7 +121,7 @@ def test_every_episode_comes_back_equal_but_for_what_is_hidden(
     assert [one.episode for one in found] == [
         evolve(one, problem=one.problem.public()) for one in episodes
     ]
-    assert [one.turns for one in found] == [len(one.turns) for one in episodes]
+    assert [one.turn_count for one in found] == [len(one.turns) for one in episodes]
     assert [one.usage for one in found] == [one.usage for one in episodes]
 
 
@@ -130,7 +130,7 @@ def test_names_with_characters_that_no_database_takes_are_stored(store: RunStore
     store.commit_iteration(0, 0, [odd], {})
     (found,) = store.episodes()
     assert found.episode == odd
-    assert sum(store.agent_turns().values()) == 1
+    assert sum(store.iterations()[0].agents.values()) == 1
 
 
 def test_the_hidden_part_of_a_problem_is_not_stored(store: RunStore) -> None:
@@ -410,7 +410,7 @@ def test_retention_says_what_is_kept(
         found = list(store.episodes())
         assert len(found) == episodes
         assert all(len(one.episode.turns) == turns for one in found)
-        assert all(one.turns == 2 and one.usage == Usage(2, cost=4.0) for one in found)
+        assert all(one.turn_count == 2 and one.usage == Usage(2, cost=4.0) for one in found)
         assert all(one.episode.reward == episode("").reward for one in found)
         # Whatever a resume from the oldest kept checkpoint (of iteration 2) asks for is there.
         known = [f"{i}/{k}" for i in range(5) for k in range(2) if store.journal.get(f"{i}/{k}")]
@@ -524,7 +524,9 @@ def test_a_database_of_another_schema_is_refused_not_guessed_at(store: RunStore)
         connection.execute("PRAGMA user_version = 99")
     connection.close()
     for opened in (RunReader, RunStore.open):
-        with pytest.raises(StoreError, match="has schema 99, this version of orchestrion reads 2"):
+        with pytest.raises(
+            StoreError, match=r"written by a later version of orchestrion \(its schema is 99"
+        ):
             opened(store.directory)
     path.write_bytes(b"x" * 5000)
     with pytest.raises(StoreError, match="damaged, or not a run's database"):

@@ -19,7 +19,7 @@ from orchestrion.engine.opening import Opened
 from orchestrion.guards import calling, iterations_of, place_of, problems_of
 from orchestrion.interfaces import Plan
 from orchestrion.records import NO_USAGE, Problem, Split, Usage
-from orchestrion.report import LEARNED
+from orchestrion.report import own_name
 from orchestrion.store.serial import encode
 
 __all__ = ["Forecast", "Part", "forecast"]
@@ -134,7 +134,7 @@ class _Forecaster:
         for path in config.stages:
             parts += self._training(path, path, config.roster)
         parts += self._evaluation(
-            f"evaluation of {LEARNED}", "policy", config.roster, bool(config.stages)
+            f"evaluation of {own_name(config)}", "policy", config.roster, bool(config.stages)
         )
         for name, one in evaluation.baselines.items():
             agents = one.agents or config.roster

@@ -117,11 +117,15 @@ class Plan:
 
 @frozen
 class Member:
-    """An agent as a policy sees it: its name in the team, its options, its role in words."""
+    """An agent as a policy sees it: its name in the team, its options, its role in words.
+
+    `ends` says that it is its job to end the episode, whenever it is started.
+    """
 
     name: str
     options: tuple[str, ...] = ()
     role: str = ""
+    ends: bool = False
 
 
 @frozen
@@ -354,6 +358,11 @@ class Agent(Protocol):
     @property
     def pure(self) -> bool:
         """Whether the output depends on nothing but settings, option and `memo(view)`."""
+        return False
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is its job to end the episode: its output is always `final`."""
         return False
 
     def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:

@@ -37,6 +37,8 @@ JSON = Any
 """A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON."""
 
 Split = Literal["train", "validation", "test"]
+TRAINING = "train"
+"""The source of a run's training episodes; no evaluation can be called so."""
 TurnStatus = Literal["completed", "failed", "cancelled"]
 
 

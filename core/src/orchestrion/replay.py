@@ -15,16 +15,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion.config import Config, load
 from orchestrion.errors import ReplayError, RunError, UsageError
 from orchestrion.interfaces import Metrics
 from orchestrion.offline import no_network
 from orchestrion.run import Progress, Run, manifest
-from orchestrion.store import RunReader, RunStore
+from orchestrion.store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion.store.exports import export_run
 from orchestrion.store.lock import lock_holder
+from orchestrion.store.run_store import changed_versions
 
 __all__ = ["Replayed", "replay"]
 
@@ -104,6 +105,7 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="orchestrion-replay-")))
         recorded = stack.enter_context(RunReader(_copy(directory, folder / "recorded")))
+        recorded.verify()
         _check(config, recorded, directory)
         begun = {k: v for k, v in (recorded.manifest or {}).items() if k != "opened"}
         store = stack.enter_context(
@@ -155,12 +157,15 @@ def _check(config: Config, recorded: RunReader, directory: Path) -> None:
 
 
 def _versions(config: Config, begun: Mapping[str, Any]) -> list[str]:
-    then, now = begun.get("versions", {}), manifest(config)["versions"]
-    changed = [f"{name} {then[name]} -> {now.get(name, 'none')}" for name in then]
-    changed = [
-        text for name, text in zip(then, changed, strict=True) if then[name] != now.get(name)
+    now = manifest(config)["versions"]
+    notes = [
+        f"iterations from {one['after_iterations']} on were recorded with other versions"
+        for one in begun.get("resumed", ())
     ]
-    return [f"other versions than when it was recorded: {', '.join(changed)}"] if changed else []
+    changed = changed_versions(begun.get("versions", now), now)
+    if changed:
+        notes.append(f"other versions than when it was recorded: {', '.join(changed)}")
+    return notes
 
 
 # ------------------------------------------------------------------------------- comparing
@@ -203,9 +208,17 @@ def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
                 return _first(
                     recorded, store, f"{where}: {name} was {before!r}, and is {after!r} now"
                 )
-        if then.digest and now.digest and then.digest != now.digest:
+        if not then.digest or not now.digest or then.digest == now.digest:
+            continue
+        if _learned(recorded, then) != _learned(store, now):
             return f"{where}: what was learned differs (checkpoint {then.checkpoint})"
     return ""
+
+
+def _learned(run: RunReader, iteration: Iteration) -> Checkpoint:
+    """What a checkpoint holds, but for the versions it was written with: those are noted."""
+    path = run.checkpoints / str(iteration.checkpoint)
+    return evolve(read_checkpoint(path, iteration.digest), versions={})
 
 
 def _first(recorded: RunReader, store: RunReader, otherwise: str) -> str:
@@ -303,5 +316,6 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     data = msgspec.json.decode(path.read_bytes())
     data.pop("execution", None)
+    data.pop("checkpoint", None)  # compared by what is in it
     (data.get("manifest") or {}).pop("opened", None)
     return msgspec.json.format(msgspec.json.encode(data), indent=2)

@@ -3,20 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from attrs import asdict, frozen
 
+from orchestrion.errors import UsageError
 from orchestrion.keys import Key
-from orchestrion.records import Episode
-from orchestrion.statistics import Estimate, difference, estimate
+from orchestrion.records import TRAINING, Episode, Status
+from orchestrion.statistics import Estimate, difference, estimate, mean
 
-__all__ = ["Contender", "Report", "compare", "contender", "of_evaluations", "outcomes"]
+if TYPE_CHECKING:
+    from orchestrion.config import Config
+
+__all__ = [
+    "RESERVED",
+    "Comparison",
+    "Contender",
+    "Outcomes",
+    "Report",
+    "compare",
+    "compare_outcomes",
+    "contender",
+    "of_evaluations",
+    "outcomes",
+    "own_name",
+    "unit_of",
+]
+
+Outcomes = Mapping[str, Mapping[str, float | None]]
+"""By problem id: `solved`, `limit` and `failed` as shares of its episodes, `cost`, `usd`, `tokens`,
+`calls`, `turns` and `reward` as means over them, and `missing`, how many have no reward."""
+
+OWN_UNIT = "own unit"
 
 LEARNED = "learned"
+TEAM = "team"
+"""The team of a config without a trainer: nothing of it was learned."""
 UNTRAINED = "policy (untrained)"
-"""Like the other one, no baseline can be called so."""
+RESERVED = {
+    LEARNED: "the trained policy",
+    TEAM: "the team as it is configured",
+    TRAINING: "the episodes of training",
+}
+"""Names that no baseline can have, and what they stand for."""
+
+
+def own_name(config: Config, trained: bool = True) -> str:
+    """What reports call a config's own policy, trained or not."""
+    if not config.stages:
+        return TEAM
+    return LEARNED if trained else UNTRAINED
 
 
 @frozen
@@ -24,11 +61,14 @@ class Contender:
     """One policy's result. Per-problem means are kept, so that two can be compared in pairs.
 
     Args:
-        name: "learned", "policy (untrained)" for a config as it is, or the baseline's.
+        name: "learned", "policy (untrained)" before any training, "team" where the config has no
+            trainer, or the baseline's.
         solved: share of problems solved.
-        cost: mean cost of an episode, in the agents' unit.
+        cost: mean cost of an episode, in the report's unit.
         reward: mean reward; over the problems that have one.
         turns: mean number of turns.
+        limit: share of episodes that a limit or the budget ended.
+        failed: share of episodes that failed or were cut off.
         missing: episodes without a reward.
         trained_on: episodes this policy was trained with.
     """
@@ -38,19 +78,33 @@ class Contender:
     cost: Estimate
     reward: Estimate
     turns: Estimate
+    limit: float
+    failed: float
     missing: int
     trained_on: int
 
 
 @frozen
 class Report:
-    """Contenders in order, and what the first has over each other one, in reward per problem."""
+    """Contenders in order, and what the first has over each other one, in reward per problem.
+
+    Args:
+        split: the problems they were judged on.
+        problems: how many.
+        seeds: tries of each.
+        contenders: their results.
+        ahead: reward of the first minus that of each other one.
+        unit: what costs are measured in, see `unit_of`.
+        outcomes: what each contender reached on each problem.
+    """
 
     split: str
     problems: int
     seeds: int
     contenders: tuple[Contender, ...]
     ahead: Mapping[str, Estimate]
+    unit: str
+    outcomes: Mapping[str, Outcomes]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
@@ -59,10 +113,6 @@ class Report:
 
 def _known(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-Outcomes = Mapping[str, Mapping[str, float | None]]
-"""Per problem: solved, cost, reward and turns, each a mean over its episodes."""
 
 
 def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
@@ -75,13 +125,36 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
 
 def _means(group: Sequence[Episode]) -> dict[str, float | None]:
     rewards = [one.reward.total for one in group if one.reward is not None]
+    usages = [one.usage for one in group]
+
+    def share(*statuses: Status) -> float:
+        return sum(one.status in statuses for one in group) / len(group)
+
     return {
         "solved": sum(one.success for one in group) / len(group),
-        "cost": sum(one.usage.cost for one in group) / len(group),
+        "cost": sum(usage.cost for usage in usages) / len(group),
         "turns": sum(len(one.trajectory) for one in group) / len(group),
         "reward": sum(rewards) / len(rewards) if rewards else None,
         "missing": float(len(group) - len(rewards)),
+        "limit": share(Status.LIMIT, Status.BUDGET),
+        "failed": share(Status.FAILED, Status.CANCELLED),
+        "usd": sum(usage.usd for usage in usages) / len(group),
+        "tokens": sum(usage.tokens for usage in usages) / len(group),
+        "calls": sum(usage.calls for usage in usages) / len(group),
     }
+
+
+def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
+    """What the `cost` of rows is measured in.
+
+    Agents define the unit of their cost. Where it is everywhere the same number as the US dollars,
+    the tokens or the calls of the same row, that is its unit; else it is the agents' own.
+    """
+    table = [row for row in rows if row["cost"]]
+    for unit, field in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
+        if table and all(math.isclose(row["cost"] or 0, row[field] or 0) for row in table):
+            return unit
+    return OWN_UNIT
 
 
 def contender(name: str, results: Outcomes, trained_on: int, key: Key) -> Contender:
@@ -91,12 +164,17 @@ def contender(name: str, results: Outcomes, trained_on: int, key: Key) -> Conten
         values = [row[field] for row in results.values()]
         return estimate([value for value in values if value is not None], key.child(field))
 
+    def share(field: str) -> float:
+        return mean([row[field] or 0.0 for row in results.values()])
+
     return Contender(
         name,
         column("solved"),
         column("cost"),
         column("reward"),
         column("turns"),
+        share("limit"),
+        share("failed"),
         int(sum(row["missing"] or 0 for row in results.values())),
         trained_on,
     )
@@ -121,13 +199,7 @@ def compare(
     first, *others = results
     ahead: dict[str, Estimate] = {}
     for name in others:
-        pairs = [
-            (mine["reward"], results[name][problem]["reward"])
-            for problem, mine in results[first].items()
-            if problem in results[name]
-        ]
-        both = [(a, b) for a, b in pairs if a is not None and b is not None]
-        ahead[name] = difference([a for a, _ in both], [b for _, b in both], key.child(name))
+        ahead[name] = paired(results[first], results[name], "reward", key.child(name))
     return Report(
         split,
         len(results[first]),
@@ -136,7 +208,18 @@ def compare(
             contender(name, rows, trained_on.get(name, 0), key) for name, rows in results.items()
         ),
         ahead,
+        unit_of(row for rows in results.values() for row in rows.values()),
+        results,
     )
+
+
+def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
+    """The mean of `first - second` over the problems that both have a number for."""
+    pairs = [
+        (row[field], second[problem][field]) for problem, row in first.items() if problem in second
+    ]
+    both = [(a, b) for a, b in pairs if a is not None and b is not None]
+    return difference([a for a, _ in both], [b for _, b in both], key)
 
 
 def of_evaluations(
@@ -157,3 +240,83 @@ def of_evaluations(
         {name: one["trained_on"] for name, one in evaluations.items()},
         Key(seed).child("report"),
     )
+
+
+@frozen
+class Comparison:
+    """Two results on the problems that both were judged on.
+
+    Args:
+        names: what was compared.
+        problems: how many problems both have.
+        unit: of both costs.
+        means: by name of a figure: the mean of each, and the paired difference.
+        better: problems that the first solves more often, and that the second does.
+        alone: how many problems only one of them was judged on.
+        several: whether problems were tried more than once.
+        notes: what a person should know.
+    """
+
+    names: tuple[str, str]
+    problems: int
+    unit: str
+    means: Mapping[str, tuple[float, float, Estimate]]
+    better: tuple[tuple[str, ...], tuple[str, ...]]
+    alone: tuple[int, int]
+    several: bool
+    notes: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data, as `--json` prints it."""
+        return asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+
+
+def compare_outcomes(
+    names: tuple[str, str], first: Outcomes, second: Outcomes, seeds: tuple[int, int], key: Key
+) -> Comparison:
+    """Compare two results problem by problem.
+
+    Args:
+        names: of both.
+        first: one result.
+        second: the other.
+        seeds: tries a problem of each.
+        key: of the bootstrap.
+
+    Raises:
+        UsageError: they have no problem in common.
+    """
+    shared = [problem for problem in first if problem in second]
+    if not shared:
+        raise UsageError(f"{names[0]} and {names[1]} were judged on no problem with the same id")
+    a, b = ({problem: rows[problem] for problem in shared} for rows in (first, second))
+    units = unit_of(a.values()), unit_of(b.values())
+    means = {
+        field: (_mean(a, field), _mean(b, field), paired(a, b, field, key.child(field)))
+        for field in ("solved", "reward", "cost", "turns", "limit", "failed")
+    }
+    notes = []
+    if units[0] != units[1]:
+        del means["cost"]
+        notes.append(f"costs are not compared: A has {units[0]}, B has {units[1]}")
+    if seeds[0] != seeds[1]:
+        notes.append(f"A tried each problem {seeds[0]} times, B {seeds[1]} times")
+
+    def ahead(one: Outcomes, other: Outcomes) -> tuple[str, ...]:
+        return tuple(p for p in shared if (one[p]["solved"] or 0) > (other[p]["solved"] or 0))
+
+    return Comparison(
+        names,
+        len(shared),
+        units[0],
+        means,
+        (ahead(a, b), ahead(b, a)),
+        (len(first) - len(shared), len(second) - len(shared)),
+        max(seeds) > 1,
+        tuple(notes),
+    )
+
+
+def _mean(rows: Outcomes, field: str) -> float:
+    values = [value for row in rows.values() if (value := row[field]) is not None]
+    return mean(values) if values else math.nan

@@ -32,7 +32,7 @@ from orchestrion.keys import Key
 from orchestrion.observers import Observers
 from orchestrion.readiness import check_ready
 from orchestrion.records import JSON, Episode, Turn
-from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
+from orchestrion.report import Report, of_evaluations, outcomes, own_name
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
@@ -139,7 +139,16 @@ class Run:
         check_ready(self._opened)
         # Only now, as it drops what came after that checkpoint: a refusal changes nothing.
         self.store.restore()
+        self._note_versions()
         self._trained_on = sum(one.episodes for one in self.store.iterations())
+
+    def _note_versions(self) -> None:
+        if self.replays or self.store.status == "completed":
+            return
+        changed = self.store.note_versions(manifest(self.config)["versions"])
+        if changed:
+            text = f"other versions than before: {', '.join(changed)}; noted in its manifest"
+            self.progress.noted("run", "goes on with", text)
 
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
@@ -270,7 +279,7 @@ class Run:
         """Evaluate what was learned and every baseline; what is known is not repeated."""
         known = self.store.load_evaluations()
         evaluation = self.config.evaluation
-        names = (LEARNED, *evaluation.baselines)
+        names = (own_name(self.config), *evaluation.baselines)
         for name in names:
             self.progress.evaluating(name, name in known)
             if name not in known:
@@ -287,13 +296,13 @@ class Run:
         evaluation = self.config.evaluation
         trained_on = self._trained_on
         self._part = f"evaluation of {name}"
-        if name == LEARNED:
+        baseline = evaluation.baselines.get(name)
+        if baseline is None:
             engine = self._engine(self._opened)
         else:
-            baseline = evaluation.baselines[name]
             engine = self._engine(self._opened, policy=baseline.policy, agents=baseline.agents)
         try:
-            if name != LEARNED:
+            if baseline is not None:
                 engine.stage = f"training of {name}"
                 trained_on = await self._train_baseline(name, engine)
                 engine.stage = self._part
@@ -305,7 +314,7 @@ class Run:
             self._close(engine)
         where = f"the evaluation of {name}"
         check_judged(episodes, where)
-        if name == LEARNED:
+        if baseline is None:
             check_turns(episodes, where, 1)
         results = {
             "outcomes": outcomes(episodes),
@@ -317,9 +326,10 @@ class Run:
 
     def _state(self, name: str) -> JSON:
         """A baseline's learned state, so that it can be evaluated again elsewhere."""
-        if name == LEARNED:
+        baseline = self.config.evaluation.baselines.get(name)
+        if baseline is None:
             return None
-        runtime = self._opened.runtimes[self.config.evaluation.baselines[name].policy]
+        runtime = self._opened.runtimes[baseline.policy]
         return saved_to_json(runtime.save()) if isinstance(runtime, Stateful) else None
 
     def _evaluation(self, engine: Engine, name: str) -> EngineSession:

@@ -23,7 +23,7 @@ from orchestrion.guards import (
 )
 from orchestrion.keys import Key
 from orchestrion.records import JSON, Array, Saved, Split
-from orchestrion.report import LEARNED, UNTRAINED, Report, compare, outcomes
+from orchestrion.report import Report, compare, outcomes, own_name
 from orchestrion.session import EngineSession
 from orchestrion.store import RunReader, find_run
 
@@ -45,12 +45,19 @@ class Trained:
         opened: its components.
         directory: the run's folder; None for a config that was not trained.
         notes: what a person should know, e.g. that a damaged checkpoint was passed over.
+        trained_on: episodes that each contender of a report was trained with.
     """
 
     def __init__(
-        self, config: Config, opened: Opened, directory: Path | None, notes: Sequence[str] = ()
+        self,
+        config: Config,
+        opened: Opened,
+        directory: Path | None,
+        notes: Sequence[str] = (),
+        trained_on: Mapping[str, int] | None = None,
     ) -> None:
         self.config, self.opened, self.directory = config, opened, directory
+        self.trained_on = trained_on or {}
         self.notes = tuple(notes)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
@@ -82,7 +89,7 @@ class Trained:
         place = place_of(self.config, "task")
         if not len(problems_of(self.opened.runtimes["task"], split, place)):
             raise UsageError(f"{place}: its split {split!r} has no problems")
-        own = UNTRAINED if self.directory is None else LEARNED
+        own = own_name(self.config, trained=self.directory is not None)
         results = {}
         for name in (own, *(evaluation.baselines if baselines else ())):
             team: dict[str, Any] = {}
@@ -102,7 +109,8 @@ class Trained:
             if name == own:
                 check_turns(episodes, where, 1)
             results[name] = outcomes(episodes)
-        return compare(split, seeds, results, {}, Key(self.config.seed).child("report"))
+        key = Key(self.config.seed).child("report")
+        return compare(split, seeds, results, self.trained_on, key)
 
 
 @asynccontextmanager
@@ -125,7 +133,7 @@ async def open_run(
     directory = run_directory(target)
     path = Path(target) if directory is None else directory / "config.yaml"
     config = load(path, overrides, block=block)
-    checkpoint, states = None, {}
+    checkpoint, states, trained_on = None, {}, {}
     notes = config.plugins.notes()
     if directory is not None:
         with RunReader(directory) as reader:
@@ -133,11 +141,17 @@ async def open_run(
             restored = reader.usable()
             checkpoint = restored.checkpoint
             notes += restored.notes()
+            evaluations = reader.load_evaluations()
             states = {
                 name: results["state"]
-                for name, results in reader.load_evaluations().items()
+                for name, results in evaluations.items()
                 if results.get("state") is not None
             }
+            trained_on = {name: results["trained_on"] for name, results in evaluations.items()}
+            # Not yet evaluated, or with an older checkpoint than the newest: what it is made of.
+            last = (checkpoint.stage, checkpoint.iteration) if checkpoint is not None else (-1, -1)
+            done = [one for one in reader.iterations() if (one.stage, one.iteration) <= last]
+            trained_on[own_name(config)] = sum(one.episodes for one in done)
         if checkpoint is None and config.stages:
             raise UsageError(f"{directory}: nothing is learned yet; `orchestrion resume` goes on")
     if checkpoint is not None and checkpoint.overlay:
@@ -155,7 +169,7 @@ async def open_run(
                 if name in baselines
             },
         )
-        trained = Trained(config, opened, directory, notes)
+        trained = Trained(config, opened, directory, notes, trained_on)
         try:
             async with trained.calls.budget.deadline():
                 yield trained

@@ -68,7 +68,7 @@ def chosen(policy: Any, *agents: str, blocked: frozenset[str] = frozenset(), see
 
 
 def test_random_draws_every_choice_and_never_a_blocked_one() -> None:
-    policy = opened(Random())
+    policy = opened(Random(stop=False))
     assert {chosen(policy, seed=i) for i in range(60)} == {"a", "b:x", "b:y", "c"}
     blocked = frozenset({"a", "b:x"})
     assert {chosen(policy, blocked=blocked, seed=i) for i in range(40)} == {"b:y", "c"}
@@ -80,6 +80,12 @@ def test_random_stops_as_often_as_anything_else_where_it_may() -> None:
     drawn = [chosen(policy, seed=i) for i in range(200)]
     assert set(drawn) == {"a", "b:x", "b:y", "c", "stop"}
     assert 20 < drawn.count("stop") < 60
+
+
+def test_random_may_stop_by_default_where_no_agent_of_the_team_ends_the_episode() -> None:
+    without, ending = opened(Random()), opened(Random(), (*ROSTER, Member("end", ends=True)))
+    assert "stop" in {chosen(without, seed=i) for i in range(60)}
+    assert {chosen(ending, seed=i) for i in range(60)} == {"a", "b:x", "b:y", "c", "end"}
 
 
 def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> None:

@@ -24,6 +24,7 @@ class Terminator(Agent):
     cost: Annotated[float, Meta(ge=0)] = 0.0
 
     ceiling = no_calls
+    ends = True
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """The last turn."""

@@ -10,7 +10,8 @@ The environment is immutable and forks, so chance belongs to `Task.step`. A play
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import lru_cache
 from itertools import combinations
 from typing import Annotated
@@ -23,6 +24,7 @@ from orchestrion import (
     Key,
     Meta,
     Observation,
+    OpenContext,
     Output,
     Usage,
     UsageError,
@@ -34,6 +36,8 @@ __all__ = ["FIRST", "BenchAgent", "CommitteeAgent", "Slots", "options_for", "pla
 
 FIRST = "output"
 """The option that places a committee's output slot."""
+ENDING = ("stop", "submit", "abstain")
+"""The rows that end an episode."""
 
 Slots = Annotated[int, Meta(ge=2, le=6)]
 
@@ -51,9 +55,20 @@ class BenchAgent(Agent):
 
     ceiling = no_calls
 
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        """Tell policies of a row that ends the episode."""
+        row = self.plays or ctx.path.rpartition(".")[2]
+        yield _Ending(self.plays) if row in ENDING else self
+
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay the price; the task's `step` draws what comes of it."""
         return play(self.plays or view.agent, None, view.observation)
+
+
+@frozen
+class _Ending(BenchAgent):
+    ends = True
 
 
 @frozen

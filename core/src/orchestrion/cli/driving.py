@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrion.cli.common import answer, aside, emit, failure_lines, in_loop, note
-from orchestrion.cli.display import Display, report_lines
+from orchestrion.cli.display import Display, cost_text, report_lines
 from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from orchestrion.config import Config
     from orchestrion.report import Report
     from orchestrion.run import Run
@@ -43,7 +45,10 @@ def carry_out(
             raise (Terminated if asked.is_set() else KeyboardInterrupt) from None
         for service, seconds in run.calls.waits().items():
             if seconds >= 1:
-                display.say(f"calls waited {seconds:.0f} s for the limits of {service}")
+                display.say(
+                    f"calls waited {seconds:.0f} s for the limits of {service}, summed over all "
+                    "calls, many of which waited at the same time"
+                )
     try:
         if as_json:
             emit(
@@ -159,6 +164,23 @@ def _print(store: RunStore, report: Report, show_best: bool) -> None:
         for line in best_lines(store):
             answer(line)
     click.echo(f"\nrun: {store.directory}")
+    for line in next_lines(store.directory):
+        click.echo(line)
+
+
+def next_lines(directory: Path) -> list[str]:
+    """What a person may do with a run that has ended."""
+    import shlex
+
+    from orchestrion.store.names import RUNS
+
+    near = directory.parent == RUNS.absolute()
+    name = shlex.quote(directory.name if near else str(directory))
+    return [
+        f"next: orchestrion runs show {name} --problems    # what came of each problem",
+        f"      orchestrion eval {name} -o PATH=VALUE    # judge it elsewhere",
+        f"      orchestrion run {name} --input TEXT    # use it",
+    ]
 
 
 def training_lines(store: RunReader) -> list[str]:
@@ -179,10 +201,10 @@ def _pair(name: str, value: float) -> str:
 
 
 def wrap(text: str) -> list[str]:
-    """Lines of at most 90 characters; names and values stay together."""
+    """Lines of at most 78 characters; names and values stay together."""
     import textwrap
 
-    lines = textwrap.wrap(text, 90, break_on_hyphens=False)
+    lines = textwrap.wrap(text, 78, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 
@@ -204,7 +226,5 @@ def best_lines(store: RunStore) -> list[str]:
         option = f":{turn.option}" if turn.option is not None else ""
         text = turn.error or turn.output.content
         first = text.strip().splitlines()[0][:100] if text.strip() else ""
-        lines.append(
-            f"  {turn.index + 1:3} {turn.agent}{option}  cost {turn.usage.cost:g}  {first}"
-        )
+        lines.append(f"  {turn.index + 1:3} {turn.agent}{option}  {cost_text(turn.usage)}  {first}")
     return lines

@@ -19,6 +19,7 @@ from orchestrion.cli.common import (
     override_option,
     printable,
 )
+from orchestrion.cli.display import cost_text
 from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -154,7 +155,7 @@ def _print_turn(turn: Turn, content: bool) -> None:
     if turn.status != "completed":
         note(f"{head} {turn.status}: {turn.error}")
         return
-    note(f"{head} (cost {turn.usage.cost:g})")
+    note(f"{head} ({cost_text(turn.usage)})")
     if content and turn.output.content:
         note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
 
@@ -164,7 +165,7 @@ def _conclude(episode: Episode) -> None:
     if episode.observation is not None and episode.observation.text:
         text = episode.observation.text
     answer(text)
-    parts = [episode.status.value, f"cost {episode.usage.cost:g}"]
+    parts = [episode.status.value, cost_text(episode.usage)]
     if episode.scores is not None:
         parts.append(f"score {episode.scores.value:g}")
         parts.append("solved" if episode.success else "not solved")

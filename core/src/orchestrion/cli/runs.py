@@ -1,4 +1,4 @@
-"""`orchestrion runs`: list, show, export and prune what runs have stored."""
+"""`orchestrion runs`: list, show, compare, export and prune what runs have stored."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from orchestrion.cli.common import answer, emit, json_option, note, table
 from orchestrion.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
+    from orchestrion.report import Outcomes, Report
     from orchestrion.store import Retention, RunReader
 
 __all__ = ["command"]
@@ -29,7 +30,7 @@ root_option = click.option(
 
 @click.group("runs", no_args_is_help=True)
 def command() -> None:
-    """List, show, export and prune runs.
+    """List, show, compare, export and prune runs.
 
     RUN is a folder, a name such as repair-3, or repair for the newest of that name.
     """
@@ -104,9 +105,10 @@ def _time(seconds: float) -> str:
 @command.command("show")
 @click.argument("run")
 @click.option("--episode", metavar="ID", help="Show one episode, turn by turn.")
+@click.option("--problems", is_flag=True, help="Print what came of each held-out problem as well.")
 @root_option
 @json_option
-def show_command(run: str, episode: str | None, root: Path, as_json: bool) -> None:
+def show_command(run: str, episode: str | None, problems: bool, root: Path, as_json: bool) -> None:
     """Show a run: what was learned, evaluated and spent; or one of its episodes."""
     from orchestrion.store import RunReader, find_run
 
@@ -116,7 +118,7 @@ def show_command(run: str, episode: str | None, root: Path, as_json: bool) -> No
         elif as_json:
             emit({"run": _detail(store)})
         else:
-            _print_detail(store, _detail(store))
+            _print_detail(store, _detail(store), problems)
 
 
 def _detail(store: RunReader) -> dict[str, Any]:
@@ -130,7 +132,8 @@ def _detail(store: RunReader) -> dict[str, Any]:
         "directory": str(store.directory),
         **summary,
         "metrics": [
-            {"stage": one.stage, "iteration": one.iteration, "reward": one.reward, **one.metrics}
+            # A trainer's own metrics may be called anything.
+            {**one.metrics, "stage": one.stage, "iteration": one.iteration, "reward": one.reward}
             for one in store.iterations()
         ],
         "events": [
@@ -140,7 +143,7 @@ def _detail(store: RunReader) -> dict[str, Any]:
     }
 
 
-def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
+def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
     episodes, execution = detail["episodes"], detail["execution"]
     facts = [
         ("status", " ".join([detail["status"], execution["detail"]]).strip()),
@@ -156,6 +159,7 @@ def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
             for name, text in notes.items()
         ),
     ]
+    from orchestrion.cli.display import problem_lines, report_lines
     from orchestrion.cli.driving import training_lines
 
     click.echo(store.directory.name)
@@ -167,29 +171,36 @@ def _print_detail(store: RunReader, detail: dict[str, Any]) -> None:
             click.echo(line)
     if detail["evaluations"]:
         click.echo("")
-        for line in _evaluated(store, detail["evaluations"]):
+        report = _report(store, detail["evaluations"])
+        for line in report_lines(report):
             click.echo(line)
+        for line in ["", *problem_lines(report.outcomes)] if problems else ():
+            answer(line)
     for event in detail["events"]:
         note(f"{event['at']} {event['kind']}: {event['data']}")
 
 
+def dollars(amount: float) -> str:
+    """US dollars to the cent, or to three digits where that would show less."""
+    from orchestrion.cli.display import figure
+
+    return f"{amount:.2f}" if amount == 0 or amount >= 1 else figure(amount, cost=True)
+
+
 def _spent(usage: dict[str, Any]) -> str:
     tokens = usage["input_tokens"] + usage["output_tokens"]
-    return f"{usage['calls']} calls, {tokens} tokens, {usage['usd']:.2f} US dollars"
+    return f"{usage['calls']} calls, {tokens} tokens, {dollars(usage['usd'])} US dollars"
 
 
-def _evaluated(store: RunReader, evaluations: dict[str, Any]) -> list[str]:
+def _report(store: RunReader, evaluations: dict[str, Any]) -> Report:
     """The report that training ended with, as far as it came."""
     from ruamel.yaml import YAML
 
-    from orchestrion.cli.display import report_lines
     from orchestrion.report import of_evaluations
 
     config = YAML(typ="safe", pure=True).load(store.config_text)
     judged = config["evaluation"]
-    return report_lines(
-        of_evaluations(evaluations, judged["split"], judged["seeds"], config["seed"])
-    )
+    return of_evaluations(evaluations, judged["split"], judged["seeds"], config["seed"])
 
 
 def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
@@ -235,6 +246,69 @@ def _start(text: str) -> str:
     """The start of a text, on one line, in characters that every terminal takes."""
     line = " ".join(text.split()).encode(errors="replace").decode()
     return line if len(line) <= 80 else line[:79] + "…"
+
+
+# ---------------------------------------------------------------------------------- compare
+
+
+@command.command("compare")
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="B")
+@root_option
+@json_option
+def compare_command(first: str, second: str, root: Path, as_json: bool) -> None:
+    """Compare two results problem by problem: which one solves what the other does not.
+
+    A and B are runs, whose evaluation at the end of training is meant, or files of evaluations, as
+    `orchestrion eval` keeps them or prints them with --json. RUN:NAME or FILE:NAME means another
+    contender of the same report, e.g. repair-1:random.
+    """
+    from orchestrion.cli.display import comparison_lines
+    from orchestrion.keys import Key
+    from orchestrion.report import compare_outcomes
+
+    results = [_result(one, root) for one in (first, second)]
+    (name, a, seeds), (other, b, others) = results
+    comparison = compare_outcomes((name, other), a, b, (seeds, others), Key(0).child("compare"))
+    if as_json:
+        emit({"comparison": comparison.as_json()})
+    else:
+        for line in comparison_lines(comparison):
+            answer(line)
+
+
+def _result(name: str, root: Path) -> tuple[str, Outcomes, int]:
+    """What is called so, the outcomes of one contender of it, and tries a problem."""
+    try:
+        title, contenders, seeds = _results(name, root)
+        contender = next(iter(contenders), "")
+    except UsageError:
+        target, colon, contender = name.rpartition(":")
+        if not colon:
+            raise
+        title, contenders, seeds = _results(target, root)
+    if contender not in contenders:
+        known = ", ".join(contenders) or "nothing yet"
+        raise UsageError(
+            f"{title} has no evaluation of {contender or 'anything'!r}; it has {known}"
+        )
+    return f"{title}, {contender}", contenders[contender], seeds
+
+
+def _results(name: str, root: Path) -> tuple[str, dict[str, Outcomes], int]:
+    from orchestrion.store import RunReader, find_run
+    from orchestrion.store.evaluations import read_evaluation
+
+    path = next((one for one in (Path(name), root / name) if one.is_file()), None)
+    if path is not None:
+        report = read_evaluation(path)["report"]
+        return f"{path} ({report['split']})", report["outcomes"], report["seeds"]
+    with RunReader(find_run(name, root)) as store:
+        evaluations = store.load_evaluations()
+        if not evaluations:
+            return store.directory.name, {}, 1
+        report = _report(store, evaluations)
+        return f"{store.directory.name} ({report.split})", dict(report.outcomes), report.seeds
 
 
 # ----------------------------------------------------------------------------------- export
@@ -343,18 +417,22 @@ def _prune(
     dry_run: bool,
 ) -> dict[str, Any]:
     from orchestrion.store import RunStore
+    from orchestrion.store.lock import RunLock
 
     before = _size(directory)
     action = "shrunk" if shrinking else "deleted"
     if dry_run:
         action = f"would be {action}"
-    else:
-        # The lock makes sure that nobody writes there.
+    elif shrinking:
         with RunStore.open(directory) as store:
-            if shrinking:
-                store.shrink(retention, checkpoints)
-            else:
-                shutil.rmtree(directory)
+            store.shrink(retention, checkpoints)
+    else:
+        # The lock makes sure that nobody writes there; a damaged run can be deleted, too.
+        lock = RunLock(directory)
+        try:
+            shutil.rmtree(directory)
+        finally:
+            lock.release()
     freed = before if not shrinking else 0 if dry_run else before - _size(directory)
     return {"name": directory.name, "directory": str(directory), "action": action, "freed": freed}
 

@@ -303,13 +303,13 @@ class _Assembly:
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
         from orchestrion.config.components import NAME
-        from orchestrion.report import LEARNED
+        from orchestrion.report import RESERVED
 
         if not NAME.fullmatch(name):
             self.problems.add(node, path, f"{name!r} cannot be the name of a baseline")
             return None
-        if name == LEARNED:
-            text = f"{name!r} is what the report calls the trained policy; choose another name"
+        if name in RESERVED:
+            text = f"{name!r} is what the report calls {RESERVED[name]}; choose another name"
             self.problems.add(node, path, text)
             return None
         if not isinstance(node.value, dict) or "policy" not in node.value:

@@ -83,7 +83,8 @@ def options_of(agent: Agent) -> tuple[str, ...]:
 def member_of(name: str, agent: Agent) -> Member:
     """An agent as policies and other agents see it."""
     role = getattr(agent, "role", "")
-    return Member(name, options_of(agent), role if isinstance(role, str) else "")
+    ends = getattr(agent, "ends", False) is True
+    return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
 
 
 def _async_act(agent: Agent, executor: Executor) -> Act:

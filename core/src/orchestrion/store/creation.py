@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrion.errors import StoreError, UsageError
 from orchestrion.records import JSON
-from orchestrion.store.database import NAME, Database
+from orchestrion.store.database import NAME, Database, mark
 from orchestrion.store.faults import fault_point
 from orchestrion.store.files import explain, make_folder, sync_folder, write_atomic
 from orchestrion.store.lock import RunLock
@@ -66,9 +66,9 @@ def _draft(draft: Path, config_text: str, state: Mapping[str, JSON]) -> None:
         database = Database.create(draft / NAME)
         try:
             with database.transaction("create") as connection:
+                rows = [(key, dumps(value)) for key, value in state.items()]
                 connection.executemany(
-                    "INSERT INTO state (key, value) VALUES (?, ?)",
-                    [(key, dumps(value)) for key, value in state.items()],
+                    database.insertion("state"), [(*row, mark(*row)) for row in rows]
                 )
         finally:
             database.close()

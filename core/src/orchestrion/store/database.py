@@ -2,29 +2,39 @@
 
 Tables are STRICT where SQLite knows that (3.37). Reports may read the file with any SQLite tool,
 also while a run writes to it.
+
+Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
+out), and problems are named by the digest of their text: what a disk changed behind our back is an
+error where it is read. `Database.verify` finds rows that are gone, too.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
+
+import msgspec
 
 from orchestrion.errors import StoreError
 from orchestrion.store.faults import fault_point
 from orchestrion.store.files import explain
 
-__all__ = ["NAME", "SCHEMA", "Database"]
+__all__ = ["NAME", "SCHEMA", "Database", "mark", "problem_digest"]
 
 NAME: Final = "run.db"
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 _APPLICATION: Final = 0x4F524348  # "ORCH"
 
 _TABLES: Final = """
-CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+CREATE TABLE state (key TEXT PRIMARY KEY, value TEXT NOT NULL, mark INTEGER) STRICT;
 
 -- One row a committed iteration; `seq` counts them over all stages.
 CREATE TABLE iterations (
@@ -39,6 +49,8 @@ CREATE TABLE iterations (
     checkpoint TEXT,                -- file name; NULL when none was written or it was pruned
     digest TEXT,                    -- its SHA-256
     seconds REAL NOT NULL,
+    counts TEXT NOT NULL,           -- JSON: episodes by status, turns by agent
+    mark INTEGER,
     UNIQUE (stage, iteration)
 ) STRICT;
 
@@ -62,7 +74,8 @@ CREATE TABLE episodes (
     usd REAL,
     cost REAL,
     public TEXT NOT NULL,           -- digest of the problem's record
-    record TEXT NOT NULL            -- JSON, without the problem
+    record TEXT NOT NULL,           -- JSON, without the problem
+    mark INTEGER
 ) STRICT;
 CREATE INDEX episodes_seq ON episodes (seq);
 
@@ -95,31 +108,55 @@ CREATE TABLE calls (
     stage TEXT NOT NULL,
     seconds REAL,                   -- what the attempt that was answered took
     attempts INTEGER NOT NULL,
-    estimated INTEGER NOT NULL      -- whether the usage is an estimate
+    estimated INTEGER NOT NULL,     -- whether the usage is an estimate
+    mark INTEGER
 ) STRICT;
 CREATE INDEX calls_kept ON calls (seq) WHERE answer IS NOT NULL;
 
 CREATE TABLE cache (
     key TEXT PRIMARY KEY, request TEXT NOT NULL, answer TEXT NOT NULL,
     calls INTEGER NOT NULL, input_tokens INTEGER NOT NULL, output_tokens INTEGER NOT NULL,
-    usd REAL, cost REAL
+    usd REAL, cost REAL, mark INTEGER
 ) STRICT;
 
 CREATE TABLE evaluations (
-    name TEXT PRIMARY KEY, seq INTEGER NOT NULL, results TEXT NOT NULL
+    name TEXT PRIMARY KEY, seq INTEGER NOT NULL, results TEXT NOT NULL, mark INTEGER
 ) STRICT;
 
 CREATE TABLE events (
-    number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL
+    number INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, data TEXT NOT NULL,
+    mark INTEGER
 ) STRICT;
 """
 
+_MARKED: Final = ("state", "iterations", "episodes", "calls", "cache", "evaluations", "events")
+_PAGE: Final = 256
 _MOUNTS = Path("/proc/self/mounts")
 _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse.sshfs", "ceph")
 
 
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+def mark(*values: str | float | None) -> int:
+    """The checksum of a row's values: CRC-32, which notices every single flipped bit.
+
+    Each value must have the type of its column, as SQLite will give it back: a float where that
+    is REAL, and no -0.0.
+    """
+    return crc32(_pack(values))
+
+
+def problem_digest(record: bytes) -> str:
+    """The name of a problem's record in the table of problems."""
+    return blake2b(record, digest_size=16).hexdigest()
+
+
 class Database:
     """One connection, safe to use from several threads, with errors that say what to do.
+
+    `lock` is held by every statement and transaction; who keeps in memory what a transaction
+    changes holds it around both.
 
     Args:
         path: the file.
@@ -128,11 +165,13 @@ class Database:
 
     def __init__(self, path: Path, *, writable: bool) -> None:
         self.path = path
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         with self._errors():
             self._connection = self._connect(writable)
+            self._place = _identity(path)
         try:
             self._check_schema()
+            self._columns = {table: self._marked_columns(table) for table in _MARKED}
         except StoreError:
             self._connection.close()
             raise
@@ -171,10 +210,18 @@ class Database:
         if application != _APPLICATION:
             raise StoreError(f"{self.path}: not the database of a run")
         if version != SCHEMA:
+            when = "an earlier" if version < SCHEMA else "a later"
             raise StoreError(
-                f"{self.path}: has schema {version}, this version of orchestrion reads {SCHEMA}; "
-                "use the version that wrote it"
+                f"{self.path}: was written by {when} version of orchestrion (its schema is "
+                f"{version}, this version reads {SCHEMA}); use the version that wrote it, or start "
+                "a new run"
             )
+        if self.all(_LAYOUT) != _layout():
+            raise self.damage("its tables are not those of a run")
+
+    def _marked_columns(self, table: str) -> tuple[str, ...]:
+        names = [row[1] for row in self.all(f"PRAGMA table_info({table})")]
+        return tuple(name for name in names if name not in ("mark", "number"))
 
     @classmethod
     def create(cls, path: Path) -> Database:
@@ -182,10 +229,8 @@ class Database:
         try:
             connection = _open(f"{path.absolute().as_uri()}?mode=rwc")
             try:
-                strict = sqlite3.sqlite_version_info >= (3, 37)
-                tables = _TABLES if strict else _TABLES.replace(") STRICT;", ");")
                 connection.executescript(
-                    f"BEGIN IMMEDIATE;{tables}PRAGMA application_id={_APPLICATION};"
+                    f"BEGIN IMMEDIATE;{_tables()}PRAGMA application_id={_APPLICATION};"
                     f"PRAGMA user_version={SCHEMA};COMMIT;"
                 )
             finally:
@@ -200,6 +245,8 @@ class Database:
             yield
         except sqlite3.Error as error:
             raise _store_error(error, self.path) from error
+        except UnicodeDecodeError as error:  # in a name: our texts are decoded leniently
+            raise self.damage("its names are no text") from error
         except OSError as error:
             raise StoreError(explain(error, self.path)) from error
 
@@ -212,7 +259,8 @@ class Database:
             durable: on disk when this returns. Otherwise it outlives the process, but the last
                 few may be lost with the power.
         """
-        with self._lock, self._errors():
+        with self.lock, self._errors():
+            self.check_place()
             self._connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -228,22 +276,103 @@ class Database:
 
     def all(self, sql: str, values: Sequence[Any] = ()) -> list[Any]:
         """All rows of a query."""
-        with self._lock, self._errors():
+        with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchall()
 
     def one(self, sql: str, values: Sequence[Any] = ()) -> Any:
         """The first row of a query, or None."""
-        with self._lock, self._errors():
+        with self.lock, self._errors():
             return self._connection.execute(sql, values).fetchone()
+
+    def check_place(self) -> None:
+        """Refuse to write into a file that nobody will find: SQLite would not notice."""
+        if _identity(self.path) != self._place:
+            raise StoreError(
+                f"{self.path}: was moved, deleted or replaced while the run was writing to it; "
+                "nothing more is stored. If it was moved, go on where it is now with "
+                "`orchestrion resume`"
+            )
+
+    # ------------------------------------------------------------------ checksums
+
+    def insertion(self, table: str) -> str:
+        """The INSERT of a row whose values come in the order of its columns, and then its mark."""
+        names = (*self._columns[table], "mark")
+        return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+
+    def change(self, table: str, **values: str) -> str:
+        """The UPDATE, without its WHERE, that sets columns to SQL expressions, and marks."""
+        sets = "".join(f"{name} = {value}, " for name, value in values.items())
+        marked = ", ".join(values.get(name, name) for name in self._columns[table])
+        return f"UPDATE {table} SET {sets}mark = mark({marked})"
+
+    def rows(self, table: str, rest: str = "", values: Sequence[Any] = ()) -> list[dict[str, Any]]:
+        """Rows by column, each as it was written.
+
+        Args:
+            table: the table.
+            rest: what follows it in the statement: WHERE, ORDER BY.
+            values: for its question marks.
+
+        Raises:
+            StoreError: a row is not what was written.
+        """
+        names = self._columns[table]
+        read = self.all(f"SELECT {', '.join(names)}, mark FROM {table} {rest}", values)
+        for row in read:
+            self.check(table, row)
+        return [dict(zip(names, row, strict=False)) for row in read]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """The columns that a mark is of, in order."""
+        return self._columns[table]
+
+    def check(self, table: str, row: Sequence[Any]) -> None:
+        """Refuse a row, given as its columns and its mark, that is not what was written."""
+        if mark(*row[:-1]) != row[-1]:
+            raise self.damage(f"a row of {table} is not what was written: {str(row[:2])[:80]}")
+
+    def damage(self, what: str) -> StoreError:
+        """The error to raise about content that was changed behind our back."""
+        return StoreError(
+            f"{self.path}: is damaged: {what}; copy the run's folder back from a backup, or "
+            "start a new run"
+        )
+
+    def verify(self) -> None:
+        """Read all of it, and refuse it unless every row is there and is what was written."""
+        report = [text for (text,) in self.all("PRAGMA integrity_check")]
+        if report != ["ok"]:
+            raise self.damage(" ".join(report[0].split())[:200])
+        for table in _MARKED:
+            for row in self._paged(table, (*self._columns[table], "mark")):
+                self.check(table, row)
+        for row in self._paged("problems", ("digest", "record")):
+            self.check_problem(*row)
+
+    def check_problem(self, digest: str, record: str | None) -> None:
+        """Refuse a problem's record that is gone, or is not what was written."""
+        if record is None or problem_digest(record.encode()) != digest:
+            raise self.damage(f"the record of problem {digest} is not what was written")
+
+    def _paged(self, table: str, names: Sequence[str]) -> Iterator[Sequence[Any]]:
+        query = (
+            f"SELECT rowid, {', '.join(names)} FROM {table} WHERE rowid > ? ORDER BY rowid "
+            f"LIMIT {_PAGE}"
+        )
+        last = -(1 << 63)
+        while page := self.all(query, (last,)):
+            yield from (row[1:] for row in page)
+            last = page[-1][0]
 
     def compact(self) -> None:
         """Give the room of deleted rows back to the disk."""
-        with self._lock, self._errors():
+        with self.lock, self._errors():
             self._connection.execute("VACUUM")
 
     def close(self) -> None:
         """Close the connection; a second call does nothing."""
-        with self._lock, suppress(sqlite3.Error):
+        with self.lock, suppress(sqlite3.Error):
             self._connection.close()
 
 
@@ -252,9 +381,38 @@ def _open(uri: str) -> sqlite3.Connection:
         uri, uri=True, timeout=10.0, isolation_level=None, check_same_thread=False
     )
     connection.execute("PRAGMA busy_timeout=10000")
+    connection.create_function("mark", -1, mark, deterministic=True)
     # A lone surrogate in a name must not make a run unreadable.
     connection.text_factory = lambda data: data.decode(errors="replace")
     return connection
+
+
+_LAYOUT: Final = "SELECT name, replace(sql, ') STRICT', ')') FROM sqlite_master ORDER BY name"
+
+
+def _tables() -> str:
+    strict = sqlite3.sqlite_version_info >= (3, 37)
+    return _TABLES if strict else _TABLES.replace(") STRICT;", ");")
+
+
+@cache
+def _layout() -> list[tuple[str, str | None]]:
+    """What `_LAYOUT` finds in a new file."""
+    connection = sqlite3.connect(":memory:")
+    try:
+        connection.executescript(_tables())
+        return connection.execute(_LAYOUT).fetchall()
+    finally:
+        connection.close()
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file a path names; None if it names none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _with_wal(uri: str) -> sqlite3.Connection | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping
-from hashlib import blake2b
 from typing import Any, Literal
 
 from attrs import frozen
 
 from orchestrion.errors import StoreError
-from orchestrion.records import Episode, Usage
+from orchestrion.records import Episode, Problem, Usage
 from orchestrion.secrets import hidden
-from orchestrion.store.database import Database
-from orchestrion.store.journal import usage_columns, usage_of
+from orchestrion.store.database import Database, mark, problem_digest
+from orchestrion.store.journal import real, usage_columns, usage_of
 from orchestrion.store.serial import encode, episode_fields, parse, structure
 
 __all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
@@ -41,7 +39,7 @@ class StoredEpisode:
             before the first.
         iteration: likewise.
         episode: without turns and decisions, if retention dropped them.
-        turns: how many turns it had.
+        turn_count: how many turns it had.
         usage: its cost, also when the turns were dropped.
     """
 
@@ -49,11 +47,12 @@ class StoredEpisode:
     stage: int | None
     iteration: int | None
     episode: Episode
-    turns: int
+    turn_count: int
     usage: Usage
 
 
 def insert_episodes(
+    database: Database,
     connection: sqlite3.Connection,
     episodes: Iterable[Episode],
     *,
@@ -69,21 +68,26 @@ def insert_episodes(
     if retention == "none":
         return known
     problems: dict[str, tuple[str, str, str]] = {}
+    digests: dict[int, tuple[Problem, str]] = {}
+
+    def digest_of(problem: Problem) -> str:
+        # The episodes of a group share their problem: it is encoded once.
+        seen = digests.get(id(problem))
+        if seen is None:
+            text = encode(problem.public())
+            seen = digests[id(problem)] = problem, problem_digest(text)
+            problems[seen[1]] = (seen[1], _text(problem.id), text.decode())
+        return seen[1]
 
     def rows() -> Iterator[tuple[object, ...]]:
         for episode in episodes:
-            problem = episode.problem.public()
-            text = encode(problem)
-            digest = blake2b(text, digest_size=16).hexdigest()
-            problems[digest] = (digest, _text(problem.id), text.decode())
-            yield (seq, source, *_columns(episode), digest, _record(episode, retention))
+            row = (
+                *(_text(episode.id), seq, source, *_columns(episode)),
+                *(digest_of(episode.problem), _record(episode, retention)),
+            )
+            yield (*row, mark(*row))
 
-    connection.executemany(
-        "INSERT INTO episodes (seq, source, id, problem, category, status, success, score, reward,"
-        " turns, calls, input_tokens, output_tokens, usd, cost, public, record)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        rows(),
-    )
+    connection.executemany(database.insertion("episodes"), rows())
     connection.executemany(
         "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
         [row for digest, row in problems.items() if digest not in known],
@@ -91,15 +95,14 @@ def insert_episodes(
     return known | problems.keys()
 
 
-def _columns(episode: Episode) -> tuple[object, ...]:
+def _columns(episode: Episode) -> tuple[str | float | None, ...]:
     return (
-        _text(episode.id),
         _text(episode.problem.id),
         _text(episode.problem.category),
         str(episode.status),
         int(episode.success),
-        None if episode.scores is None else finite(episode.scores.value),
-        None if episode.reward is None else finite(episode.reward.total),
+        None if episode.scores is None else real(episode.scores.value),
+        None if episode.reward is None else real(episode.reward.total),
         len(episode.trajectory),
         *usage_columns(episode.usage),
     )
@@ -111,11 +114,6 @@ def _text(value: str) -> str:
     return value if value.isascii() else value.encode(errors="replace").decode()
 
 
-def finite(value: float) -> float | None:
-    """A number for a database column; NaN is NULL."""
-    return None if math.isnan(value) else float(value)
-
-
 def _record(episode: Episode, retention: Retention) -> str:
     fields = episode_fields(episode)
     del fields["problem"]
@@ -124,11 +122,13 @@ def _record(episode: Episode, retention: Retention) -> str:
     return encode(fields).decode()
 
 
-def strip_turns(connection: sqlite3.Connection) -> None:
+def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
     """Drop the turns of the episodes that are already stored."""
     connection.execute(
-        "UPDATE episodes SET record ="
-        " json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'))"
+        database.change(
+            "episodes",
+            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'))",
+        )
     )
 
 
@@ -157,31 +157,39 @@ def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[St
 
 
 _USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
-_COLUMNS = (
-    *("e.number", "e.source", "i.stage", "i.iteration", "e.id", "e.problem", "e.category"),
-    *("e.status", "e.success", "e.score", "e.reward", "e.turns", *(f"e.{n}" for n in _USAGE)),
-    "p.record AS public",
+_BESIDE = (
+    *("i.stage", "i.iteration", "p.record AS public"),
     "json_array(json_extract(e.record, '$.scores.parts'), json_extract(e.record, '$.reward.parts'))"
     " AS outcome",
-    "e.record",
 )
-_NAMES = tuple(column.rpartition(" ")[2].rpartition(".")[2] for column in _COLUMNS)
 
 
 def read_rows(
     database: Database, filters: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Stored episodes as they lie in the database, in the order they were written."""
+    """Stored episodes as they lie in the database, in the order they were written.
+
+    Raises:
+        StoreError: one of them, or its problem, is not what was written.
+    """
     wanted = {name: value for name, value in (filters or {}).items() if value is not None}
+    own = (*database.columns("episodes"), "mark")
+    names = (*own, "stage", "iteration", "public", "outcome", "number")
     query = (
-        f"SELECT {', '.join(_COLUMNS)} FROM episodes e JOIN problems p ON p.digest = e.public"
+        f"SELECT {', '.join(f'e.{name}' for name in own)}, {', '.join(_BESIDE)}, e.number"
+        " FROM episodes e LEFT JOIN problems p ON p.digest = e.public"
         " LEFT JOIN iterations i ON i.seq = e.seq"
         f" WHERE {' AND '.join(['e.number > ?', *(f'{name} = ?' for name in wanted)])}"
         f" ORDER BY e.number LIMIT {_PAGE}"
     )
     # Page by page, with no cursor left open: an open one would hold up the writer.
-    number = 0
+    number, checked = 0, ""
     while page := database.all(query, (number, *wanted.values())):
         for row in page:
-            yield dict(zip(_NAMES, row, strict=True))
-        number = page[-1][0]
+            database.check("episodes", row[: len(own)])
+            digest, record = row[own.index("public")], row[-3]
+            if digest != checked:
+                database.check_problem(digest, record)
+                checked = digest
+            yield {name: v for name, v in zip(names, row, strict=True) if name != "mark"}
+        number = page[-1][-1]

@@ -32,7 +32,8 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,9 @@ def export_run(store: RunReader, folder: Path | None = None) -> list[Path]:
         folder: where to; the run's own `exports` by default.
 
     Raises:
-        StoreError: the folder cannot be written to.
+        StoreError: the folder cannot be written to, or the run's database is damaged.
     """
+    store.verify()
     folder = make_folder(folder if folder is not None else store.exports)
     contents: dict[str, Iterator[bytes]] = {
         "episodes.json": _episodes(store),
@@ -150,8 +152,8 @@ def summarize(store: RunReader) -> dict[str, JSON]:
             "count": sum(one.episodes for one in iterations),
             "successes": sum(one.successes for one in iterations),
             "unrewarded": sum(one.unrewarded for one in iterations),
-            "by_status": store.counts("status"),
-            "turns_by_agent": store.agent_turns(),
+            "by_status": _sums(one.statuses for one in iterations),
+            "turns_by_agent": _sums(one.agents for one in iterations),
         },
         "reward": _reward(iterations),
         "stages": [_stage(iterations, stage) for stage in sorted({i.stage for i in iterations})],
@@ -161,6 +163,13 @@ def summarize(store: RunReader) -> dict[str, JSON]:
         ),
         "execution": _execution(store, iterations),
     }
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(sorted(total.items()))
 
 
 def _reward(iterations: list[Iteration]) -> JSON:

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.errors import StoreError
 from orchestrion.records import Usage
-from orchestrion.store.database import Database
+from orchestrion.store.database import Database, mark
 from orchestrion.store.serial import dumps, loads
 
 if TYPE_CHECKING:
     from orchestrion.engine.recording import Recorded
 
-__all__ = ["AnswerStore", "CallJournal", "usage_columns", "usage_of"]
+__all__ = ["AnswerStore", "CallJournal", "real", "usage_columns", "usage_of"]
 
 _USAGE = "calls, input_tokens, output_tokens, usd, cost"
+
+
+def real(value: float) -> float | None:
+    """A number for a database column of floats, as it will come back; NaN is NULL."""
+    return None if math.isnan(value) else float(value) + 0.0
 
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
     """A usage as database columns; a price that is not known (NaN) is NULL."""
     return (
-        usage.calls,
-        usage.input_tokens,
-        usage.output_tokens,
-        None if math.isnan(usage.usd) else usage.usd,
-        None if math.isnan(usage.cost) else usage.cost,
+        int(usage.calls),
+        int(usage.input_tokens),
+        int(usage.output_tokens),
+        real(usage.usd),
+        real(usage.cost),
     )
 
 
@@ -42,12 +47,12 @@ def usage_of(row: Sequence[float | None]) -> Usage:
     )
 
 
-def _recorded(key: str, row: Sequence[Any], estimated: bool = False) -> Recorded:
+def _recorded(row: Mapping[str, Any]) -> Recorded:
     from orchestrion.engine.recording import Facts, Recorded
 
-    request, answer, *usage = row
-    facts = Facts(estimated=estimated)
-    return Recorded(key, request, loads(answer), usage_of(usage), facts=facts)
+    usage = usage_of([row[name] for name in _USAGE.split(", ")])
+    facts = Facts(estimated=bool(row.get("estimated")))
+    return Recorded(row["key"], row["request"], loads(row["answer"]), usage, facts=facts)
 
 
 class CallJournal:
@@ -80,12 +85,9 @@ class CallJournal:
         """The call recorded under a key, if its answer is still kept."""
         if self._written is not None and key not in self._written:
             return None
-        row = self._reader.one(
-            f"SELECT request, answer, {_USAGE}, estimated FROM calls"
-            " WHERE key = ? AND answer IS NOT NULL",
-            (key,),
-        )
-        return None if row is None else _recorded(key, row[:-1], bool(row[-1]))
+        for row in self._reader.rows("calls", "WHERE key = ? AND answer IS NOT NULL", (key,)):
+            return _recorded(row)
+        return None
 
     def put_many(self, rows: Sequence[Recorded]) -> None:
         """Record calls; they are on disk when this returns.
@@ -95,20 +97,17 @@ class CallJournal:
         """
         if self._writer is None:
             raise StoreError("this run is open for reading only")
-        seq = self._seq()
-        values = [_values(row, seq) for row in rows if row.key]
         over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
-        if self._written is not None:
-            for row in rows:
-                if row.kind != "started":
-                    self._written.add(row.key)
         with self._writer.transaction("journal", durable=durable) as connection:
+            seq = self._seq()
+            values = [_values(row, seq) for row in rows if row.key]
+            if self._written is not None:
+                for row in rows:
+                    if row.kind != "started":
+                        self._written.add(row.key)
             connection.executemany(
-                f"INSERT INTO calls (key, request, kind, answer, {_USAGE}, seq, service, who,"
-                " stage, seconds, attempts, estimated)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-                " ON CONFLICT (key) DO UPDATE SET"
+                f"{self._writer.insertion('calls')} ON CONFLICT (key) DO UPDATE SET mark = NULL,"
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
                 " stage = excluded.stage, seconds = excluded.seconds,"
@@ -119,7 +118,11 @@ class CallJournal:
                 " output_tokens = output_tokens + excluded.output_tokens,"
                 " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
                 " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
-                values,
+                [(*row, mark(*row)) for row in values],
+            )
+            connection.executemany(
+                f"{self._writer.change('calls')} WHERE key = ? AND mark IS NULL",
+                [row[:1] for row in values],
             )
             # After them: an attempt may have begun and ended since the last commit.
             connection.executemany("DELETE FROM calls WHERE key = ?", over)
@@ -132,8 +135,10 @@ class CallJournal:
             return
         with self._writer.transaction("lost") as connection:
             connection.execute(
-                "UPDATE calls SET kind = 'lost', estimated = 1, key = key || '!lost' || rowid"
-                " WHERE kind = 'started'"
+                self._writer.change(
+                    "calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid"
+                )
+                + " WHERE kind = 'started'"
             )
 
     def forgotten(self) -> int:
@@ -182,12 +187,13 @@ class _Names:
         return True
 
 
-def _values(row: Recorded, seq: int) -> tuple[object, ...]:
+def _values(row: Recorded, seq: int) -> tuple[str | float | None, ...]:
     facts = row.facts
     answer = None if row.kind == "started" else row.text or dumps(row.answer)
     return (
         *(row.key, row.request, row.kind, answer, *usage_columns(row.usage), seq, facts.service),
-        *(facts.who, facts.stage, facts.seconds, facts.attempts, facts.estimated),
+        *(facts.who, facts.stage, None if facts.seconds is None else real(facts.seconds)),
+        *(facts.attempts, int(facts.estimated)),
     )
 
 
@@ -199,16 +205,15 @@ class AnswerStore:
 
     def get(self, key: str) -> Recorded | None:
         """The answer kept for a request."""
-        row = self._reader.one(f"SELECT request, answer, {_USAGE} FROM cache WHERE key = ?", (key,))
-        return None if row is None else _recorded(key, row)
+        for row in self._reader.rows("cache", "WHERE key = ?", (key,)):
+            return _recorded(row)
+        return None
 
     def put(self, row: Recorded) -> None:
         """Keep an answer; a lost one costs another call and nothing else."""
         if self._writer is None:
             raise StoreError("this run is open for reading only")
+        values = (row.key, row.request, dumps(row.answer), *usage_columns(row.usage))
         with self._writer.transaction("cache", durable=False) as connection:
-            connection.execute(
-                f"INSERT OR REPLACE INTO cache (key, request, answer, {_USAGE})"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (row.key, row.request, dumps(row.answer), *usage_columns(row.usage)),
-            )
+            connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
+            connection.execute(self._writer.insertion("cache"), (*values, mark(*values)))

@@ -43,6 +43,10 @@ class Iteration:
     checkpoint: str | None
     digest: str | None
     seconds: float
+    statuses: Mapping[str, int]
+    """Episodes by status."""
+    agents: Mapping[str, int]
+    """Turns by agent."""
 
 
 @frozen
@@ -117,8 +121,9 @@ class RunReader:
     # ------------------------------------------------------------------ state
 
     def _state(self, key: str, default: Any = None) -> Any:
-        row = self._reader.one("SELECT value FROM state WHERE key = ?", (key,))
-        return default if row is None else self._decoded(f"state {key!r}", loads, row[0])
+        for row in self._reader.rows("state", "WHERE key = ?", (key,)):
+            return self._decoded(f"state {key!r}", loads, row["value"])
+        return default
 
     def _decoded(self, what: str, decode: Callable[[str], T], text: str) -> T:
         try:
@@ -210,8 +215,10 @@ class RunReader:
 
     def events(self) -> list[Event]:
         """All events, oldest first."""
-        found = self._reader.all("SELECT at, kind, data FROM events ORDER BY number")
-        return [Event(at, kind, self._decoded("an event", loads, data)) for at, kind, data in found]
+        return [
+            Event(row["at"], row["kind"], self._decoded("an event", loads, row["data"]))
+            for row in self._reader.rows("events", "ORDER BY number")
+        ]
 
     # ------------------------------------------------------------------ what was done
 
@@ -220,21 +227,19 @@ class RunReader:
 
     def iterations(self, stage: int | None = None) -> list[Iteration]:
         """All committed iterations, or those of one stage, in order."""
-        found = self._reader.all(
-            "SELECT stage, iteration, metrics, episodes, successes, unrewarded, reward,"
-            " checkpoint, digest, seconds FROM iterations"
-            " WHERE ? IS NULL OR stage = ? ORDER BY seq",
-            (stage, stage),
-        )
+        rest = "" if stage is None else "WHERE stage = ? "
+        values = () if stage is None else (stage,)
         return [
-            Iteration(
-                stage,
-                number,
-                self._decoded(f"metrics of iteration {stage}/{number}", _metrics, metrics),
-                *others,
-            )
-            for stage, number, metrics, *others in found
+            self._iteration(row)
+            for row in self._reader.rows("iterations", f"{rest}ORDER BY seq", values)
         ]
+
+    def _iteration(self, row: dict[str, Any]) -> Iteration:
+        name = f"iteration {row['stage']}/{row['iteration']}"
+        metrics = self._decoded(f"metrics of {name}", _metrics, row["metrics"])
+        counts = self._decoded(f"counts of {name}", parse, row["counts"])
+        others = {k: v for k, v in row.items() if k not in ("seq", "counts", "metrics")}
+        return Iteration(metrics=metrics, statuses=counts[0], agents=counts[1], **others)
 
     def last_iteration(self) -> tuple[int, int] | None:
         """Stage and iteration committed last; None before the first."""
@@ -313,31 +318,22 @@ class RunReader:
         )
         return [name for (name,) in found]
 
-    def counts(self, column: Literal["status", "problem", "category"]) -> dict[str, int]:
-        """How many stored training episodes there are by the value of a column."""
-        return dict(
-            self._reader.all(
-                f"SELECT {column}, count(*) FROM episodes WHERE source = 'train'"
-                " GROUP BY 1 ORDER BY 1"
-            )
-        )
-
-    def agent_turns(self) -> dict[str, int]:
-        """How many stored training turns each agent had."""
-        return dict(
-            self._reader.all(
-                "SELECT json_extract(turn.value, '$.agent'), count(*)"
-                " FROM episodes e, json_each(e.record, '$.trajectory') turn"
-                " WHERE source = 'train' GROUP BY 1 ORDER BY 1"
-            )
-        )
-
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""
-        found = self._reader.all("SELECT name, results FROM evaluations ORDER BY rowid")
         return {
-            name: self._decoded(f"evaluation {name!r}", loads, results) for name, results in found
+            row["name"]: self._decoded(f"evaluation {row['name']!r}", loads, row["results"])
+            for row in self._reader.rows("evaluations", "ORDER BY rowid")
         }
+
+    def verify(self) -> None:
+        """Read the whole database, and refuse it if anything in it is not what was written.
+
+        Whatever is read is checked as it is read; this finds rows that are gone as well.
+
+        Raises:
+            StoreError: it is damaged; says where.
+        """
+        self._reader.verify()
 
 
 def _metrics(text: str) -> dict[str, float]:

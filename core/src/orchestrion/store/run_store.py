@@ -4,6 +4,7 @@
     run.db          episodes, calls, metrics, evaluations, events (see `database`)
     checkpoints/    learned state (see `checkpoint`)
     exports/        files for people and other programs (see `exports`)
+    evaluations/    what `orchestrion eval` found later (see `evaluations`)
     run.lock        who is writing
 
 An iteration is committed as a whole: its checkpoint is on disk first, then one transaction adds
@@ -15,13 +16,14 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self, get_args
 
 from orchestrion.errors import StoreError, UsageError
 from orchestrion.interfaces import Metrics
-from orchestrion.records import JSON, NO_USAGE, Episode, Usage
+from orchestrion.records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion.secrets import hidden
 from orchestrion.store import episodes as rows
 from orchestrion.store.checkpoint import (
@@ -30,16 +32,16 @@ from orchestrion.store.checkpoint import (
     write_checkpoint,
 )
 from orchestrion.store.creation import create_folder
-from orchestrion.store.database import NAME, Database
+from orchestrion.store.database import NAME, Database, mark
 from orchestrion.store.episodes import Retention
 from orchestrion.store.files import remove_stale
-from orchestrion.store.journal import AnswerStore, CallJournal, usage_columns
+from orchestrion.store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion.store.lock import RunLock
 from orchestrion.store.names import is_run, next_directory
 from orchestrion.store.reader import Restored, RunReader, RunStatus
 from orchestrion.store.serial import dumps, encode
 
-__all__ = ["RunStore"]
+__all__ = ["RunStore", "changed_versions"]
 
 
 class RunStore(RunReader):
@@ -56,6 +58,8 @@ class RunStore(RunReader):
         try:
             self._writer = Database(directory / NAME, writable=True)
             super().__init__(directory)
+            # What is built upon is checked first, all of it: nothing may be added to a damaged run.
+            self.verify()
         except BaseException:
             self.close()
             raise
@@ -131,7 +135,8 @@ class RunStore(RunReader):
         """An existing run, to go on with it.
 
         Raises:
-            StoreError: there is none, another process writes to it, or it has another schema.
+            StoreError: there is none, another process writes to it, it has another schema, or it
+                is damaged.
         """
         return cls(directory)
 
@@ -166,35 +171,53 @@ class RunStore(RunReader):
             seconds: are added to its time.
             stated: is added to what turns stated.
         """
-        total, usage = self._seconds + seconds, self._stated + stated
-        with self._writer.transaction("status") as connection:
-            for key, value in (
-                ("status", status),
-                ("detail", detail),
-                ("finished", None if status == "running" else time.time()),
-                ("seconds", total),
-                ("stated", usage_columns(usage)),
-            ):
-                _set_state(connection, key, value)
-            if status == "completed" and self._retention != "all":
-                connection.execute("UPDATE calls SET answer = NULL WHERE answer IS NOT NULL")
-        self._seconds, self._stated = total, usage
+        with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
+            with self._writer.transaction("status") as connection:
+                for key, value in (
+                    ("status", status),
+                    ("detail", detail),
+                    ("finished", None if status == "running" else time.time()),
+                    ("seconds", total),
+                    ("stated", usage_columns(usage)),
+                ):
+                    self._set_state(connection, key, value)
+                if status == "completed" and self._retention != "all":
+                    connection.execute(
+                        self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
+                    )
+            self._seconds, self._stated = total, usage
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
-        manifest = dict(self.manifest or {})
-        opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
-        opened.setdefault(path, {})[name] = text
         with self._writer.transaction("manifest") as connection:
-            _set_state(connection, "manifest", manifest | {"opened": opened})
+            manifest = dict(self.manifest or {})
+            opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
+            opened.setdefault(path, {})[name] = text
+            self._set_state(connection, "manifest", manifest | {"opened": opened})
+
+    def note_versions(self, versions: Mapping[str, str]) -> list[str]:
+        """Note with which versions the run goes on from here, if they are others than before.
+
+        The manifest's `resumed` lists, oldest first, after how many iterations which versions
+        took over. Returns what changed, e.g. "repair 0.1 -> 0.2".
+        """
+        manifest = dict(self.manifest or {})
+        resumed = manifest.get("resumed", [])
+        before = resumed[-1]["versions"] if resumed else manifest.get("versions")
+        if before is None or before == versions:
+            return []
+        since = {"after_iterations": self._last_seq(), "versions": dict(versions)}
+        with self._writer.transaction("manifest") as connection:
+            self._set_state(connection, "manifest", manifest | {"resumed": [*resumed, since]})
+        changed = changed_versions(before, versions)
+        self.record_event("versions changed", {**since, "changed": changed})
+        return changed
 
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
         with self._writer.transaction("event", durable=False) as connection:
-            connection.execute(
-                "INSERT INTO events (at, kind, data) VALUES (?, ?, ?)",
-                (time.time(), kind, dumps(data)),
-            )
+            self._put(connection, "events", time.time(), kind, dumps(data))
 
     # ------------------------------------------------------------------ iterations
 
@@ -225,6 +248,22 @@ class RunStore(RunReader):
         Returns:
             The checkpoint's file.
         """
+        # The lock is held until what is known in memory is what was committed, and no other thread
+        # may prune the checkpoint's file before it is named.
+        with self._writer.lock:
+            return self._commit(stage, iteration, episodes, metrics, checkpoint, seconds, stated)
+
+    def _commit(
+        self,
+        stage: int,
+        iteration: int,
+        episodes: Sequence[Episode],
+        metrics: Metrics,
+        checkpoint: Checkpoint | None,
+        seconds: float,
+        stated: Usage,
+    ) -> Path | None:
+        self._writer.check_place()
         path = digest = None
         if checkpoint is not None:
             path, digest = write_checkpoint(self.checkpoints, checkpoint)
@@ -236,22 +275,20 @@ class RunStore(RunReader):
             if again is not None:
                 seq = again[0]
                 _drop_from(connection, seq)
-            known = self._insert(connection, episodes, seq, "train")
-            connection.execute(
-                "INSERT INTO iterations (seq, stage, iteration, metrics, episodes, successes,"
-                " unrewarded, reward, checkpoint, digest, seconds)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                (
-                    *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
-                    *_summary(episodes),
-                    *(path.name if path is not None else None, digest, seconds),
-                ),
+            known = self._insert(connection, episodes, seq, TRAINING)
+            self._put(
+                connection,
+                "iterations",
+                *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
+                *_summary(episodes),
+                *(path.name if path is not None else None, digest),
+                *(real(seconds), _counts(episodes)),
             )
-            _set_state(connection, "seconds", total)
-            _set_state(connection, "stated", usage_columns(usage))
-            names = _forget_old_checkpoints(connection, self._keep)
+            self._set_state(connection, "seconds", total)
+            self._set_state(connection, "stated", usage_columns(usage))
+            names = self._forget_old_checkpoints(connection, self._keep)
             if self._retention != "all":
-                _drop_answers(connection)
+                self._drop_answers(connection)
         self._next, self._problems = seq + 1, known
         self._seconds, self._stated = total, usage
         prune_checkpoints(self.checkpoints, names)
@@ -261,6 +298,7 @@ class RunStore(RunReader):
         self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
     ) -> frozenset[str]:
         return rows.insert_episodes(
+            self._writer,
             connection,
             episodes,
             seq=seq,
@@ -278,13 +316,14 @@ class RunStore(RunReader):
         Raises:
             CheckpointError: checkpoints were written, but none of them is valid any more.
         """
-        seq, restored = self._newest()
-        self._required(restored)
-        with self._writer.transaction("restore") as connection:
-            _drop_from(connection, seq + 1)
-            names = _forget_old_checkpoints(connection, self._keep)
-        self._next = seq + 1
-        prune_checkpoints(self.checkpoints, names)
+        with self._writer.lock:
+            seq, restored = self._newest()
+            self._required(restored)
+            with self._writer.transaction("restore") as connection:
+                _drop_from(connection, seq + 1)
+                names = self._forget_old_checkpoints(connection, self._keep)
+            self._next = seq + 1
+            prune_checkpoints(self.checkpoints, names)
         for refusal in restored.refused:
             self.record_event("checkpoint refused", refusal.reason)
         return restored
@@ -292,42 +331,82 @@ class RunStore(RunReader):
     # ------------------------------------------------------------------ episodes, evaluations
 
     def save_evaluation(self, name: str, results: JSON, episodes: Sequence[Episode] = ()) -> None:
-        """Store a finished evaluation under a name, so that a resume does not repeat it."""
-        with self._writer.transaction("evaluation") as connection:
-            connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
-            known = self._insert(connection, episodes, self._next - 1, name)
-            connection.execute(
-                "INSERT OR REPLACE INTO evaluations (name, seq, results) VALUES (?, ?, ?)",
-                (name, self._next - 1, dumps(results)),
-            )
-        self._problems = known
+        """Store a finished evaluation under a name, so that a resume does not repeat it.
+
+        Raises:
+            UsageError: it is called like the episodes of training.
+        """
+        if name == TRAINING:
+            raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
+        with self._writer.lock:
+            with self._writer.transaction("evaluation") as connection:
+                connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
+                connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
+                known = self._insert(connection, episodes, self._next - 1, name)
+                self._put(connection, "evaluations", name, self._next - 1, dumps(results))
+            self._problems = known
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""
-        # What was dropped cannot be had back: both only go down.
-        levels: tuple[Retention, ...] = get_args(Retention)
-        retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
-        keep = min(keep or self._keep, self._keep)
-        with self._writer.transaction("shrink") as connection:
-            _set_state(connection, "retention", retention)
-            _set_state(connection, "keep", keep)
-            if retention == "none":
-                connection.execute("DELETE FROM episodes")
-                connection.execute("DELETE FROM problems")
-            elif retention == "episodes":
-                rows.strip_turns(connection)
-            names = _forget_old_checkpoints(connection, keep)
-            if retention != "all":
-                _drop_answers(connection)
-        self._retention, self._keep, self._problems = retention, keep, frozenset()
-        prune_checkpoints(self.checkpoints, names)
-        self._writer.compact()
+        with self._writer.lock:
+            # What was dropped cannot be had back: both only go down.
+            levels: tuple[Retention, ...] = get_args(Retention)
+            retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
+            keep = min(keep or self._keep, self._keep)
+            with self._writer.transaction("shrink") as connection:
+                self._set_state(connection, "retention", retention)
+                self._set_state(connection, "keep", keep)
+                if retention == "none":
+                    connection.execute("DELETE FROM episodes")
+                    connection.execute("DELETE FROM problems")
+                elif retention == "episodes":
+                    rows.strip_turns(self._writer, connection)
+                names = self._forget_old_checkpoints(connection, keep)
+                if retention != "all":
+                    self._drop_answers(connection)
+            self._retention, self._keep, self._problems = retention, keep, frozenset()
+            prune_checkpoints(self.checkpoints, names)
+            self._writer.compact()
+
+    # ------------------------------------------------------------------ marked rows
+
+    def _put(self, connection: sqlite3.Connection, table: str, *row: str | float | None) -> None:
+        connection.execute(self._writer.insertion(table), (*row, mark(*row)))
+
+    def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
+        connection.execute("DELETE FROM state WHERE key = ?", (key,))
+        self._put(connection, "state", key, dumps(value))
+
+    def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
+        """Take back the names of all but the newest; returns the names that stay."""
+        found = connection.execute(
+            "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
+            " ORDER BY seq DESC LIMIT ?",
+            (max(keep, 1),),
+        ).fetchall()
+        if found:
+            connection.execute(
+                self._writer.change("iterations", checkpoint="NULL", digest="NULL")
+                + " WHERE checkpoint IS NOT NULL AND seq < ?",
+                (found[-1][1],),
+            )
+        return [name for name, _ in found]
+
+    def _drop_answers(self, connection: sqlite3.Connection) -> None:
+        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
+        connection.execute(
+            self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL AND seq <="
+            " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
+        )
 
 
-def _set_state(connection: sqlite3.Connection, key: str, value: JSON) -> None:
-    connection.execute(
-        "INSERT OR REPLACE INTO state (key, value) VALUES (?, ?)", (key, dumps(value))
-    )
+def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
+    return [
+        f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
 
 
 def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
@@ -335,28 +414,11 @@ def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
 
 
-def _forget_old_checkpoints(connection: sqlite3.Connection, keep: int) -> list[str]:
-    """Take back the names of all but the newest; returns the names that stay."""
-    found = connection.execute(
-        "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
-        " ORDER BY seq DESC LIMIT ?",
-        (max(keep, 1),),
-    ).fetchall()
-    if found:
-        connection.execute(
-            "UPDATE iterations SET checkpoint = NULL, digest = NULL"
-            " WHERE checkpoint IS NOT NULL AND seq < ?",
-            (found[-1][1],),
-        )
-    return [name for name, _ in found]
-
-
-def _drop_answers(connection: sqlite3.Connection) -> None:
-    """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
-    connection.execute(
-        "UPDATE calls SET answer = NULL WHERE answer IS NOT NULL AND seq <="
-        " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
-    )
+def _counts(episodes: Sequence[Episode]) -> str:
+    """Episodes by status and turns by agent, as JSON."""
+    statuses = Counter(str(episode.status) for episode in episodes)
+    agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
+    return encode([dict(sorted(statuses.items())), dict(sorted(agents.items()))]).decode()
 
 
 def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
@@ -366,7 +428,7 @@ def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
         len(episodes),
         sum(episode.success for episode in episodes),
         len(episodes) - len(totals),
-        rows.finite(math.fsum(totals) / len(totals)) if totals else None,
+        real(math.fsum(totals) / len(totals)) if totals else None,
     )
 
 

@@ -30,17 +30,21 @@ class Random:
     """Any agent with any of its options, uniformly among those the task allows.
 
     Args:
-        stop: whether ending the episode is one of the choices. Set it where the policy that this
-            one is compared with can stop, too.
+        stop: whether ending the episode without a turn is one of the choices. By default it is one
+            where no agent of the team has that as its job, like a terminator; else an episode
+            would go on until a limit ends it, and could never be solved.
     """
 
-    stop: bool = False
+    stop: bool | None = None
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
         starts = [Decision((one,)) for one in choices(ctx.roster)]
-        yield _RandomChoice([*starts, STOP] if self.stop else starts)
+        stop = self.stop
+        if stop is None:
+            stop = not any(member.ends for member in ctx.roster)
+        yield _RandomChoice([*starts, STOP] if stop else starts)
 
 
 @frozen

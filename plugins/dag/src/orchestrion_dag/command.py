@@ -136,14 +136,15 @@ def _followed(directory: Path, source: str | None, form: str, least: float) -> t
     from orchestrion_dag.following import DRAWINGS
 
     with RunReader(directory) as reader:
-        name = source or ("learned" if "learned" in reader.load_evaluations() else "train")
-        kept = [one for one in _episodes(reader, name) if one.turns]
+        # The run's own policy is evaluated before every baseline.
+        name = source or next(iter(reader.load_evaluations()), "train")
+        kept = [one for one in _episodes(reader, name) if one.turn_count]
         found, retention = fold(waves(one.episode.turns) for one in kept), reader.retention
     if not found.episodes:
         lost = f"; the run kept no turns (run.retention: {retention})" if kept else ""
         raise UsageError(
-            f"{directory}: no episodes of {name!r} to draw{lost}; --of takes train, learned, or "
-            "the name of a baseline"
+            f"{directory}: no episodes of {name!r} to draw{lost}; --of takes train, learned (team, "
+            "where nothing is trained), or the name of a baseline"
         )
     return DRAWINGS[form](found, least), f"{found.episodes} episodes of {name}"
 
