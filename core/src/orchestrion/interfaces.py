@@ -146,6 +146,7 @@ class OpenContext:
         trial: whether nothing will be run at all, as in `validate` and a dry run: what components
             say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
+        turns: that an episode may have, by `limits.turns`; None for no limit.
     """
 
     path: str
@@ -157,6 +158,7 @@ class OpenContext:
     live: bool = True
     trial: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
+    turns: int | None = None
 
     def secret(self, name: str) -> Secret:
         """The secret in an environment variable, which from now on is kept out of all we write.

@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from orchestrion.config.components import Entry
 from orchestrion.config.documents import from_plain
-from orchestrion.config.nodes import Node, Problem, Source, parse_path, replaced
+from orchestrion.config.nodes import Node, Problem, Source, next_key, parse_path, replaced
 from orchestrion.config.plain import Dumper, to_yaml
 from orchestrion.config.sections import COSMETIC, Budget, Evaluation, Limits, RunSettings
 from orchestrion.config.shapes import Shaper
@@ -161,13 +161,13 @@ class Config:
 
     def _node(self, path: str) -> Node | None:
         node: Node | None = self._tree
-        for segment in parse_path(path) or ():
-            if node is None:
-                return None
-            if isinstance(segment, int):
-                node = node.value[segment]
+        segments = parse_path(path) or []
+        while segments and node is not None:
+            if isinstance(segments[0], int):
+                node, segments = node.value[segments[0]], segments[1:]
             else:
-                node = node.child(segment)
+                key, segments = next_key(node.value, segments)
+                node = node.child(key)
         return node
 
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:

@@ -39,7 +39,7 @@ class Opened:
         """An agent as policies see it."""
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
-            member = member_of(_name(path), agent)
+            member = member_of(_name(self.config, path), agent)
         options = member.options
         if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
             raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
@@ -71,8 +71,8 @@ class Opened:
             observers,
         )
         seats = engine.seats(
-            {_name(path): self.runtimes[path] for path in paths},
-            {_name(path): _identity(config, path) for path in paths},
+            {_name(config, path): self.runtimes[path] for path in paths},
+            {_name(config, path): _identity(config, path) for path in paths},
         )
         engine.team = attrs.evolve(team, seats=seats)
         engine.learnable = config.learnable
@@ -194,7 +194,11 @@ class _Opener:
             path=path,
             key=self.key.child("open", path),
             roster=roster,
-            names={field: tuple(_name(ref) for ref in refs) for field, refs in entry.refs.items()},
+            names={
+                field: tuple(_name(self.config, ref) for ref in refs)
+                for field, refs in entry.refs.items()
+            },
+            turns=self.config.limits.turns,
             directory=self.directory,
             note=partial(self.note, path),
             live=self.live,
@@ -209,10 +213,13 @@ class _Opener:
             raise RunError(f"{path} ({entry.use}) cannot be opened: {described(error)}") from error
 
 
-def _name(path: str) -> str:
+def _name(config: Config, path: str) -> str:
     """The name of a component defined in a section of its own; others go by their path."""
     section, _, name = path.partition(".")
-    return name if section in ("agents", "models") and name and "." not in name else path
+    if section not in ("agents", "models") or not name:
+        return path
+    inline = "." in name and any(path.startswith(f"{owner}.") for owner in config.definitions)
+    return path if inline else name
 
 
 def _identity(config: Config, path: str) -> str:
