@@ -61,6 +61,7 @@ class State:
         fixed: whether an agent says that all visible tests pass.
         improved: whether the current program is one that an agent proposed.
         skills: the families of every agent that tries edits, as far as known.
+        testers: the agents that run the visible tests, as far as known.
         done: agents that have nothing more to say about this program.
     """
 
@@ -78,6 +79,7 @@ class State:
     fixed: bool = False
     improved: bool = False
     skills: Skills = ()
+    testers: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
 
     @property
@@ -238,6 +240,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         fixed=known is not None and all(one["passed"] for one in known),
         improved=True,
         skills=state.skills,
+        testers=state.testers,
     )
 
 

@@ -32,7 +32,7 @@ from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
-from orchestrion_repair.skills import Skills, skills_of
+from orchestrion_repair.skills import Skills, skills_of, testers_of
 from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
 
 __all__ = ["Repair", "observed"]
@@ -79,7 +79,8 @@ class Repair(Task):
         async with shared_runner(self.sandbox, self.level) as runner:
             backend, level = await runner.where()
             ctx.note("sandbox", f"{backend} (level {level})")
-            yield RunningRepair(self, self.bugs(), runner, skills_of(ctx.roster))
+            roster = ctx.roster
+            yield RunningRepair(self, self.bugs(), runner, skills_of(roster), testers_of(roster))
 
     def bugs(self) -> tuple[Bug, ...]:
         """All problems, in a fixed order.
@@ -137,6 +138,7 @@ class RunningRepair(Task):
     bugs: tuple[Bug, ...]
     runner: Runner | None
     skills: Skills = ()
+    testers: tuple[str, ...] = ()
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -172,7 +174,7 @@ class RunningRepair(Task):
         """Nothing is known but the program and its visible tests."""
         data = problem.data
         target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
-        state = State(target, data["code"], skills=self.skills)
+        state = State(target, data["code"], skills=self.skills, testers=self.testers)
         return Step(state, observed(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
