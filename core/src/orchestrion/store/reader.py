@@ -332,6 +332,25 @@ class RunReader:
             )
         )
 
+    def never_tried(self) -> list[str] | None:
+        """The agents that had no turn in training, in the order of the team.
+
+        None if that is not known: nothing was trained, or turns were not kept.
+        """
+        checkpoint, tried = self.latest().checkpoint, self.agent_turns()
+        if checkpoint is None or not tried:
+            return None
+        return [name for name in checkpoint.agents if name not in tried]
+
+    def stopped_at_once(self, source: str = "learned") -> list[str]:
+        """The kinds of problems that an evaluation always ended before the first turn."""
+        found = self._reader.all(
+            "SELECT category FROM episodes WHERE source = ? GROUP BY category"
+            " HAVING max(turns) = 0 AND min(status = 'completed') ORDER BY category",
+            (source,),
+        )
+        return [category for (category,) in found]
+
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""
         found = self._reader.all("SELECT name, results FROM evaluations ORDER BY rowid")
