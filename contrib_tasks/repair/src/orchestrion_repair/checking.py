@@ -124,6 +124,6 @@ def _divided(bug: Bug, tests: list[_Test], ours: bool) -> tuple[Bug, str]:
         shown = [one for one in tests if one.shown]
         hidden = [one for one in tests if not one.shown]
     if not shown or not hidden:
-        return bug, f"{len(tests)} tests are left: none would be {'hidden' if shown else 'visible'}"
+        return bug, f"no {'hidden' if shown else 'visible'} test is left"
     visible, judged = (tuple(one.case for one in part) for part in (shown, hidden))
     return evolve(bug, visible=visible, hidden=judged), ""

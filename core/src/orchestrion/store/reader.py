@@ -340,7 +340,7 @@ class RunReader:
         checkpoint, tried = self.latest().checkpoint, self.agent_turns()
         if checkpoint is None or not tried:
             return None
-        return [name for name in checkpoint.agents if name not in tried]
+        return [name for name in checkpoint.roster if name not in tried]
 
     def stopped_at_once(self, source: str = "learned") -> list[str]:
         """The kinds of problems that an evaluation always ended before the first turn."""
