@@ -5,7 +5,7 @@ A folder holds problems as sub-folders or pairs of files, and files of JSON line
     NAME/buggy.py      the program                                     NAME.py
     NAME/tests.json    or a file test_*.py                             NAME.json or test_NAME.py
     NAME/problem.json  optional: entry_point, split, kind, group       NAME.problem.json
-    NAME/correct.py    optional: a solution, for reports only
+    NAME/correct.py    optional: a solution, for reports and checks
 
 `tests.json` is a list of cases (or one a line, as in QuixBugs), or an object with `visible` and
 `hidden`. A case is `[arguments, wanted]`, `{"call": [...], "want": ...}`, `{"assert": "..."}` or a
