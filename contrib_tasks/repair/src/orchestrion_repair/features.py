@@ -67,7 +67,7 @@ def hints(state: State) -> dict[str, tuple[float, ...]]:
     outlooks are worth more after it, and it costs what two or three candidates cost.
     """
     calls = dict(state.calls)
-    found = {
+    found: dict[str, tuple[float, ...]] = {
         choice: (one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50))
         for choice, one in outlooks(state).items()
         if one.left
