@@ -392,6 +392,16 @@ def test_a_baseline_called_untrained_is_another_row(site: Site) -> None:
     assert [one["name"] for one in report["contenders"]] == ["policy (untrained)", "untrained"]
 
 
+def test_an_agent_that_was_never_tried_is_reported(site: Site) -> None:
+    idle = "agents.idle={use: moody-agent}"
+    lines = train(idle).stdout.splitlines()
+    assert [line for line in lines if line.endswith("episodes: idle")]
+    again = invoke("train", "c.yaml", "-o", idle, "--json")
+    assert json.loads(again.stdout)["never_tried"] == ["idle"]
+    assert "never tried" in invoke("runs", "show", "c-1").stdout
+    assert "never tried" not in train().stdout
+
+
 def test_exports_that_cannot_be_written_leave_the_run_completed(site: Site) -> None:
     assert train().exit_code == 0
     for path in Path("runs/c-1/exports").iterdir():

@@ -283,7 +283,8 @@ class Observation:
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
         hints: numbers about single choices, by "agent" or "agent:option", for policies that score
             choices alike; always equally many within a task, 0 to 1. The first says how promising
-            the choice looks; policies may begin with what looks best. Choices may be left out.
+            the choice looks; policies may begin with what looks best. Choices may be left out:
+            that speaks neither for nor against them.
     """
 
     text: str = ""

@@ -56,6 +56,8 @@ def carry_out(
                     "run": str(store.directory),
                     "status": "completed",
                     "report": report.as_json(),
+                    "never_tried": store.never_tried(),
+                    "stopped_at_once": store.stopped_at_once(),
                     "failures": run.failures,
                 }
             )
@@ -192,7 +194,19 @@ def training_lines(store: RunReader) -> list[str]:
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
             lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
-    return lines
+    return [*lines, *_odd_lines(store)]
+
+
+def _odd_lines(store: RunReader) -> list[str]:
+    """What a policy left out altogether, which the averages of a report hide."""
+    lines = []
+    if never := store.never_tried():
+        count = sum(one.episodes for one in store.iterations())
+        lines.append(f"never tried in {count} training episodes: {', '.join(never)}")
+    if kinds := store.stopped_at_once():
+        names = ", ".join(kind or "problems without a category" for kind in kinds)
+        lines.append(f"always stopped before the first turn by what was learned: {names}")
+    return ["", *lines] if lines else []
 
 
 def _pair(name: str, value: float) -> str:
