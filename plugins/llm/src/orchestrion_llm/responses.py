@@ -183,7 +183,7 @@ def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
         stop = "refused" if refusal else "end"
         if not parts and not calls:
             raise wire.missing("a message")
-    elif response.status in ("incomplete", "cancelled"):
+    elif response.status not in (None, "failed", "queued", "in_progress"):
         details = response.incomplete_details
         reason = (details and details.reason) or response.status
         stop = _CUT.get(reason, "length")
