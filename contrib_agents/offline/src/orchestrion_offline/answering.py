@@ -26,12 +26,15 @@ def answers(
     read = read_tokens(request)
     draws = [draw] + [draw.child("sample", i) for i in range(1, asked.samples)]
     made = [_answer(request, speaker, one, troubles, read) for one in draws]
-    return [_thinking(one) for one in made] if asked.thinks else made
+    return [_thinking(one, request.get("max_tokens")) for one in made] if asked.thinks else made
 
 
-def _thinking(made: Made) -> Made:
+def _thinking(made: Made, limit: int | None) -> Made:
     """An answer that thinks first; it was cut, if at all, without that."""
-    return evolve(made, thinking=THOUGHT, output_tokens=made.output_tokens + count(THOUGHT))
+    written = made.output_tokens + count(THOUGHT)
+    return evolve(
+        made, thinking=THOUGHT, output_tokens=written if limit is None else min(written, limit)
+    )
 
 
 def read_tokens(request: Mapping[str, JSON]) -> int:
