@@ -80,20 +80,20 @@ class Session:
         finally:
             await session._stop()
 
-    async def _start(self) -> None:
+    async def _start(self) -> Client:
         """Start the server, and learn what it offers.
 
         Raises:
             UsageError: it does not start, or does not offer what is allowed.
         """
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._end, self._forgotten = asyncio.Event(), False
         # In a task of its own: the SDK's scopes have to be left where they were entered, and
         # an error in them must not cancel whoever opened us.
         self._task = asyncio.create_task(self._run(ready, self._end))
         try:
             async with asyncio.timeout(self.settings.start_timeout):
-                await asyncio.shield(ready)
+                return await asyncio.shield(ready)
         except BaseException as error:
             self._task.cancel()
             await self._stop()
@@ -107,7 +107,7 @@ class Session:
             await asyncio.gather(self._task, return_exceptions=True)
         self._task = None
 
-    async def _run(self, ready: asyncio.Future[None], end: asyncio.Event) -> None:
+    async def _run(self, ready: asyncio.Future[Client], end: asyncio.Event) -> None:
         try:
             async with AsyncExitStack() as stack:
                 transport = await self._transport(stack)
@@ -115,7 +115,7 @@ class Session:
                 client = await stack.enter_async_context(Client(transport, cache=None))
                 await self._list(client)
                 self._client = client
-                ready.set_result(None)
+                ready.set_result(client)
                 await end.wait()
         except BaseException as error:
             if not ready.done():
@@ -143,11 +143,9 @@ class Session:
             self._restarts += 1
             await self._stop()
             try:
-                await self._start()
+                return await self._start()
             except UsageError as error:
                 raise CallError(str(error), "transient") from None
-            assert self._client is not None
-            return self._client
 
     def _lose(self, client: Client) -> None:
         """Note that a connection is of no use any more; others may have noted it before."""

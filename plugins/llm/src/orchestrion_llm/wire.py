@@ -20,7 +20,6 @@ __all__ = [
     "Result",
     "ServiceError",
     "Stop",
-    "ToolCall",
     "Wire",
     "closed",
     "is_strict",
