@@ -20,7 +20,6 @@ from typing import Any
 from attrs import asdict, evolve
 
 from orchestrion_sandbox.errors import SandboxError
-from orchestrion_sandbox.inside.zygote import sealed
 from orchestrion_sandbox.interface import Limits, Profile, Program
 from orchestrion_sandbox.launching import START_SECONDS, Mode, encode_program, hello, launch
 
@@ -80,6 +79,8 @@ class BlockingBox:
             self._process = None
 
     def _start(self, message: bytes, payload: bytes) -> BlockingRun:
+        from orchestrion_sandbox.inside.zygote import sealed
+
         self.open()
         assert self._control is not None
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
