@@ -19,17 +19,19 @@ from typing import Any
 from attrs import evolve
 
 from orchestrion_sandbox.asking import (
+    MOST_SHOWN,
     Asked,
     Forged,
     Reply,
+    aside,
     brought_down,
     for_the_other_side,
     printable,
     raised,
 )
-from orchestrion_sandbox.compare import same
+from orchestrion_sandbox.compare import Outside, same, shown
 from orchestrion_sandbox.errors import ConversationEnded
-from orchestrion_sandbox.inside.plain import decode, encode
+from orchestrion_sandbox.inside.plain import encode
 from orchestrion_sandbox.interface import Box, Limits, Program
 from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
 
@@ -72,7 +74,7 @@ async def judge_calls(
         async def ask(run: Asked, tester: Asked | None) -> CaseOutcome:
             request = {"call": entry_point, "args": encode(list(case.args))}
             reply = await _of(run, request | {"named": encode(dict(case.named))})
-            return compared(reply, case)
+            return await aside(run.size, compared, reply, case)
 
         return ask
 
@@ -119,7 +121,8 @@ async def judge_statements(
                 if lost:
                     return {"error": "Gone"}
                 try:
-                    return for_the_other_side(await _of(run, request))
+                    reply = await _of(run, request)
+                    return await aside(run.size, for_the_other_side, reply)
                 except (Down, Forged) as error:
                     lost.append(error)
                     return {"error": "Gone"}  # so that the statement comes to its end
@@ -243,17 +246,20 @@ class _Judge:
         return Asked(run), Asked(tests)
 
 
+_OUTSIDE = Outside()
+
+
 def compared(reply: Reply, case: Case) -> CaseOutcome:
     """A reply held against what was wanted; any surprise in it fails the case."""
     failed = raised(reply)
     if failed is not None:
         return evolve(failed, passed=_wanted_error(failed.error, reply, case.raises))
     try:
-        got = decode(reply["value"])
+        got = _OUTSIDE.decode(reply["value"])
         passed = not case.raises and same(got, case.wanted, case.equal, case.tolerance)
     except Exception as error:  # hostile data: too deep, too large, unhashable, ...
         return CaseOutcome(False, "Refused", f"its answer is no plain data: {type(error).__name__}")
-    return CaseOutcome(passed, got=_shown(got))
+    return CaseOutcome(passed, got=printable(shown(got, MOST_SHOWN)))
 
 
 def _wanted_error(name: str, reply: Reply, wanted: str) -> bool:
@@ -262,10 +268,3 @@ def _wanted_error(name: str, reply: Reply, wanted: str) -> bool:
         return False
     kinds = reply.get("kinds")
     return name == wanted or (isinstance(kinds, list) and wanted in kinds)
-
-
-def _shown(value: Any) -> str:
-    try:
-        return printable(repr(value))
-    except Exception:  # a number of too many digits
-        return f"a {type(value).__name__}"

@@ -12,6 +12,7 @@ from orchestrion_sandbox.asking import (
     Asked,
     Forged,
     Reply,
+    aside,
     brought_down,
     for_the_other_side,
     printable,
@@ -177,7 +178,8 @@ class _Split:
         if self._run is None:
             self._run = await self._start()
         try:
-            return for_the_other_side(await self._run.ask(request))
+            reply = await self._run.ask(request)
+            return await aside(self._run.size, for_the_other_side, reply)
         except Forged as error:
             self.forgeries.append(str(error))
             return {"error": "Gone", "text": "the program is gone"}
