@@ -1,7 +1,7 @@
 """Conversations with sandboxed code for a process without an event loop.
 
 For a judge of its own that is a plain loop, e.g. in a worker process. It looks after the wall
-clock itself; memory of a whole process tree is not watched, so its runs have one process each.
+clock itself, and its runs have one process each.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from orchestrion_sandbox.launching import START_SECONDS, Mode, encode_program, h
 
 __all__ = ["BlockingBox", "BlockingRun"]
 
+_DAYS = 30 * 86400.0
+
 
 class BlockingBox:
     """Starts conversations as forks of one warm interpreter; a broken one is replaced."""
@@ -42,7 +44,8 @@ class BlockingBox:
             SandboxError: if the sandbox failed twice.
         """
         payload = encode_program(Program(""), more)
-        message = json.dumps({"limits": asdict(evolve(limits, processes=1))}).encode()
+        limits = evolve(limits, processes=1, wall_seconds=_DAYS)
+        message = json.dumps({"limits": asdict(limits)}).encode()
         for last in (False, True):
             try:
                 return self._start(message, payload)

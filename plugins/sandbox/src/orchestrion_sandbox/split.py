@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -19,13 +20,13 @@ from orchestrion_sandbox.asking import (
 )
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.interface import Box, Limits, Program
-from orchestrion_sandbox.judge import RESTARTS
+from orchestrion_sandbox.judge import RESTARTS, late, most_seconds
 from orchestrion_sandbox.pytest_profile import pytest_profile
 from orchestrion_sandbox.verdict import CaseOutcome, Verdict
 
 __all__ = ["PYTEST_LIMITS", "CollectionFailed", "collect", "judge_pytest", "outcome_of"]
 
-PYTEST_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10, output_bytes=1 << 20)
+PYTEST_LIMITS = Limits(wall_seconds=40.0, cpu_seconds=10, output_bytes=1 << 20)
 """For one process of tests, and one of a program."""
 
 _OBJECTS = 1_000_000  # what the numbers of objects go up by when a program is started anew
@@ -44,6 +45,7 @@ async def judge_pytest(
     wanted: Sequence[str] | None = None,
     limits: Limits = PYTEST_LIMITS,
     stateful: bool = False,
+    seconds: float | None = None,
 ) -> Verdict:
     """Run pytest files against a program that lives in another sandbox.
 
@@ -61,6 +63,7 @@ async def judge_pytest(
             another run, see `collect`.
         limits: of the tests, and of each process of the program.
         stateful: whether tests may depend on earlier ones; see `judge_calls`.
+        seconds: for the whole verdict, collecting included; see `judge_calls`.
 
     Returns:
         One outcome a wanted test, with its id as `name`. Without any, or if they could not be
@@ -71,14 +74,18 @@ async def judge_pytest(
     """
     blank = Verdict((), "split", backend=box.backend, level=box.level)
     modules = sorted({module, *modules_of(files)})
-    async with box.slots:
-        if wanted is None:
-            try:
+    total = most_seconds(limits, seconds)
+    try:
+        async with box.slots, asyncio.timeout(total):
+            if wanted is None:
                 wanted = await collect(box, tests, modules, limits=limits)
-            except CollectionFailed as error:
-                return evolve(blank, reason=str(error))
-        judge = _Split(box, files, limits)
-        report = await judge.report(tests, modules, "run" if stateful else "again")
+            judge = _Split(box, files, limits)
+            report = await judge.report(tests, modules, "run" if stateful else "again")
+    except CollectionFailed as error:
+        return evolve(blank, reason=str(error))
+    except TimeoutError:
+        outcomes = tuple(late(total, name) for name in wanted or ())
+        return evolve(blank, outcomes=outcomes, reason=late(total).text)
     if sorted(report["collected"]) != sorted(wanted):
         report |= {"exit": None, "errors": [*report["errors"], "other tests were collected"]}
     return evolve(

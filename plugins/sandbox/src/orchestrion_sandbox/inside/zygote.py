@@ -42,6 +42,7 @@ CHANNEL = 3  # where a conversation's descriptor is for the program
 _STATUS = 10  # where the status channel is until the program starts
 _PAYLOAD = 11  # where the payload is until it has been read
 WATCH_SECONDS = 0.02
+_ALONE_SECONDS = 0.5  # between looks at a run of one process, which its own limits hold
 _ENDING = (signal.SIGTERM, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
 
 
@@ -213,7 +214,8 @@ def _watched(
     feeding = feed.more()
     if feeding:
         poll.register(feed.sink, select.POLLOUT)
-    look = began + WATCH_SECONDS  # most runs are over by then
+    every = WATCH_SECONDS if limits["processes"] > 1 else _ALONE_SECONDS
+    look = began + every  # most runs are over by then
     while True:
         ready = {fd for fd, _ in poll.poll(max(0.0, look - time.monotonic()) * 1000 + 1)}
         if held in ready:
@@ -224,7 +226,7 @@ def _watched(
         now = time.monotonic()
         if now < look or why is not None:
             continue
-        look = now + WATCH_SECONDS
+        look = now + every
         taken = usage.tree_usage(usage.children("self", proc), limits["open_files"], proc)
         why = usage.exceeded(taken, now - began, limits)
         if why is not None:
