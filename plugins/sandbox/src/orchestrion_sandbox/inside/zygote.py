@@ -215,7 +215,8 @@ def _watched(
     if feeding:
         poll.register(feed.sink, select.POLLOUT)
     every = WATCH_SECONDS if limits["processes"] > 1 else _ALONE_SECONDS
-    look = began + every  # most runs are over by then
+    end = began + limits["wall_seconds"]
+    look = min(began + every, end)  # most runs are over by then
     while True:
         ready = {fd for fd, _ in poll.poll(max(0.0, look - time.monotonic()) * 1000 + 1)}
         if held in ready:
@@ -226,7 +227,7 @@ def _watched(
         now = time.monotonic()
         if now < look or why is not None:
             continue
-        look = now + every
+        look = now + every if now > end else min(now + every, end)
         taken = usage.tree_usage(usage.children("self", proc), limits["open_files"], proc)
         why = usage.exceeded(taken, now - began, limits)
         if why is not None:
