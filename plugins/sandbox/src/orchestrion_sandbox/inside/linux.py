@@ -101,7 +101,7 @@ def unshare_users(flags: int, proc: int, inner: int = 1000) -> None:
 def is_host_root() -> bool:
     """Whether this is root itself, and not only in a namespace of users."""
     with open("/proc/self/uid_map") as file:
-        return os.geteuid() == 0 and file.read().split()[:2] == ["0", "0"]
+        return os.geteuid() == 0 and file.read().split() == ["0", "0", str(0xFFFFFFFF)]
 
 
 def mapped(user: int) -> bool:
