@@ -116,7 +116,7 @@ def read(line: bytes, number: str) -> Reply:
         Forged: for anything else.
     """
     try:
-        reply = None if crowded(line) else _JSON.decode(line.decode())
+        reply: Any = None if crowded(line) else _JSON.decode(line.decode())
         right = isinstance(reply, dict) and reply.get("id") == number
     except Exception:  # whatever hostile bytes make a parser raise
         right = False

@@ -241,6 +241,7 @@ class ColdRun:
         """
         way = self._box.way
         user = way.user
+        as_user: dict[str, Any]
         as_user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         try:
             self._process = await asyncio.create_subprocess_exec(
@@ -470,6 +471,8 @@ class Cold:
         yield box
 
     def _way(self) -> _Way:
+        if self.name == "bwrap" and sys.platform != "linux":
+            raise SandboxError("the sandbox 'bwrap' needs Linux")
         program = shutil.which(self.name)
         if program is None:
             raise SandboxError(

@@ -170,7 +170,12 @@ def shown(value: Any, most: int) -> str:
     return "".join(text)[:most]
 
 
-_BRACKETS = {list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}")}
+_BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    dict: ("{", "}"),
+    set: ("{", "}"),
+}
 
 
 def _pieces(value: Any, most: int) -> Iterator[str]:

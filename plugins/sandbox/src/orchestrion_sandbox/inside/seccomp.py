@@ -1,4 +1,4 @@
-"""A filter of system calls, assembled here because it is sixty lines and needs no library.
+"""A filter of system calls, assembled here because it is a hundred lines and needs no library.
 
 Most calls are allowed; barred are those that reach the kernel's less travelled parts, other
 processes, the network, the machine's settings, or memory that no limit counts. The instructions
