@@ -87,7 +87,7 @@ class CodeReview(Task):
     measures: list[Measure] = Factory(lambda: ["ruff", "complexity", "types"])
     sandbox: Sandbox | None = None
     level: Annotated[int, Meta(ge=2, le=4)] = 3
-    wall_seconds: Annotated[float, Meta(gt=0)] = 5.0
+    wall_seconds: Annotated[float, Meta(gt=0)] = 15.0
     cpu_seconds: Annotated[int, Meta(ge=1)] = 3
     memory_mb: Annotated[int, Meta(ge=64)] = 512
 

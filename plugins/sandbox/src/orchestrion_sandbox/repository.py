@@ -33,6 +33,7 @@ UNPROVEN = "the tests ran in the program's own process"
 _SETTINGS = frozenset(
     "conftest.py pytest.ini .pytest.ini pytest.toml .pytest.toml tox.ini setup.cfg".split()
 )
+_ROWS = 8
 _STARTED = frozenset(("sitecustomize.py", "usercustomize.py"))
 """What an interpreter runs by itself."""
 
@@ -76,7 +77,7 @@ async def judge_repository(
     source = f"from orchestrion_sandbox.inside.suite import shared\n{run}"
     program = Program(source, {path: text.encode() for path, text in laid.items()})
     result = await box.beside(pytest_profile()).run(program, limits=limits)
-    report, problems = _report(result, word)
+    report, problems = _report(result, word, len(ids))
     if report is None or sorted(report["collected"]) != sorted(ids):
         why = "; ".join(problems) or "other tests were collected"
         gone = CaseOutcome(False, "NotReached", printable(why))
@@ -105,7 +106,7 @@ def _laid_over(
     return kept | dict(tests), forgeries
 
 
-def _report(result: Result, word: str) -> tuple[dict[str, Any] | None, list[str]]:
+def _report(result: Result, word: str, tests: int) -> tuple[dict[str, Any] | None, list[str]]:
     """The one report, read after all processes have died."""
     if result.status != "ok" or result.truncated:
         return None, [result.reason or f"the run ended with {result.status}"]
@@ -117,7 +118,11 @@ def _report(result: Result, word: str) -> tuple[dict[str, Any] | None, list[str]
         if report["exit"] is None or report["errors"]:
             return None, [str(error) for error in report["errors"]] or ["pytest did not end"]
         rows = report["reports"]
-        sound = all(len(row) == 4 and all(type(cell) is str for cell in row) for row in rows)
+        # A test has a row for each of its phases; more would only cost time to read.
+        sound = len(rows) <= _ROWS * (tests + 1) and len(report["collected"]) <= tests
+        sound = sound and all(
+            len(row) == 4 and all(type(cell) is str for cell in row) for row in rows
+        )
         sound = sound and all(type(id) is str for id in report["collected"])
     except Exception:  # whatever a forged report makes a parser raise
         sound = False
