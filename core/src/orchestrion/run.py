@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import orchestrion
 from orchestrion.config import Config
@@ -43,8 +43,8 @@ HOPELESS = 10
 """An iteration of so many turns or more, all of which failed, ends the run."""
 
 
-class Progress(Protocol):
-    """Who shows a person how a run goes on."""
+class Progress:
+    """Who shows a person how a run goes on; as it is, nobody: subclass it for what you want."""
 
     def noted(self, path: str, name: str, text: str) -> None:
         """A component noted something when it was opened."""
@@ -69,7 +69,7 @@ class Run:
     Args:
         config: structured and checked.
         store: open for writing; holds what was done so far.
-        progress: shows it.
+        progress: shows it; None for nobody.
         observers: lifecycle hooks of the plugins in use.
         replay: answer calls from this journal and cache alone.
     """
@@ -78,11 +78,12 @@ class Run:
         self,
         config: Config,
         store: RunStore,
-        progress: Progress,
+        progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
     ) -> None:
-        self.config, self.store, self.progress = config, store, progress
+        self.config, self.store = config, store
+        self.progress = progress or Progress()
         self.observers = observers or Observers(None, ())
         self.key = Key(config.seed)
         self.overlay: dict[str, JSON] = {}
@@ -98,6 +99,8 @@ class Run:
         """Whether it got so far that its status and its observers are concerned."""
         self._stack = AsyncExitStack()
         self._opened: Opened
+        self._iterated = False
+        """Whether what is open was trained in this process."""
         self._trained_on = 0
         self._part = ""
         """What it is at, as reports call it."""
@@ -121,6 +124,8 @@ class Run:
             async with self.calls.budget.deadline():
                 for stage in range(self._stage, len(self.config.stages)):
                     await self._train_stage(stage)
+                if self._iterated:
+                    await self._reload()
                 return await self.report()
 
     async def _restore(self) -> None:
@@ -140,6 +145,20 @@ class Run:
         # Only now, as it drops what came after that checkpoint: a refusal changes nothing.
         self.store.restore()
         self._trained_on = sum(one.episodes for one in self.store.iterations())
+
+    async def _reload(self) -> None:
+        """Open everything anew with what the last checkpoint holds.
+
+        What is reported is then what a later `eval` finds, also where a component does not save
+        or load all that it learned.
+        """
+        checkpoint = self.store.usable().checkpoint
+        assert checkpoint is not None  # the last iteration always writes one
+        # First: weights need not fit into memory twice.
+        await self._stack.aclose()
+        config = self.config.with_overlay(self.overlay) if self.overlay else self.config
+        self._opened = await self._open(config, self._stack, again=True)
+        load_states(self._opened, checkpoint.components)
 
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
@@ -186,6 +205,7 @@ class Run:
             await self._adopt(session.adopted)
         seconds = time.monotonic() - self._mark
         due = last or (i + 1) % self.config.run.checkpoint_every == 0
+        self._iterated = True
         written = self.store.commit_iteration(
             stage,
             i,
@@ -239,7 +259,11 @@ class Run:
         self._opened = await self._open(config, self._stack, self._opened)
 
     async def _open(
-        self, config: Config, stack: AsyncExitStack, previous: Opened | None = None
+        self,
+        config: Config,
+        stack: AsyncExitStack,
+        previous: Opened | None = None,
+        again: bool = False,
     ) -> Opened:
         return await open_components(
             config,
@@ -247,7 +271,7 @@ class Run:
             self.key,
             self.store.directory,
             previous,
-            self._note if previous is None else None,
+            self._note if previous is None and not again else None,
             live=not self.replays,
         )
 

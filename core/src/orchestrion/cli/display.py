@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrion.cli.streams import visible
+from orchestrion.run import Progress
 
 if TYPE_CHECKING:
     from orchestrion.interfaces import Metrics
@@ -19,7 +20,7 @@ __all__ = ["Display", "report_lines"]
 _QUIET_SECONDS = 5.0
 
 
-class Display:
+class Display(Progress):
     """Shows progress on standard error. Use as a context manager.
 
     Args:
@@ -40,9 +41,10 @@ class Display:
     def __enter__(self) -> Display:
         if self._terminal:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
 
-            self._bar = Progress(
+            self._bar = Bar(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),

@@ -98,7 +98,10 @@ class KitTask(Task):
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Four in each split."""
-        return [Problem(f"{split}-{i}", f"problem {i}", category="kit") for i in range(4)]
+        return [
+            Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
+            for i in range(4)
+        ]
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Nobody has acted."""
@@ -121,6 +124,7 @@ def _seen(acted: tuple[str, ...]) -> Observation:
     solved = "a" in acted
     return Observation(
         f"{len(acted)} turns",
+        data={"acted": list(acted)},
         features=(float(solved), min(len(acted), 10) / 10),
         blocked=frozenset() if solved else frozenset({"b:y"}),
         progress=float(solved),
@@ -252,7 +256,8 @@ class KitUser(Agent):
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncIterator[Opened]:
-    """A config's components, open."""
+async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opened]:
+    """A config's components, open; by default with the config's own seed."""
+    key = Key(config.seed if seed is None else seed)
     async with AsyncExitStack() as stack:
-        yield await open_components(config, stack, Key(config.seed), live=False)
+        yield await open_components(config, stack, key, live=False)
