@@ -1,4 +1,4 @@
-"""Components with one mistake each, and their clean twins: what the conformance kit must tell apart.
+"""Components with one mistake each, and clean twins: what the conformance kit must tell apart.
 
 `PLANTED` lists them: kind, class, the check that must fail, and words that its message must hold.
 """
@@ -9,7 +9,7 @@ import random
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from attrs import define, evolve, field, frozen
@@ -116,7 +116,7 @@ class Sleeps(Agent):
     """Sleeps on the event loop."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        time.sleep(0.5)
+        time.sleep(0.5)  # noqa: ASYNC251  the mistake
         return Output("done")
 
 
@@ -126,7 +126,7 @@ class Computes(Agent):
     """Computes on the event loop."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        until = time.thread_time() + 0.6
+        until = time.thread_time() + 0.5
         while time.thread_time() < until:
             pass
         return Output("done")
@@ -226,10 +226,8 @@ class Network(Agent):
     """Asks a service past `calls.run`, and hides that it failed."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        try:
+        with suppress(OSError):
             socket.create_connection(("127.0.0.1", 9), timeout=1).close()
-        except OSError:
-            pass
         return Output("answer")
 
 
@@ -509,7 +507,7 @@ class SlowVerdict(Sums):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        time.sleep(0.2)
+        time.sleep(0.2)  # noqa: ASYNC251  the mistake
         return Scores(0.0)
 
 
@@ -710,7 +708,7 @@ _POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
     (_IgnoresOptions, "decides among what there is", "which the task blocks"),
     (_IgnoresAgents, "decides among what there is", "which the task blocks"),
     (_IgnoresKey, "draws from its keys alone", "same"),
-    (_OneKey, "decides alike alone and in a batch", "what else is in its batch"),
+    (_OneKey, "draws from its keys alone", "draws twice from the same key"),
     (_ChangesSituation, "decides among what there is", "changes the situations"),
 )
 Bandit = clean(_bandit(_Bandit, "Learns which agent pays."))
@@ -756,13 +754,13 @@ class Schedule(Practice):
         yield _Scheduled()
 
 
-@define
 class _Scheduled(Practice):
-    step: float = 1.0
+    def __init__(self) -> None:
+        object.__setattr__(self, "step", 1.0)
 
     async def iterate(self, i: int, session: Session) -> Mapping[str, float]:
-        self.step /= 2
-        return {**await super().iterate(i, session), "step": self.step}
+        object.__setattr__(self, "step", self.step / 2)  # type: ignore[attr-defined]
+        return {**await super().iterate(i, session), "step": self.step}  # type: ignore[attr-defined]
 
 
 @planted("draws from the session's key", "two episodes on problem")
@@ -780,9 +778,7 @@ class TrainerKey(Practice):
     """Runs the same episodes in every iteration."""
 
     def jobs(self, i: int, session: Session) -> list[Job]:
-        return [
-            evolve(job, key=Key(4).child(n)) for n, job in enumerate(super().jobs(i, session))
-        ]
+        return [evolve(job, key=Key(4).child(n)) for n, job in enumerate(super().jobs(i, session))]
 
 
 @planted("draws from the session's key", "the module `random`")

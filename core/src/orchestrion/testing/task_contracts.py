@@ -414,15 +414,15 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[str]
 
 
 def _text(leaf: Any) -> str:
-    if isinstance(leaf, (int, float)):
-        return repr(float(leaf))
-    return "" if leaf is None else " ".join(str(leaf).split()).casefold()
+    """A leaf as text; a number looks the same whether it is one or its digits."""
+    text = "" if leaf is None else " ".join(str(leaf).split()).casefold()
+    return text.removesuffix(".0")
 
 
 def _tells(secrets: Sequence[str]) -> bool:
     """Whether values differ so much that others are not equal to all of them by chance."""
     kinds = len(set(secrets))
-    long = all(len(value) >= 4 and not value.endswith(".0") for value in secrets)
+    long = all(len(value) >= 4 for value in secrets)
     return kinds >= 3 or (kinds == 2 and len(secrets) >= 8) or (kinds == len(secrets) and long)
 
 
@@ -440,7 +440,6 @@ def _quotes(place: str, values: Sequence[str], secrets: Sequence[str]) -> bool:
 
 def _found(secret: str, text: str) -> int:
     """Where a text holds a secret as a word of its own; -1 for nowhere."""
-    secret = secret.removesuffix(".0")
     if not secret:
         return -1
     found = list(re.finditer(rf"(?<!\w){re.escape(secret)}(?!\w)", text))
