@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import orchestrion
@@ -16,7 +18,7 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import UsageError
+from orchestrion.errors import BudgetError, UsageError
 from orchestrion.guards import (
     calling,
     check_judged,
@@ -35,9 +37,19 @@ from orchestrion.records import JSON, Episode, Turn
 from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
+from orchestrion.store.reader import RunStatus
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
-__all__ = ["Progress", "Run", "Trained", "manifest", "newest_states", "open_run", "run_directory"]
+__all__ = [
+    "Progress",
+    "Run",
+    "Trained",
+    "manifest",
+    "newest_states",
+    "open_run",
+    "run_directory",
+    "train",
+]
 
 HOPELESS = 10
 """An iteration of so many turns or more, all of which failed, ends the run."""
@@ -380,6 +392,51 @@ class Run:
         """What the run took since the last commit, for `RunStore.set_status`."""
         stated = self.calls.budget.take_stated()
         return {"seconds": time.monotonic() - self._mark, "stated": stated}
+
+
+async def train(config: Config, directory: str | Path, progress: Progress | None = None) -> Report:
+    """Train a config in a folder of its own; where it was begun there, go on.
+
+    In a script `asyncio.run(train(config, folder))`, in a notebook `await train(config, folder)`.
+
+    Args:
+        config: structured and checked.
+        directory: the run's folder; made if it does not exist.
+        progress: is told how it goes on.
+
+    Raises:
+        BudgetError: the budget is used up; call it again with more.
+        UsageError: the folder holds a run of another config, or something else.
+        OrchestrionError: the run failed.
+    """
+    directory, settings = Path(directory), config.run
+    if (directory / "run.db").exists():
+        store = RunStore.open(directory)
+    else:
+        store = RunStore.create(
+            directory,
+            config.to_yaml(),
+            manifest(config),
+            retention=settings.retention,
+            keep=settings.keep,
+        )
+    status: RunStatus = "failed"
+    with store:
+        run = Run(config, store, progress, config.observers())
+        try:
+            report = await run.train()
+            status = "completed"
+            return report
+        except BudgetError:
+            status = "budget"
+            raise
+        except asyncio.CancelledError:
+            status = "cancelled"
+            raise
+        finally:
+            if run.begun:
+                store.set_status(status, **run.unbooked())
+                run.observers.run_finished(directory, status)
 
 
 class _Listening:
