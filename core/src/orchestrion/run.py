@@ -33,11 +33,12 @@ from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.keys import Key
 from orchestrion.observers import Observers
 from orchestrion.readiness import check_ready
-from orchestrion.records import JSON, Episode, Turn
+from orchestrion.records import JSON, Episode, Saved, Turn
 from orchestrion.report import LEARNED, Report, of_evaluations, outcomes
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.store.reader import RunStatus
+from orchestrion.store.serial import dumps
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
 __all__ = [
@@ -171,6 +172,15 @@ class Run:
         config = self.config.with_overlay(self.overlay) if self.overlay else self.config
         self._opened = await self._open(config, self._stack, again=True)
         load_states(self._opened, checkpoint.components)
+        for path, saved in save_states(self._opened).items():
+            before = checkpoint.components.get(path)
+            if before is not None and not _equal(saved, before):
+                self._note(
+                    path,
+                    "load",
+                    f"{place_of(config, path)}: load() does not bring back what save() gave; the "
+                    "report is on what is left. `orchestrion check` says more",
+                )
 
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
@@ -437,6 +447,12 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             if run.begun:
                 store.set_status(status, **run.unbooked())
                 run.observers.run_finished(directory, status)
+
+
+def _equal(one: Saved, other: Saved) -> bool:
+    """Whether two saved states are the same, once they are written."""
+    data = [dumps(saved.data, sort=True) for saved in (one, other)]
+    return data[0] == data[1] and dict(one.arrays) == dict(other.arrays)
 
 
 class _Listening:
