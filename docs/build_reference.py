@@ -105,10 +105,10 @@ def protocols() -> str:
     lines = [
         "# Interfaces and records",
         "",
-        "What components implement, what they are handed, how a plugin names them, and the errors:",
-        "all of it is imported from `orchestrion`, but `TurnStatus` from `orchestrion.records`, and",
-        "`Fault` from `orchestrion.errors`. A field with a value may be left out; so may an optional",
-        "method, if its class subclasses the protocol.",
+        "What components implement, what they are handed, how a plugin names them, and errors:",
+        "all is imported from `orchestrion`, but `TurnStatus` from `orchestrion.records`, and",
+        "`Fault` from `orchestrion.errors`. A field with a value may be left out; so may an",
+        "optional method, if its class subclasses the protocol.",
         "[Concepts](../concepts.md) tells how the parts work together, [hooks](hooks.md) how a",
         "plugin supplies them.",
     ]
@@ -135,8 +135,8 @@ META = """\
 
 ### Meta
 
-`Annotated[int, Meta(ge=1)]` on a field of a component says which values a config may give; they are checked
-when it is read, and stand in its JSON Schema.
+`Annotated[int, Meta(ge=1)]` on a field of a component says which values a config may give; they
+are checked when it is read, and stand in its JSON Schema.
 
 - `ge`, `gt`, `le`, `lt`: bounds of a number.
 - `multiple_of`: what a number is a multiple of.

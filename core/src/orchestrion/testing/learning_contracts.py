@@ -470,7 +470,9 @@ class _Noting(EngineSession):
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Session]:
         """See `Session.build`."""
         async with super().build(overlay) as inner:
+            assert isinstance(inner, EngineSession)
             inner.__class__ = _Noting
+            assert isinstance(inner, _Noting)
             # Under other settings, trainers may well compare on equal draws.
             inner.jobs, inner.rollouts, inner.draws = [], 0, self.draws
             yield inner
@@ -527,11 +529,10 @@ def _trainable(subject: Subject) -> tuple[Config, _History]:
     The policy is what stands around it, or one of its own plugin.
     """
     name = (subject.kind, subject.found.qualified)
-    plugins, *trial = _TRIALS.get(name, (None, None))
-    if plugins is not subject.plugins:
-        trial = list(_tried(subject))
-        _TRIALS[name] = (subject.plugins, *trial)
-    return trial[0], trial[1]
+    known = _TRIALS.get(name)
+    if known is None or known[0] is not subject.plugins:
+        known = _TRIALS[name] = (subject.plugins, *_tried(subject))
+    return known[1], known[2]
 
 
 def _tried(subject: Subject) -> tuple[Config, _History]:
