@@ -459,7 +459,7 @@ def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
     assert "none of its 1 turns gave anything" in result.stderr
     as_json = invoke(*words, "-o", "agents.a.mood=raise", "--json")
     assert as_json.exit_code == 1
-    assert json.loads(as_json.stdout)["episode"]["status"] == "completed"
+    assert json.loads(as_json.stdout)["episode"]["status"] == "failed"
 
 
 def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:

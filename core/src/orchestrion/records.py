@@ -43,7 +43,10 @@ TurnStatus = Literal["completed", "failed", "cancelled"]
 
 
 class Status(StrEnum):
-    """How an episode ended. Only a `completed` one can be a success."""
+    """How an episode ended. Only a `completed` one can be a success.
+
+    One of whose turns none completed has `failed`: there is no answer in it.
+    """
 
     COMPLETED = "completed"
     BUDGET = "budget"
@@ -210,9 +213,16 @@ class Trajectory:
         self._cache: tuple[Turn, ...] | None = ()
         self._length, self._parent, self._turn = 0, None, None
         if turns:
-            *before, last = turns
-            self._parent, self._turn = Trajectory(before), last
+            *earlier, last = turns
+            before = Trajectory()
+            for turn in earlier:
+                before = before.append(turn)
+            self._parent, self._turn = before, last
             self._length, self._cache = len(turns), None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled as a list: link by link would recurse as deep as there are turns.
+        return Trajectory, (list(self.backward())[::-1],)
 
     def append(self, turn: Turn) -> Trajectory:
         """A trajectory with one more turn; this one stays as it is."""
@@ -337,7 +347,8 @@ class Reward:
 class Episode:
     """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
 
-    `error` says why it failed; in one that did not, why its reward is missing.
+    `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
+    the last completed turn said.
     """
 
     id: str
@@ -354,6 +365,12 @@ class Episode:
     def turns(self) -> tuple[Turn, ...]:
         """The turns, in order of activation."""
         return self.trajectory.turns
+
+    @property
+    def answer(self) -> str | None:
+        """What the last completed turn said; None if none completed."""
+        last = next((turn for turn in reversed(self.turns) if turn.status == "completed"), None)
+        return None if last is None else last.output.content
 
     @property
     def success(self) -> bool:

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from orchestrion.engine.calls import ActivationCalls
+from orchestrion.engine.checks import nothing_given
 from orchestrion.engine.episode import Engine, first_step
 from orchestrion.errors import RunError, UsageError
 from orchestrion.interfaces import Branch, Calls, Job, Member, Policy
@@ -165,11 +166,13 @@ class EngineSession:
         """See `Session.finish`."""
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
+        error = nothing_given(branch.trajectory)
         episode = Episode(
             name,
             branch.problem.public(),
             branch.trajectory,
-            status=Status.COMPLETED,
+            status=Status.FAILED if error else Status.COMPLETED,
+            error=error,
             observation=branch.step.observation,
         )
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)

@@ -88,7 +88,10 @@ def _result(plugin: str, component: str, check: str, problem: str) -> dict[str, 
 def _print_totals(results: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
     seconds = sum(result.get("seconds", 0.0) for result in results)
     examples = sum(result.get("examples") or 0 for result in results)
-    components = {(r["plugin"], r["component"]) for r in results}
+    # The plugin itself has a check, too, and is no component.
+    components = {(r["plugin"], r["component"]) for r in results} - {
+        (r["plugin"], "plugin") for r in results
+    }
     click.echo(
         f"{len(results)} checks of {len(components)} components, {examples} examples, "
         f"{seconds:.1f} s: {len(failed) or 'none'} failed"

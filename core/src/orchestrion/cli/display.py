@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrion.cli.streams import visible
+from orchestrion.run import Progress
 
 if TYPE_CHECKING:
     from orchestrion.interfaces import Metrics
@@ -31,7 +32,7 @@ __all__ = [
 _QUIET_SECONDS = 5.0
 
 
-class Display:
+class Display(Progress):
     """Shows progress on standard error. Use as a context manager.
 
     Args:
@@ -52,13 +53,14 @@ class Display:
     def __enter__(self) -> Display:
         if self._terminal:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
             from rich.table import Column
 
             console = Console(file=self._out)
             # On a narrow terminal the bar gives way first, then what does not fit of the note.
             bar = [BarColumn(bar_width=min(24, console.width // 8))] if console.width >= 60 else []
-            self._bar = Progress(
+            self._bar = Bar(
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
                 *bar,
                 MofNCompleteColumn(table_column=Column(no_wrap=True)),

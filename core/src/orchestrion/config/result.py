@@ -68,8 +68,12 @@ class Config:
 
     @property
     def plugins_used(self) -> tuple[Plugin, ...]:
-        """The plugins that supply its components, by name, with distribution and version."""
-        return tuple(sorted({entry.found.plugin for entry in self.components.values()}))
+        """The plugins that supply its components, by name, with distribution and version.
+
+        A class of the user's own comes from none.
+        """
+        used = {entry.found.plugin for entry in self.components.values()}
+        return tuple(sorted(used.intersection(self.plugins.installed)))
 
     def observers(self) -> Observers:
         """The lifecycle hooks of the plugins in use and of those in `run.observers`."""

@@ -18,7 +18,7 @@ from orchestrion.records import NO_USAGE, Activation, Observation, Output
 if TYPE_CHECKING:
     from orchestrion.engine.episode import Engine
 
-__all__ = ["act", "refusal", "reused"]
+__all__ = ["act", "content_of", "refusal", "reused"]
 
 
 def refusal(
@@ -84,7 +84,7 @@ async def reused(
     label: str | None = None,
 ) -> Output:
     """The output of a pure agent, computed once for equal content."""
-    content = seat.memo(view) if seat.memo is not None else _content(view)
+    content = seat.memo(view) if seat.memo is not None else content_of(view)
     name = digest("act", seat.identity, view.option, content)
     key = Key(name.encode()[:32])
 
@@ -96,7 +96,7 @@ async def reused(
     return output
 
 
-def _content(view: View) -> Any:
+def content_of(view: View) -> Any:
     """All that a view shows, as JSON."""
     observation = view.observation
     return [

@@ -23,6 +23,7 @@ from orchestrion.records import (
     Reward,
     Scores,
     Step,
+    Trajectory,
     Usage,
 )
 from orchestrion.secrets import hidden
@@ -37,6 +38,7 @@ __all__ = [
     "check_usage",
     "describe",
     "judged",
+    "nothing_given",
 ]
 
 # Not an agent's failure but the run's, or our own end: the episode cannot go on. Whatever else
@@ -220,6 +222,17 @@ def describe(error: BaseException, seconds: float | None) -> str:
     if len(text) > LONGEST:
         text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def nothing_given(trajectory: Trajectory) -> str:
+    """Why an episode has no answer although agents were asked; empty if it has one."""
+    error = ""
+    for turn in trajectory.backward():
+        if turn.status == "completed":
+            return ""
+        error = error or f"{turn.agent}: {turn.error or turn.status}"
+    count = len(trajectory)
+    return f"none of its {count} turns gave anything; the last, {error}" if error else ""
 
 
 def cancelled_from_outside(error: BaseException) -> bool:

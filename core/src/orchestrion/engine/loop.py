@@ -20,6 +20,7 @@ from orchestrion.engine.checks import (
     check_decision,
     check_step,
     describe,
+    nothing_given,
 )
 from orchestrion.engine.making import make_episode, make_situation, make_turn, make_view
 from orchestrion.engine.team import Seat
@@ -162,6 +163,10 @@ class Loop:
 
     def episode(self) -> Episode:
         """What happened, not judged yet."""
+        if self.status is Status.COMPLETED:
+            self.error = nothing_given(self.trajectory)
+            if self.error:
+                self.status = Status.FAILED
         return make_episode(
             self.name,
             self.public,
