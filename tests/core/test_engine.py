@@ -442,17 +442,12 @@ def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException) -
     assert type(error).__name__ in episode.turns[0].error
 
 
-BAD: list[Any] = []
-BAD.append(BAD)
-
-
 @pytest.mark.parametrize(
     "output",
     [
         Output(5),  # type: ignore[arg-type]
         Output(final="no"),  # type: ignore[arg-type]
         Output(data=object()),
-        Output(data=BAD),
         Output(usage=None),  # type: ignore[arg-type]
         Output(usage=Usage(cost=float("nan"))),
         Output(usage=Usage(cost=-1.0)),
