@@ -10,12 +10,12 @@ from orchestrion.cli.common import (
     block_option,
     emit,
     failure_lines,
-    in_loop,
     json_option,
     note,
     options,
     override_option,
 )
+from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion.records import Split

@@ -12,13 +12,13 @@ from orchestrion.cli.common import (
     answer,
     block_option,
     emit,
-    in_loop,
     json_option,
     note,
     options,
     override_option,
     printable,
 )
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
