@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from orchestrion.engine.calls import ActivationCalls
+from orchestrion.engine.collecting import fewer_collections
 from orchestrion.engine.episode import Engine
 from orchestrion.errors import RunError, UsageError
 from orchestrion.interfaces import Branch, Calls, Job, Member, Policy
@@ -137,9 +138,10 @@ class EngineSession:
         # episode after episode, each alone, and no two decisions would ever be taken together.
         self.engine.active += workers - 1
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(work())
+            with fewer_collections():
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(workers):
+                        group.create_task(work())
         except BaseExceptionGroup as errors:
             raise first_cause(errors) from None
         finally:
