@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NoReturn
@@ -20,7 +21,7 @@ left_behind: list[Thread] = []
 """Threads of components that were at work when the event loop was closed."""
 
 _FAREWELL = 1.0
-"""Seconds that such threads have at the end."""
+"""Seconds that such threads have at the end, all of them together."""
 
 
 @contextmanager
@@ -49,8 +50,9 @@ def own_interrupts() -> Iterator[None]:
 
 def leave_threads(code: int) -> None:
     """End the process if threads of components do not end, for which Python would wait."""
+    until = time.monotonic() + _FAREWELL
     for thread in left_behind:
-        thread.join(_FAREWELL)
+        thread.join(max(0.0, until - time.monotonic()))
     stuck = [thread for thread in left_behind if thread.is_alive()]
     left_behind.clear()
     if stuck:
