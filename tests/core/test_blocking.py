@@ -186,7 +186,7 @@ def test_the_second_interrupt_ends_a_run_at_once(site: Site, does: str) -> None:
     process = begun(f"agents.a.does={does}")
     process.send_signal(signal.SIGINT)
     process.send_signal(signal.SIGTERM)
-    assert "go on with: orchestrion resume" in ended(process, process.wait())
+    assert "go on with: orchestrion resume" in ended(process, process.wait(60))
     assert process.returncode in (130, 143)  # whichever the process sees first
     assert status() == "cancelled"
 

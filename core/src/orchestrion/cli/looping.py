@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from orchestrion.cli.common import aside, note
-from orchestrion.cli.signals import end_process, left_behind
+from orchestrion.cli.signals import end_process, flush, left_behind
 from orchestrion.errors import RunError
 from orchestrion.interrupts import Interrupted, Terminated, from_outside
 
@@ -230,6 +230,7 @@ class _Supervisor:
                 self._on_end("" if ended else message)
             if ended:
                 note("interrupted")
+            flush()
 
         # It may have to wait for a lock of the thread that is stuck, and must not wait long.
         last = threading.Thread(target=tell, daemon=True)

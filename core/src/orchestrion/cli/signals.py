@@ -15,7 +15,7 @@ from orchestrion.interrupts import Interrupted
 if TYPE_CHECKING:
     from threading import Thread
 
-__all__ = ["end_process", "leave_threads", "left_behind", "own_interrupts"]
+__all__ = ["end_process", "flush", "leave_threads", "left_behind", "own_interrupts"]
 
 left_behind: list[Thread] = []
 """Threads of components that were at work when the event loop was closed."""
@@ -56,12 +56,17 @@ def leave_threads(code: int) -> None:
     stuck = [thread for thread in left_behind if thread.is_alive()]
     left_behind.clear()
     if stuck:
+        flush()
         end_process(code)
 
 
 def end_process(code: int) -> NoReturn:
     """End at once, whatever other threads do; what is stored stands, as after a kill."""
+    os._exit(code)
+
+
+def flush() -> None:
+    """Write out what was printed; may wait for whoever reads it."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()
-    os._exit(code)
