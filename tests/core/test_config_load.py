@@ -826,3 +826,19 @@ def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
     }
     from_data(data, plugins=plugins).observers().run_finished(None, "completed")
     assert seen == ["listed"]
+
+
+def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "task: {use: toy, size: 3}\nagents: {a: {use: echo}}\npolicy: {use: order}\n"
+        "trainer: [{use: practice}, {use: practice}]\n"
+    )
+
+    def problem(override: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path / "c.yaml", [override], plugins=with_parts())
+        return str(caught.value)
+
+    assert "task.siz: unknown key; did you mean 'size'?" in problem("task.siz=4")
+    assert "write trainer[1]" in problem("trainer.1.lr=2")
+    assert "write trainer[0]" in problem("trainer.lr=2")

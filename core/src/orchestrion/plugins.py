@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from orchestrion.components import KINDS, Component, Kind
 from orchestrion.discovery import Plugin, Selection, installed, normal
 from orchestrion.errors import PluginError
+from orchestrion.interrupts import from_outside
 from orchestrion.slow import importing
 from orchestrion.suggest import article, did_you_mean, listed, nearest
 
@@ -228,12 +229,11 @@ class Plugins:
             # A print in a plugin module must not end up in a JSON document.
             with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
                 return self._admit(plugin, started)
-        except KeyboardInterrupt:
-            raise
         except _Incompatible as exc:
             return Failure("incompatible", str(exc))
         # BaseException: a plugin that calls sys.exit() while it is imported is broken, too.
         except BaseException as exc:
+            _raise_interrupt(exc)
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
             return Failure("broken", reason_of(exc), exc)
@@ -378,9 +378,8 @@ class Plugins:
         try:
             with redirect_stdout(sys.stderr), importing(str(found)):
                 cls = resolve(found.component.path)
-        except KeyboardInterrupt:
-            raise
         except BaseException as exc:
+            _raise_interrupt(exc)
             raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
         if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
             raise PluginError(
@@ -474,6 +473,12 @@ def resolve(path: str) -> Any:
     for attribute in filter(None, attributes.split(".")):
         value = getattr(value, attribute)
     return value
+
+
+def _raise_interrupt(exc: BaseException) -> None:
+    """Raise it again if it is the user's, and not a KeyboardInterrupt of the plugin's own."""
+    if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+        raise exc
 
 
 def reason_of(exc: BaseException) -> str:

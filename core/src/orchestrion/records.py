@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from attrs import Factory, evolve, field, frozen
 
+from orchestrion.readonly import EMPTY, read_only
+
 __all__ = [
     "JSON",
     "Activation",
@@ -34,7 +36,10 @@ __all__ = [
 ]
 
 JSON = Any
-"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON."""
+"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON.
+
+A record keeps a copy of it that nobody can change, see `orchestrion.readonly`.
+"""
 
 Split = Literal["train", "validation", "test"]
 TRAINING = "train"
@@ -93,9 +98,9 @@ class Problem:
 
     id: str
     text: str = ""
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)
     category: str = ""
-    hidden: JSON = None
+    hidden: JSON = field(default=None, converter=read_only)
 
     def public(self) -> Problem:
         """This problem without its hidden part: what agents and policies get."""
@@ -117,10 +122,10 @@ class Output:
     """
 
     content: str = ""
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)
     usage: Usage = NO_USAGE
     final: bool = False
-    metadata: Mapping[str, JSON] = Factory(dict)
+    metadata: Mapping[str, JSON] = field(default=EMPTY, converter=read_only)
     inner: Trajectory | None = None
 
 
@@ -298,11 +303,11 @@ class Observation:
     """
 
     text: str = ""
-    data: JSON = None
-    features: tuple[float, ...] = ()
-    blocked: frozenset[str] = frozenset()
+    data: JSON = field(default=None, converter=read_only)
+    features: tuple[float, ...] = field(default=(), converter=read_only)
+    blocked: frozenset[str] = field(default=frozenset(), converter=read_only)
     progress: float | None = None
-    hints: Mapping[str, tuple[float, ...]] = Factory(dict)
+    hints: Mapping[str, tuple[float, ...]] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
@@ -326,7 +331,7 @@ class Scores:
 
     value: float
     success: bool = False
-    parts: Mapping[str, float] = Factory(dict)
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
@@ -338,9 +343,9 @@ class Reward:
     """
 
     total: float
-    turns: tuple[float, ...] | None = None
-    agents: Mapping[str, float] | None = None
-    parts: Mapping[str, float] = Factory(dict)
+    turns: tuple[float, ...] | None = field(default=None, converter=read_only)
+    agents: Mapping[str, float] | None = field(default=None, converter=read_only)
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
@@ -410,4 +415,4 @@ class Saved:
     """Learned state as it goes into a checkpoint: arrays by name, and plain JSON data."""
 
     arrays: Mapping[str, Array] = Factory(dict)
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)

@@ -10,6 +10,7 @@ import click
 
 from orchestrion.cli.common import emit, json_option, plugins_of
 from orchestrion.errors import UsageError
+from orchestrion.interrupts import from_outside
 
 __all__ = ["command"]
 
@@ -57,10 +58,10 @@ def _run(plugin: str, check: Any, quiet: bool) -> dict[str, Any]:
     problem, examples = "", None
     try:
         examples = check.run()
-    except KeyboardInterrupt:
-        raise
     # BaseException: a component that calls sys.exit() fails its check, and ends nothing.
     except BaseException as exc:
+        if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+            raise
         problem = str(exc).strip() or type(exc).__name__
         if not isinstance(exc, AssertionError):
             problem = f"{type(exc).__name__}: {problem}"

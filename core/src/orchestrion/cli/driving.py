@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
+from asyncio import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion.cli.common import answer, aside, emit, failure_lines, in_loop, note
+from orchestrion.cli.common import answer, aside, emit, failure_lines, note
 from orchestrion.cli.display import Display, cost_text, report_lines
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def carry_out(
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
         run = Run(config, store, display, observers)
-        asked = asyncio.Event()
-        try:
-            report = _train(run, display, asked)
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise (Terminated if asked.is_set() else KeyboardInterrupt) from None
+        report = _train(run, display)
         for service, seconds in run.calls.waits().items():
             if seconds >= 1:
                 display.say(
@@ -70,18 +66,17 @@ def carry_out(
     return 0
 
 
-class Terminated(KeyboardInterrupt):
-    """A SIGTERM came."""
-
-    exit_code = 128 + signal.SIGTERM
-
-
-def _train(run: Run, display: Display, asked: asyncio.Event) -> Report:
+def _train(run: Run, display: Display) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
     status: RunStatus = "failed"
     go_on = f"go on with: orchestrion resume {run.store.directory}"
+
+    def ended_from_outside(error: str) -> None:
+        _note_end(run, "failed" if error else "cancelled", error or "interrupted")
+        display.say(go_on)
+
     try:
-        report = in_loop(_interruptible(run, asked))
+        report = in_loop(run.train(), ended_from_outside)
         status = "completed"
         run.store.set_status(status, **run.unbooked())
         return report
@@ -90,7 +85,7 @@ def _train(run: Run, display: Display, asked: asyncio.Event) -> Report:
         _note_end(run, status, str(error))
         display.say(go_on)
         raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, CancelledError):
         status = "cancelled"
         _note_end(run, status, "interrupted")
         display.say(go_on)
@@ -118,20 +113,6 @@ def _tell_observers(run: Run, status: str, display: Display) -> None:
             run.observers.run_finished(run.store.directory, status)
     except RunError as error:
         display.say(f"warning: {error}")
-
-
-async def _interruptible(run: Run, asked: asyncio.Event) -> Report:
-    """The run, which a SIGTERM ends as orderly as a SIGINT; `asked` says that one came."""
-    task = asyncio.current_task()
-    assert task is not None
-
-    def end() -> None:
-        asked.set()
-        task.cancel()
-
-    with suppress(NotImplementedError):  # no signal handlers on Windows loops
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-    return await run.train()
 
 
 def _export(store: RunStore) -> None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import emit, in_loop, table, usage_data
+from orchestrion.cli.common import emit, table, usage_data
+from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion.config import Config

@@ -12,7 +12,6 @@ from orchestrion.cli.common import (
     answer,
     block_option,
     emit,
-    in_loop,
     json_option,
     note,
     options,
@@ -20,6 +19,7 @@ from orchestrion.cli.common import (
     printable,
 )
 from orchestrion.cli.display import cost_text
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:

@@ -170,7 +170,10 @@ def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -
     if isinstance(first, str):
         value = {} if node.value is None else node.value
         if not isinstance(value, dict):
-            hint = f"; write {path}[0]" if isinstance(value, list) and value else ""
+            hint = ""
+            if isinstance(value, list) and value:
+                place = int(first) if first.isdecimal() and int(first) < len(value) else 0
+                hint = f"; write {path}[{place}]"
             raise ValueError(f"{path} is not a mapping, so it has no {first!r}{hint}")
         first, rest = next_key(value, segments)
         below = value.get(first) or Node({} if rest else None, new.source, new.line)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.engine.calls import ActivationCalls
@@ -60,15 +61,18 @@ async def act(
 ) -> Output:
     """What an agent returns, checked, with what it spent through `handle`."""
     work = seat.act(view, key, handle)
+    began = monotonic()
     try:
         waits_for = work.send(None)
     except StopIteration as stop:
         # It never had to wait: no timer, and no way through the event loop.
         output = stop.value
+        if seconds is not None and monotonic() - began > seconds:
+            raise TimeoutError from None
     except GeneratorExit as error:
         raise exited(error) from error
     else:
-        output = await engine.rest(seconds, work, waits_for, f"agent {view.agent!r}")
+        output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
     stated = booked(output, handle.used)
     if output.usage is not NO_USAGE:
         engine.calls.budget.charge(output.usage)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable
 from math import inf
 from typing import Any
@@ -12,7 +11,7 @@ from attrs import evolve
 
 from orchestrion.engine.making import make_episode
 from orchestrion.errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
-from orchestrion.interfaces import Policy
+from orchestrion.interrupts import from_outside
 from orchestrion.records import (
     NO_USAGE,
     Activation,
@@ -32,7 +31,6 @@ __all__ = [
     "FATAL",
     "booked",
     "broken",
-    "cancelled_from_outside",
     "check_decision",
     "check_step",
     "check_usage",
@@ -43,7 +41,7 @@ __all__ = [
 
 # Not an agent's failure but the run's, or our own end: the episode cannot go on. Whatever else
 # plugin code raises must neither end the process nor look like our own cancellation.
-FATAL = (BudgetError, ReplayError, StoreError, KeyboardInterrupt, GeneratorExit)
+FATAL = (BudgetError, ReplayError, StoreError, GeneratorExit)
 
 NUMBERS = (int, float)
 LARGEST = 1e100
@@ -54,7 +52,7 @@ COUNTS = 2**63
 """Above every count that a database can hold."""
 
 
-def check_decision(decision: Any, policy: Policy) -> None:
+def check_decision(decision: Any, place: str) -> None:
     """Raise `RunError` unless a policy's answer is a decision."""
     kind: Any = type(decision)
     if (
@@ -70,7 +68,7 @@ def check_decision(decision: Any, policy: Policy) -> None:
         else:
             return
     raise RunError(
-        f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
+        f"{place}: decide() must give Decisions with a tuple of "
         "Activations, stop true or false, wait 'all' or 'each', and an error in words; a timeout "
         f"is None or more than 0 s; it gave {decision!r:.200}"
     )
@@ -80,7 +78,7 @@ def _lasts(timeout: Any) -> bool:
     return type(timeout) in NUMBERS and 0 < timeout < inf
 
 
-def check_step(step: Any, task: object, method: str) -> None:
+def check_step(step: Any, place: str, method: str) -> None:
     """Raise `RunError` unless what a task's `start` or `step` gave is a step."""
     kind: Any = type(step)
     if (
@@ -89,7 +87,7 @@ def check_step(step: Any, task: object, method: str) -> None:
         or (step.observation is not None and type(step.observation) is not Observation)
     ):
         raise RunError(
-            f"task {type(task).__name__}: {method}() must give a Step with an Observation or None, "
+            f"{place}: {method}() must give a Step with an Observation or None, "
             f"and done true or false; it gave {step!r:.200}"
         )
 
@@ -235,14 +233,8 @@ def nothing_given(trajectory: Trajectory) -> str:
     return f"none of its {count} turns gave anything; the last, {error}" if error else ""
 
 
-def cancelled_from_outside(error: BaseException) -> bool:
-    """Whether a CancelledError is ours, and not one that plugin code raised."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
-
-
-def broken(component: object, method: str, error: BaseException) -> BaseException:
+def broken(place: str, method: str, error: BaseException) -> BaseException:
     """An error of plugin code with the component and method it came from."""
-    if isinstance(error, (OrchestrionError, KeyboardInterrupt)):
+    if isinstance(error, OrchestrionError) or from_outside(error):
         return error
-    return RunError(f"{type(component).__name__}.{method}() raised {describe(error, None)}")
+    return RunError(f"{place}: {method}() raised {describe(error, None)}")

@@ -16,7 +16,6 @@ from orchestrion.engine.calls import ActivationCalls, Facts
 from orchestrion.engine.checks import (
     FATAL,
     broken,
-    cancelled_from_outside,
     check_decision,
     check_step,
     describe,
@@ -26,6 +25,7 @@ from orchestrion.engine.making import make_episode, make_situation, make_turn, m
 from orchestrion.engine.team import Seat
 from orchestrion.errors import ReplayError, RunError
 from orchestrion.interfaces import Task
+from orchestrion.interrupts import from_outside
 from orchestrion.keys import Key
 from orchestrion.records import (
     Activation,
@@ -211,7 +211,7 @@ class Loop:
                     decision = batcher.now(situation, key)
                 else:
                     decision = await batcher.soon(situation, key)
-                check_decision(decision, batcher.policy)
+                check_decision(decision, batcher.place)
                 self.decisions.append(decision)
                 if decision.stop:
                     if decision.error:
@@ -238,7 +238,7 @@ class Loop:
         start, count = decision.start, len(self.decisions) - 1
         if not start and not self.running:
             raise RunError(
-                f"policy {type(batcher.policy).__name__} neither started an agent nor "
+                f"{batcher.place} neither started an agent nor "
                 f"stopped, with nothing running (episode {self.name})"
             )
         if left is not None and len(start) > left:
@@ -406,8 +406,8 @@ class Loop:
         try:
             step = task.step(self.step.state, turn, self.key.child("step", turn.index))
         except BaseException as error:
-            raise broken(task, "step", error) from error
-        check_step(step, task, "step")
+            raise broken(self.engine.place(task, "task"), "step", error) from error
+        check_step(step, self.engine.place(task, "task"), "step")
         self.step = step
 
     async def _turn(self, activation: Activation, index: int, nth: int, decision: int) -> Turn:
@@ -459,7 +459,7 @@ class Loop:
         except FATAL:
             raise
         except BaseException as error:
-            if cancelled_from_outside(error):
+            if from_outside(error):
                 raise
             message = describe(error, timeout)
             engine.count_failure(agent, message)
