@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from math import isnan
+from math import ceil, isnan
 from typing import Any, get_args
 
 from attrs import evolve, field, frozen
@@ -83,6 +83,16 @@ class Forecast:
                 sure = not self.unknown and not isnan(most)
                 found[name] = (cap, most, most <= cap if sure else None if most <= cap else False)
         return found
+
+    def each(self) -> Usage:
+        """What a single call can take, in the part whose calls can take most."""
+        parts = [part.usage for part in self.parts if part.usage.calls]
+        if not parts:
+            return NO_USAGE
+        most = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
+        return Usage(
+            1, ceil(most.tokens / most.calls), 0, most.usd / most.calls, most.cost / most.calls
+        )
 
 
 def forecast(opened: Opened) -> Forecast:
