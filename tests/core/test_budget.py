@@ -104,14 +104,17 @@ def test_a_budget_stop_cuts_nothing_off_and_loses_no_answer() -> None:
         ready.set()
         await path.run("large", Request("s", "large"), answering(), dollars(0.8))
 
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            for i in range(2):
+                group.create_task(path.run(f"{i}", Request("s", i), do, dollars(0.4)))
+            while path.budget.reserved.calls < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+            group.create_task(too_large())
+
     async def main() -> None:
         with pytest.raises(ExceptionGroup) as found:
-            async with asyncio.TaskGroup() as group:
-                for i in range(2):
-                    group.create_task(path.run(f"{i}", Request("s", i), do, dollars(0.4)))
-                while path.budget.reserved.calls < 2:
-                    await asyncio.sleep(0)
-                group.create_task(too_large())
+            await run()
         assert [str(error).partition(":")[0] for error in found.value.exceptions] == ["budget.usd"]
         assert [row.kind for row in journal.rows.values()] == ["started", "started"]
         asyncio.get_running_loop().call_soon(late.set)
@@ -188,7 +191,7 @@ def test_a_call_that_was_cut_off_before_it_was_sent_costs_nothing() -> None:
             asyncio.create_task(path.run(f"{i}", Request("s", i, limits=limits), answering(), ONE))
             for i in range(4)
         ]
-        while budget.reserved.calls < 2:
+        while budget.reserved.calls < 2:  # noqa: ASYNC110
             await asyncio.sleep(0)
         for task in tasks:
             task.cancel()

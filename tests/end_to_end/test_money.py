@@ -7,7 +7,6 @@ flight and five kills, and prints a line for each (with `-s`).
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import sqlite3
@@ -20,6 +19,8 @@ from typing import Any, NamedTuple
 import pytest
 from attrs import define, field
 
+from orchestrion.store import RunReader
+from tests.core.plugin_support import Site
 from tests.end_to_end.loopback import install
 from tests.end_to_end.support import command, environment, tried
 from tests.plugins.llm.server import FaultServer, Seen, cut, hang, reply
@@ -111,7 +112,8 @@ def config(case: Case, url: str) -> dict[str, Any]:
                 "preflight": False,
                 "price": {"input": price, "output": 3 * price},
                 "max_tokens": LONGEST,
-                "timeout": 2.0,
+                # Whoever is answered too late does not hear it, and the answer counts as lost.
+                "timeout": 10.0 if case.fault in ("hang", "mixed") else 300.0,
             }
         },
         "agents": {"writer": {"use": "ask", "model": "m"}},
@@ -135,6 +137,65 @@ def on_record(directory: Path) -> tuple[set[int], float]:
         return numbers, booked or 0.0
     finally:
         connection.close()
+
+
+STATING = """
+@hookimpl
+def orchestrion_agents():
+    yield Component("stating", "stating_parts:Stating", "for a test")
+"""
+STATING_PARTS = """
+from pathlib import Path
+from attrs import frozen
+from orchestrion import Agent, Output, Usage
+
+@frozen
+class Stating(Agent):
+    counter: str = ""
+
+    async def act(self, view, key, calls):
+        with open(self.counter, "a") as file:
+            file.write(".")
+        return Output("digit 5", usage=Usage(usd=0.01))
+"""
+
+
+@pytest.mark.parametrize("trainer", [None, {"use": "repeat", "iterations": 1}])
+def test_what_turns_state_outlives_a_kill(trainer: object, tmp_path: Path) -> None:
+    """Killed inside an iteration and inside an evaluation: the record never lags by a turn."""
+    counter = tmp_path / "turns"
+    settings: dict[str, Any] = {
+        "seed": 2,
+        "task": {"use": "digits", "train": 500, "test": 500},
+        "agents": {"a": {"use": "stating", "counter": str(counter)}},
+        "policy": {"use": "sequence", "steps": ["a"]},
+        "reward": {"use": "exact-outcome"},
+        "limits": {"turns": 1},
+        "budget": {"usd": 3.0},
+        "run": {"name": "money", "concurrency": 1},
+    }
+    env = install(tmp_path, settings | ({} if trainer is None else {"trainer": trainer}))
+    Site(tmp_path / "site").plugin("stating", STATING, stating_parts=STATING_PARTS)
+    process = subprocess.Popen(
+        command("train"),
+        cwd=tmp_path,
+        env=environment(**env),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    while process.poll() is None and not (counter.exists() and counter.stat().st_size > 40):
+        time.sleep(0.001)  # between two looks; nothing hangs on its length
+    process.kill()
+    process.wait()
+    turns = counter.stat().st_size
+    # One turn may have been under way: nobody can know yet what it took.
+    assert on_record(tmp_path / "runs" / "money")[1] >= 0.01 * (turns - 1) - 1e-9
+    done = tried("resume", "money", cwd=tmp_path, **env)
+    assert done.returncode == 4, done.stderr
+    assert 300 <= counter.stat().st_size <= 302
+    with RunReader(tmp_path / "runs" / "money") as run:
+        assert run.stated().usd == run.spend().usd >= 0.01 * (counter.stat().st_size - 1) - 1e-9
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.cap:g}-{case.fault}")

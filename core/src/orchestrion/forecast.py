@@ -27,6 +27,9 @@ __all__ = ["Forecast", "Part", "forecast"]
 _LOOKED_AT = 10_000
 """Problems of a split that are measured: a task may make them as they are asked for."""
 
+_PLANNED = 100_000
+"""Iterations of a trainer that are looked at one by one."""
+
 
 @frozen
 class Part:
@@ -196,6 +199,8 @@ class _Forecaster:
         count, most = iterations_of(trainer, place), self.config.run.iterations
         count = count if most is None else min(count, most)
         say = getattr(trainer, "plan", None)
+        if count > _PLANNED:
+            return Plan(forked=False), (f"{place} has {count:,} iterations: too many to look at",)
         total = Plan(exact=True, forked=False)
         for i in range(count):
             with calling(place, f"plan({i})"):
