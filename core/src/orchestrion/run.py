@@ -134,12 +134,16 @@ class Run:
             if self.store.status != "running":
                 self.store.set_status("running")
             self.observers.run_started(self.store.directory, self.config.resolved())
-            async with self.calls.budget.deadline():
-                for stage in range(self._stage, len(self.config.stages)):
-                    await self._train_stage(stage)
-                if self._iterated:
-                    await self._reload()
-                return await self.report()
+            try:
+                async with self.calls.budget.deadline():
+                    for stage in range(self._stage, len(self.config.stages)):
+                        await self._train_stage(stage)
+                    if self._iterated:
+                        await self._reload()
+                    return await self.report()
+            finally:
+                # What was answered is paid: a resume must find it, however this part ended.
+                await self.calls.drain()
 
     async def _restore(self) -> None:
         """Open the components, with the state of the newest valid checkpoint."""
@@ -367,7 +371,8 @@ class Run:
             "trained_on": trained_on,
             "state": self._state(name),
         }
-        self.store.save_evaluation(name, results, episodes)
+        self.store.save_evaluation(name, results, episodes, **self.unbooked())
+        self._mark = time.monotonic()
         return results
 
     def _state(self, name: str) -> JSON:
@@ -409,7 +414,7 @@ class Run:
         return trained_on
 
     def unbooked(self) -> dict[str, Any]:
-        """What the run took since the last commit, for `RunStore.set_status`."""
+        """What the run took since the last commit, for the store to add."""
         stated = self.calls.budget.take_stated()
         return {"seconds": time.monotonic() - self._mark, "stated": stated}
 

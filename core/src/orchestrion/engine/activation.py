@@ -75,7 +75,7 @@ async def act(
         output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
     stated = booked(output, handle.used)
     if output.usage is not NO_USAGE:
-        engine.calls.budget.charge(output.usage)
+        await engine.calls.state(output.usage, handle.who, engine.stage)
     return stated
 
 

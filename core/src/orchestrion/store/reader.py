@@ -196,7 +196,7 @@ class RunReader:
 
         To it comes what turns stated beside their calls, as far as the budget counted it.
         """
-        return self.journal.spend() + self.stated()
+        return self.journal.spend() + self._stated_unrecorded()
 
     def call_rows(self) -> list[tuple[Any, ...]]:
         """What the journal says of each call and attempt, without its answer.
@@ -206,11 +206,15 @@ class RunReader:
         return self._reader.all(
             "SELECT service, who, stage, kind, seconds, attempts, estimated,"
             " calls, input_tokens, output_tokens, usd, cost"
-            " FROM calls WHERE kind NOT IN ('arrival', 'late') ORDER BY rowid"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
         )
 
     def stated(self) -> Usage:
         """What turns stated that they took beside their calls, as far as the budget counted it."""
+        return self.journal.spend("stated") + self._stated_unrecorded()
+
+    def _stated_unrecorded(self) -> Usage:
+        """What turns stated that neither costs money nor counts against a cap."""
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:
