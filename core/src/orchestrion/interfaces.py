@@ -23,7 +23,7 @@ import os
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from attrs import Factory, field, frozen
 
@@ -72,6 +72,7 @@ __all__ = [
     "View",
     "learnable",
     "no_calls",
+    "supports",
 ]
 
 Metrics = Mapping[str, float]
@@ -82,6 +83,11 @@ def learnable(default: Any, **kwargs: Any) -> Any:
     """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
     metadata = {**kwargs.pop("metadata", {}), "learnable": True}
     return field(default=default, metadata=metadata, **kwargs)
+
+
+def supports(model: Model, setting: str) -> bool:
+    """Return whether a model can honour a setting of requests, such as "schema"; see `Model`."""
+    return setting not in getattr(model, "unsupported", ())
 
 
 def no_calls(component: Any, tokens: int) -> Usage:
@@ -410,11 +416,10 @@ class Model(Protocol):
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 
-    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It lists those
-    of `tools`, `schema` and `stop` that it never can as `unsupported`: agents ask before a run.
+    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It may list
+    those of `tools`, `schema` and `stop` that it never can in an attribute `unsupported`; agents
+    ask by `supports` before a run.
     """
-
-    unsupported: ClassVar[frozenset[str]] = frozenset()
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """One completion; see above. `key` tells samples of one request apart."""

@@ -21,6 +21,7 @@ from orchestrion import (
     UsageError,
     View,
     learnable,
+    supports,
 )
 from orchestrion_chat.ceilings import activation
 from orchestrion_chat.code import quoted
@@ -164,7 +165,7 @@ class _Chatting(Agent):
         """Refuse, with a `UsageError`, settings that contradict each other."""
         form, model = self.form, self.settings.model
         in_words(self.settings.structured, model)
-        if self.settings.tools and "tools" in model.unsupported:
+        if self.settings.tools and not supports(model, "tools"):
             raise UsageError("tools: this model cannot call tools; take them out")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
             raise UsageError("tool_choice goes with tools, and there are none")

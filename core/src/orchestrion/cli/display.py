@@ -174,15 +174,26 @@ def _results(report: Report, width: int) -> list[str]:
         turns = f"{one.turns.mean:.1f}" if one.turns.count else "-"
         trained = f"{one.trained_on} episodes" if one.trained_on else "-"
         how.append([one.name, turns, f"{one.limit:.1%}", f"{one.failed:.1%}", trained])
+    passes = _passes(report)
     lines = [*aligned(what), "", *aligned(how), ""]
     if max(map(len, lines)) <= width:
-        return lines
+        return [*lines, *passes]
     lines = []
     for row, other in zip(what[1:], how[1:], strict=True):
         lines.append(row[0])
         cells = [*zip(what[0][1:], row[1:], strict=True), *zip(how[0][1:], other[1:], strict=True)]
         lines += [f"  {name} {value}" for name, value in cells]
-    return [*lines, ""]
+    return [*lines, "", *passes]
+
+
+def _passes(report: Report) -> list[str]:
+    """What share of problems at least one of k tries solved, where there are several."""
+    ks = list(report.contenders[0].passes)
+    if not ks:
+        return []
+    rows = [["", *(f"pass@{k}" for k in ks)]]
+    rows += [[one.name, *(interval(one.passes[k], True) for k in ks)] for one in report.contenders]
+    return [*aligned(rows), ""]
 
 
 def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:

@@ -19,6 +19,7 @@ from orchestrion import (
     Reward,
     RewardFunction,
     Usage,
+    supports,
 )
 from orchestrion_judge.judging import Combine, Judge, Judgement, Orders
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
@@ -61,7 +62,7 @@ class Judging(Showing):
 
     @structured.validator
     def _check_structured(self, attribute: Attribute[Any], value: bool) -> None:
-        if value and "schema" in self.model.unsupported:
+        if value and not supports(self.model, "schema"):
             raise ValueError("this model cannot be held to a schema; set `structured: false`")
 
     @needed.validator
