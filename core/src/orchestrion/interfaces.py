@@ -386,9 +386,14 @@ class Model(Protocol):
     A request is a mapping with
 
         messages: list of {role, content}; role is "system" (first only), "user", "assistant" or
-            "tool"; an assistant's may have `tool_calls`, a tool's has `tool_call_id`
+            "tool"; an assistant's may have `tool_calls`, a tool's has `tool_call_id`. Content is a
+            text, or a list of parts where the model takes them: {type: "text", text}, {type:
+            "image", media_type, data} with data as base64, {type: "image", url}, and {type:
+            "file", ...} likewise, with an optional `name`. An assistant's message has the `raw` of
+            the answer it stands for, if that has one
         max_tokens, temperature, top_p, stop: sampling, each optional; by default the model's own
         tools: optional list of {name, description, schema}; `schema` is JSON Schema
+        tool_choice: optional; "auto", "none", "required" or the name of a tool
         schema: optional JSON Schema of an object that the text must be
 
     and an answer's data is a mapping with
@@ -397,6 +402,9 @@ class Model(Protocol):
         stop: "end", "length" (cut at max_tokens), "tools" or "refused"
         tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
         model: what the service says that answered
+        reason: why it ended in the service's own word, where that is an unusual one
+        raw: the answer as the service wrote it, where it holds more (signed thinking), for that
+            service alone: {service, api, content}
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from mcp.server import MCPServer
+from mcp.server.mcpserver import Image
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
@@ -15,6 +16,11 @@ READS = ToolAnnotations(read_only_hint=True)
 
 
 def main(transport: str, *arguments: str) -> None:
+    if transport == "once":
+        try:
+            Path(arguments[0]).touch(exist_ok=False)
+        except FileExistsError:
+            sys.exit("I do not start twice")
     server = MCPServer("tests")
 
     @server.tool(annotations=READS)
@@ -64,6 +70,18 @@ def main(transport: str, *arguments: str) -> None:
         path = Path(file)
         path.write_text(path.read_text() + text if path.exists() else text)
         return "written"
+
+    @server.tool()
+    def write_and_die(file: str) -> str:
+        """Write a file, and end the server before it is said."""
+        with Path(file).open("a") as out:
+            out.write("1")
+        os._exit(3)
+
+    @server.tool(annotations=READS)
+    def look(size: int = 8) -> Image:
+        """A picture."""
+        return Image(data=b"\x89PNG" * (size // 4), format="png")
 
     @server.tool(annotations=READS)
     def pid() -> int:

@@ -191,6 +191,10 @@ def test_the_schema_can_be_told_in_words_and_is_checked_all_the_same() -> None:
         ({"text": "It is", "stop": "length"}, "cut at max_tokens"),
         ({"text": "", "stop": "length"}, "cut at max_tokens"),
         (
+            {"text": "", "stop": "length", "reason": "abort"},
+            "the service cut the answer (abort)",
+        ),
+        (
             {"stop": "tools", "tool_calls": [{"id": "1", "name": "x", "arguments": "{}"}]},
             "has none",
         ),

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from orchestrion_chat.chat import Chat
 from orchestrion_chat.mcp import MCP
+from orchestrion_chat.mcp_session import Session
 from orchestrion_chat.sees import BYTES_PER_TOKEN
 
-from orchestrion import Episode, Key, OpenContext, Turn, UsageError
-from orchestrion.engine.calls import CallPath
+from orchestrion import CallError, Episode, Key, OpenContext, Turn, UsageError
+from orchestrion.engine.calls import CallPath, RetrySettings
 from orchestrion.secrets import hidden
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
@@ -91,6 +97,75 @@ def url() -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
+
+
+class Sessions:
+    """A server over HTTP that wants a session, as all did before the protocol of 2026."""
+
+    def __init__(self) -> None:
+        self.known: set[str] = set()
+        self.begun = 0
+        sessions = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                self._send(*sessions.answer(json.loads(body), self.headers.get("mcp-session-id")))
+
+            def do_GET(self) -> None:
+                self._send(405, None, None)
+
+            do_DELETE = do_GET
+
+            def _send(self, status: int, answer: Any, session: str | None) -> None:
+                data = b"" if answer is None else json.dumps(answer).encode()
+                self.send_response(status)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(data)))
+                if session is not None:
+                    self.send_header("mcp-session-id", session)
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *args: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/mcp"
+
+    def answer(self, asked: dict[str, Any], session: str | None) -> tuple[int, Any, str | None]:
+        head = {"jsonrpc": "2.0", "id": asked.get("id")}
+        method = asked["method"]
+        if method == "initialize":
+            self.begun += 1
+            self.known.add(str(self.begun))
+            result = {
+                "protocolVersion": "2025-06-18",
+                "capabilities": {"tools": {}},
+                "serverInfo": {"name": "sessions", "version": "1"},
+            }
+            return 200, head | {"result": result}, str(self.begun)
+        if session is None:
+            return 200, head | {"error": {"code": -32601, "message": "no such method"}}, None
+        if session not in self.known:
+            return 404, head | {"error": {"code": -32001, "message": "Session not found"}}, None
+        if "id" not in asked:
+            return 202, None, None
+        if method == "tools/list":
+            tools = [{"name": "note", "inputSchema": {"type": "object"}}]
+            return 200, head | {"result": {"tools": tools}}, None
+        content = [{"type": "text", "text": f"in session {session}"}]
+        return 200, head | {"result": {"content": content}}, None
+
+    def __enter__(self) -> Sessions:
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
 
 
 # ---------------------------------------------------------------- what works
@@ -166,13 +241,14 @@ def test_secrets_that_are_handed_on_come_back_from_nowhere(monkeypatch: Any) -> 
             use("tell", asked % ""),
             use("tell", asked % ', "pad": 990'),
             use("tell", asked % ', "die": true'),
+            "Well.",
         ]
     )
-    done = turn(settings, model)
+    turn(settings, model)
     assert result(model, 1) == '<result of="tell" outcome="ok">\n[SOME_API_KEY]\n</result>'
     assert "mcp-can" not in result(model, 2)
-    assert "it said:" in done.error
-    assert "52d1e8" not in done.error
+    assert "it said:" in result(model, 3)
+    assert "52d1e8" not in result(model, 3)
 
 
 def test_a_token_for_a_server_is_a_secret_and_may_stand_beside_the_config(url: str) -> None:
@@ -239,13 +315,93 @@ def test_a_replay_repeats_a_run_without_the_server(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- what fails
 
 
-def test_a_server_that_dies_fails_the_turn_and_says_its_last_words() -> None:
-    model = Lines([use("crash"), use("add", '{"a": 1, "b": 1}')])
+def with_session(settings: MCP, use: Callable[[Session], Awaitable[Any]]) -> Any:
+    async def main() -> Any:
+        async with Session.opened(settings, "tools.files", os.environ) as session:
+            return await use(session)
+
+    return asyncio.run(main())
+
+
+def test_a_server_that_was_killed_is_started_again_once_for_all_who_call_it() -> None:
+    async def use(session: Session) -> list[set[int]]:
+        pids = [{int((await session.call("pid", {})).text)}]
+        for _ in range(2):
+            os.kill(min(pids[-1]), signal.SIGKILL)
+            results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
+            pids.append({int(one.text) for one in results})
+        return pids
+
+    pids = with_session(MCP(command=COMMAND, allow=["pid"]), use)
+    assert [len(one) for one in pids] == [1, 1, 1]
+    assert len(set.union(*pids)) == 3
+    assert not any(map(alive, set.union(*pids)))
+
+
+def test_a_tool_that_ends_its_server_is_told_to_the_model_and_the_next_turn_has_a_server() -> None:
+    model = Lines([use("crash"), "It is gone.", use("add", '{"a": 1, "b": 1}'), "It is 2."])
     first, second = episode(MCP(command=COMMAND, allow=["crash", "add"]), model, steps=2).turns
-    assert first.status == second.status == "failed"
-    assert "cannot be reached any more; it said:" in first.error
-    assert "I am going down" in first.error
-    assert first.output.content == ""
+    assert (first.status, second.status) == ("completed", "completed")
+    assert 'outcome="error"' in result(model)
+    assert "ended in the middle of the call, twice; it said: I am going down" in result(model)
+    assert "\n2\n" in result(model, 3)
+
+
+def test_a_call_that_may_have_written_is_not_made_again(tmp_path: Path) -> None:
+    file = tmp_path / "out"
+    settings = MCP(command=COMMAND, allow_writes=["write_and_die"])
+    call = partial(Session.call, name="write_and_die", arguments={"file": str(file)})
+    done = with_session(settings, call)
+    assert done.error
+    assert "whether it was done is not known" in done.text
+    assert file.read_text() == "1"
+
+
+def test_a_server_that_does_not_come_back_fails_the_turn_in_the_end(tmp_path: Path) -> None:
+    command = [sys.executable, SERVER, "once", str(tmp_path / "begun")]
+    settings = MCP(command=command, allow=["crash"], restarts=1)
+
+    async def use(session: Session) -> list[CallError]:
+        errors = []
+        for _ in range(2):
+            with pytest.raises(CallError) as caught:
+                await session.call("crash", {})
+            errors.append(caught.value)
+        return errors
+
+    first, second = with_session(settings, use)
+    assert (first.fault, second.fault) == ("transient", "permanent")
+    assert "I do not start twice" in str(first)
+    assert "cannot be reached any more" in str(second)
+    assert "started 1 times again, and no call was answered" in str(second)
+
+
+def test_a_server_over_http_that_forgot_the_session_is_asked_for_another() -> None:
+    """It answers 404 then, and has done nothing: calls that write are made again as well."""
+    with Sessions() as server:
+
+        async def use(session: Session) -> list[str]:
+            texts = [(await session.call("note", {})).text]
+            server.known.clear()
+            return [*texts, (await session.call("note", {})).text]
+
+        settings = MCP(url=server.url, allow_writes=["note"])
+        assert with_session(settings, use) == ["in session 1", "in session 2"]
+
+
+def test_images_are_shown_where_the_model_takes_them(url: str) -> None:
+    calls = [
+        {"id": str(size), "name": "look", "arguments": f'{{"size": {size}}}'} for size in (8, 4000)
+    ]
+    model = Lines([{"tool_calls": calls}, "Well."])
+    turn(MCP(url=url, allow=["look"], max_image=1000), model)
+    small, large = (one["content"] for one in model.requests[1]["messages"][-2:])
+    image = {"type": "image", "media_type": "image/png", "data": "iVBOR4lQTkc="}
+    assert small[1] == image
+    assert "[image, not shown]" in large
+    plain = Lines([use("look"), "Well."])
+    turn(MCP(url=url, allow=["look"]), plain)
+    assert "[image, not shown]" in result(plain)
 
 
 @pytest.mark.parametrize(
@@ -306,10 +462,11 @@ def test_a_ceiling_needs_no_server() -> None:
     assert most.input_tokens > (900 * 8) // BYTES_PER_TOKEN
 
 
-def test_a_server_over_http_that_dies_fails_the_turn_as_well(url: str) -> None:
+def test_a_server_over_http_that_stays_away_fails_the_turn(url: str) -> None:
     """The last test here: it ends the server that they share."""
     model = Lines([use("add", '{"a": 2, "b": 2}'), use("crash"), "never said"])
-    done = turn(MCP(url=url, allow=["add", "crash"]), model)
+    calls = CallPath(retry=RetrySettings(base=0.0, cap=0.0, attempts=2))
+    done = turn(MCP(url=url, allow=["add", "crash"]), model, calls=calls)
     assert "\n4\n" in result(model, 1)
     assert done.status == "failed"
-    assert "cannot be reached any more" in done.error
+    assert "does not start" in done.error

@@ -10,9 +10,90 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
+from orchestrion_chat.chat import Chat
+from orchestrion_chat.functions import Functions
+from orchestrion_chat.sees import Sees
+from orchestrion_llm.anthropic import AnthropicModel
+from orchestrion_llm.openai import OpenAIModel
+from orchestrion_offline.server import serving
+from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 
-from orchestrion import Episode, Key, Problem
+from orchestrion import Episode, Key, OpenContext, Problem, Turn
 from orchestrion.run import open_run
+from orchestrion.testing import Fixed, ListTask, engine_for
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def told(settings: Any, speaker: Any, problem: Problem, shown: Any = None, **agent: Any) -> Turn:
+    """The turn of a chat agent whose model is simulated behind a real server."""
+
+    async def main() -> Turn:
+        async with serving({"m": speaker}) as stub:
+            model = evolve(settings, base_url=f"{stub.url}/v1")
+            async with model.open(OpenContext("models.m", Key(1))) as opened:
+                solver = Chat(model=opened, **agent).ready()
+                engine = engine_for({"solver": solver}, Fixed(["solver"]), ListTask())
+                engine.viewer = shown
+                try:
+                    return (await engine.run("e", problem, Key(1))).turns[0]
+                finally:
+                    engine.close()
+
+    return asyncio.run(main())
+
+
+THINKING = {
+    "anthropic": AnthropicModel(
+        model="m", extra={"thinking": {"type": "enabled", "budget_tokens": 1024}}
+    ),
+    "responses": OpenAIModel(model="m", api="responses", extra={"reasoning": {"effort": "low"}}),
+}
+
+
+@pytest.mark.parametrize("wire", THINKING)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_model_that_thinks_can_use_tools(wire: str, streamed: bool) -> None:
+    """The server refuses, as the vendors do, a call that comes back without its thinking."""
+    script = Scripted(
+        (
+            Line("I add.", "add", {"a": 20, "b": 20}),
+            Line("", "add", {"a": 40, "b": 2}),
+            Line("It is 42."),
+        )
+    )
+    pieces: list[str] = []
+    shown = (lambda who, text: pieces.append(text)) if streamed else None
+    tools = [Functions(given=[add])]
+    turn = told(THINKING[wire], script, Problem("p", "?"), shown, tools=tools)
+    assert turn.error == ""
+    assert turn.output.content == "It is 42."
+    assert bool(pieces) == streamed
+    assert "think it over" not in "".join(pieces)
+
+
+@pytest.mark.parametrize("wire", ["chat", "responses", "anthropic"])
+def test_a_model_is_shown_the_images_among_a_problems_data(wire: str) -> None:
+    kinds: dict[str, Any] = {
+        "chat": OpenAIModel(model="m"),
+        "responses": OpenAIModel(model="m", api="responses"),
+        "anthropic": AnthropicModel(model="m"),
+    }
+    image = {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    problem = Problem("p", "What is it?", {"pictures": [image, image], "hint": "an animal"})
+    sees = Sees(attach=["pictures"], data=True)
+
+    turn = told(kinds[wire], Echo(), problem, sees=sees)
+    assert turn.error == ""
+    text = turn.output.content
+    assert text.endswith("[image]\n[image]")
+    assert '{"hint":"an animal"}' in text
+    assert "iVBOR" not in text
+
 
 ROOT = Path(__file__).parents[3]
 DEMO = [sys.executable, "-m", "orchestrion_chat.demo_server"]

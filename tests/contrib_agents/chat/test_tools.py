@@ -192,6 +192,43 @@ def test_rounds_of_tools_have_an_end_that_the_model_is_told_of() -> None:
     assert "give your answer now" in results(model, 2)[-1]
 
 
+@pytest.mark.parametrize(
+    ("choice", "asked"),
+    [
+        ("auto", [None, None]),
+        ("none", ["none", "none"]),
+        ("required", ["required", None]),
+        ("weather", ["weather", None]),
+    ],
+)
+def test_a_model_has_to_call_a_tool_at_first_only_or_it_would_never_answer(
+    choice: str, asked: list[str | None]
+) -> None:
+    model = Lines([use("weather", '{"city": "Rome"}'), "Fair."])
+    tools = [Functions(given=[weather])]
+    turn = turn_of(Chat(model=model, tools=tools, tool_choice=choice).ready())
+    assert turn.output.content == "Fair."
+    assert [request.get("tool_choice") for request in model.requests] == asked
+
+
+def test_a_choice_among_no_tools_or_of_none_of_them_is_an_error() -> None:
+    with pytest.raises(ValueError, match="tool_choice goes with tools"):
+        Chat(model=Lines(), tool_choice="required")
+    tools = [Functions(given=[weather])]
+    turn = turn_of(Chat(model=Lines(), tools=tools, tool_choice="wether").ready())
+    assert "tool_choice is 'wether'; there are auto, none, required, weather" in turn.error
+
+
+def test_what_a_service_wrote_beside_texts_and_calls_stays_in_the_conversation() -> None:
+    raw = {"service": "s", "api": "/messages", "content": [{"type": "thinking", "signature": "x"}]}
+    model = Lines([use("weather", '{"city": "Rome"}', raw=raw), {"text": "1", "raw": raw}, "Fair."])
+    schema = {"type": "object", "properties": {}}
+    turn_of(Chat(model=model, tools=[Functions(given=[weather])], output=schema).ready())
+    roles = [one["role"] for one in model.requests[2]["messages"]]
+    assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+    assert [one.get("raw") for one in model.requests[2]["messages"]][2::2] == [raw, raw]
+
+
 def test_too_many_calls_at_once_fail_the_turn() -> None:
     [call] = use("weather", '{"city": "Rome"}')["tool_calls"]
     turn = turn_of(chat(Lines([{"tool_calls": [call] * (MOST_CALLS + 1)}]), weather))

@@ -175,12 +175,21 @@ def _message_events(body: Mapping[str, Any]) -> list[bytes]:
         if block["type"] == "text":
             empty, deltas = {**block, "text": ""}, _pieces(block["text"])
             kind, key = "text_delta", "text"
+        elif block["type"] == "thinking":
+            empty, deltas = {**block, "thinking": ""}, _pieces(block["thinking"])
+            kind, key = "thinking_delta", "thinking"
+        elif block["type"] == "redacted_thinking":
+            empty, deltas = block, []
         else:
             empty, deltas = {**block, "input": {}}, _pieces(json.dumps(block["input"]))
             kind, key = "input_json_delta", "partial_json"
         parts.append({"type": "content_block_start", "index": i, "content_block": empty})
         for piece in deltas:
             delta = {"type": kind, key: piece}
+            parts.append({"type": "content_block_delta", "index": i, "delta": delta})
+        if "signature" in block:
+            empty.pop("signature")
+            delta = {"type": "signature_delta", "signature": block["signature"]}
             parts.append({"type": "content_block_delta", "index": i, "delta": delta})
         parts.append({"type": "content_block_stop", "index": i})
     ending: dict[str, Any] = {
@@ -199,6 +208,9 @@ def _chat_events(body: Mapping[str, Any]) -> list[bytes]:
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
     if message["content"] is None:
         deltas = [{"role": "assistant"}]
+    thought = message.get("reasoning_content", "")
+    deltas += [{"reasoning_content": piece} for piece in _pieces(thought) if piece]
+    deltas += [{name: message[name]} for name in ("reasoning_details",) if name in message]
     deltas += [{"content": piece} for piece in _pieces(message["content"] or "") if piece]
     for i, call in enumerate(message.get("tool_calls", ())):
         first = {**call["function"], "arguments": ""}

@@ -276,7 +276,7 @@ def test_a_secret_at_the_edge_of_a_cut_is_not_shown_in_part(api: Api) -> None:
     with FaultServer(reply(500, body)) as server:
         assert "canary" not in str(once(api.settings(server.url)))
     events = api.events(api.good(f"{canary}{'y' * 110}"))[:-1]
-    with FaultServer(stream(events)) as server:
+    with FaultServer(stream(events, "drop")) as server:
         assert "2c40a853" not in str(once(api.settings(server.url), shown=[]))
 
 

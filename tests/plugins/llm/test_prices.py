@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
-import tomllib
-from datetime import date
-from importlib.resources import files
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -39,7 +38,35 @@ def test_each_kind_of_token_has_its_rate() -> None:
     tokens = Tokens(input=1_000_000, output=100_000, cached=500_000, written=200_000)
     assert PRICE.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 1 + 0.2 * 12.5 + 0.1 * 50)
     plain = Price(input=10.0, output=50.0)
-    assert plain.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 20 + 5)
+    assert plain.usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 10 + 5)
+    assert plain.writing().usd(tokens) == pytest.approx(0.3 * 10 + 0.5 * 10 + 0.2 * 20 + 5)
+
+
+def test_what_is_written_to_the_cache_for_an_hour_has_its_own_rate() -> None:
+    tokens = Tokens(input=1_000_000, output=0, written=1_000_000, written_hour=400_000)
+    assert PRICE.usd(tokens) == pytest.approx(0.6 * 12.5 + 0.4 * 20)
+    own = Price(input=10.0, output=50.0, cache_write=12.5, cache_write_hour=15.0)
+    assert own.usd(tokens) == pytest.approx(0.6 * 12.5 + 0.4 * 15)
+
+
+def test_hour_long_writes_are_booked_as_such_and_reserved_where_they_are_asked_for() -> None:
+    api = Api("anthropic")
+    body = api.good()
+    body["usage"] |= {
+        "cache_creation_input_tokens": 1000,
+        "cache_read_input_tokens": 2000,
+        "input_tokens": 100,
+        "cache_creation": {"ephemeral_1h_input_tokens": 1000, "ephemeral_5m_input_tokens": 0},
+    }
+    extra = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
+    with FaultServer(reply(200, body)) as server:
+        settings = api.settings(server.url, price=PRICE, extra=extra)
+        answer = ask(settings)
+    assert answer.usage.usd == pytest.approx((100 * 10 + 2000 * 1 + 1000 * 20 + 3 * 50) / 1e6)
+    reserve = noted(settings)[1]
+    assert reserve.usd == pytest.approx((reserve.input_tokens * 20 + 4096 * 50) / 1e6)
+    short = noted(api.settings("http://h:1", price=PRICE))[1]
+    assert short.usd == pytest.approx((short.input_tokens * 12.5 + 4096 * 50) / 1e6)
 
 
 def test_a_long_prompt_is_charged_as_one() -> None:
@@ -55,6 +82,7 @@ prices = st.builds(
     rates,
     st.none() | rates,
     st.none() | rates,
+    st.none() | rates,
     st.none() | st.builds(LongPrice, st.integers(1, 300), rates, rates),
 )
 
@@ -66,8 +94,10 @@ def test_a_reservation_is_never_less_than_what_is_charged(
     taken = data.draw(st.integers(0, most_in))
     cached = data.draw(st.integers(0, taken))
     written = data.draw(st.integers(0, taken - cached))
-    tokens = Tokens(taken, data.draw(st.integers(0, most_out)), cached, written)
-    most = price.most(most_in, most_out, writes=written > 0)
+    hour = data.draw(st.integers(0, written))
+    tokens = Tokens(taken, data.draw(st.integers(0, most_out)), cached, written, hour)
+    price = price.writing() if data.draw(st.booleans()) else price
+    most = price.most(most_in, most_out, hour=hour > 0)
     assert price.usd(tokens) <= most * (1 + 1e-9) + 1e-12
 
 
@@ -78,37 +108,85 @@ def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
 
 
 @pytest.mark.parametrize(
-    ("model", "of"),
+    ("vendor", "model", "of"),
     [
-        ("gpt-5", "gpt-5"),
-        ("gpt-5-2025-08-07", "gpt-5"),
-        ("gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
-        ("gpt-4.1-mini", "gpt-4.1-mini"),
-        ("gpt-5-chat-latest", None),
-        ("gpt-5-unheard-of", None),
-        ("gpt-4o-audio-preview-2024-10-01", None),
-        ("gpt", None),
+        ("openai", "gpt-5", "gpt-5"),
+        ("openai", "gpt-5-2025-08-07", "gpt-5"),
+        ("openai", "gpt-4o-mini-2024-07-18", "gpt-4o-mini"),
+        ("openai", "gpt-5-unheard-of", None),
+        ("openai", "gpt", None),
+        ("openai", "claude-opus-5-5", None),
+        ("anthropic", "claude-haiku-4-5-20251001", "claude-haiku-4-5"),
+        ("anthropic", "claude-sonnet-99", None),
     ],
 )
-def test_a_dated_snapshot_costs_what_its_model_costs_and_a_relative_is_unknown(
-    model: str, of: str | None
+def test_a_dated_snapshot_costs_what_its_model_costs_and_a_stranger_is_unknown(
+    vendor: str, model: str, of: str | None
 ) -> None:
-    assert known_price("openai", model) == (None if of is None else known_price("openai", of))
-    assert (known_price("openai", model) is None) == (of is None)
+    price = known_price(vendor, model)
+    assert price == (None if of is None else known_price(vendor, of))
+    assert (price is None) == (of is None)
 
 
-def test_the_table_says_where_and_when_its_figures_were_read() -> None:
-    table = tomllib.loads(files("orchestrion_llm").joinpath("prices.toml").read_text("utf-8"))
-    assert set(table) == {"anthropic", "openai"}
-    for vendor, section in table.items():
-        assert len(section["source"]) > 20
-        assert isinstance(section["read"], date)
-        for model, rates_ in section["models"].items():
-            price = known_price(vendor, model)
-            assert price is not None
-            assert 0 < price.input < price.output, model
-            assert price.cached_input is None or price.cached_input <= price.input, model
-            assert set(rates_) >= {"input", "output"}
+@pytest.mark.parametrize(
+    ("vendor", "model"),
+    [
+        ("openai", "gpt-5-mini"),
+        ("openai", "gpt-5.1"),
+        ("openai", "gpt-5.5"),
+        ("openai", "gpt-6-sol"),
+        ("openai", "gpt-6.1-sol"),
+        ("openai", "o3"),
+        ("openai", "o4-mini"),
+        ("anthropic", "claude-haiku-5-5"),
+        ("anthropic", "claude-mythos-5-2"),
+        ("anthropic", "claude-sonnet-5-5"),
+    ],
+)
+def test_models_of_today_have_prices_that_can_be_true(vendor: str, model: str) -> None:
+    price = known_price(vendor, model)
+    assert price is not None
+    assert 0 < price.input < price.output
+    assert price.cached_input is not None
+    assert 0 < price.cached_input < price.input
+
+
+def test_a_long_prompt_and_a_dearer_service_tier_have_prices_of_their_own() -> None:
+    price = known_price("openai", "gpt-6-sol")
+    assert price is not None
+    assert price.long is not None
+    assert price.long.input > price.input
+    fast = known_price("openai", "gpt-6-sol", extra={"service_tier": "priority"})
+    assert fast is not None
+    assert fast.output > price.output
+
+
+def test_what_is_not_sold_by_input_and_output_has_no_price() -> None:
+    assert known_price("openai", "text-embedding-3-small") is None
+
+
+def test_other_sellers_are_known_by_their_address_and_nobody_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*args: Any, **more: Any) -> Any:
+        raise AssertionError("a look-up went to the network")
+
+    monkeypatch.setattr("socket.socket.connect", refuse)
+    monkeypatch.setattr("socket.getaddrinfo", refuse)
+    assert known_price("openai", "mistral-large-latest", "https://api.mistral.ai/v1") is not None
+    assert known_price("openai", "gpt-5", "http://localhost:8000/v1") is None
+    assert known_price("openai", "gpt-5", "https://models.example.com/v1") is None
+
+
+def test_a_look_up_is_what_imports_the_library() -> None:
+    script = """if True:
+        import sys
+        import orchestrion_llm.openai, orchestrion_llm.anthropic, orchestrion_llm.prices
+        assert "genai_prices" not in sys.modules
+        assert orchestrion_llm.prices.known_price("openai", "gpt-5-mini")
+        assert "genai_prices" in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 def test_the_price_in_the_config_wins_and_other_sellers_have_other_prices() -> None:
@@ -131,6 +209,22 @@ def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked
     ):
         ask(api.settings(server.url), path=path)
     assert server.seen == []
+
+
+def test_a_budget_in_dollars_says_which_model_may_have_been_meant() -> None:
+    path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
+    with pytest.raises(BudgetError, match=r"`price` .*did you mean 'gpt-5-mini'\?"):
+        ask(OpenAIModel(model="gpt-5-mimi", key_env="TEST_KEY", preflight=False), path=path)
+
+
+def test_an_image_is_reserved_by_its_tokens_and_not_by_its_bytes(api: Api) -> None:
+    def reserved(data: str) -> int:
+        image = {"type": "image", "media_type": "image/png", "data": data}
+        request: Any = {"messages": [{"role": "user", "content": [image]}]}
+        return int(noted(api.settings("http://h:1", image_tokens=700), request)[1].input_tokens)
+
+    assert reserved("AAAA" * 100_000) == reserved("AAAA")
+    assert 700 < reserved("AAAA") < 1400
 
 
 def test_a_reservation_is_the_prompts_bytes_and_the_most_of_output(api: Api) -> None:

@@ -12,11 +12,13 @@ from orchestrion_llm.wire import closed, is_strict
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Request
 from tests.plugins.llm.apis import ASK, Api, ask
-from tests.plugins.llm.server import FaultServer, reply
+from tests.plugins.llm.server import FaultServer, reply, stream
 
 _KEY = Key(2)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 CLOSED = {**SCHEMA, "additionalProperties": False}
+IMAGE = {"type": "image", "media_type": "image/png", "data": "iVBORw0KGgo="}
+PDF = {"type": "file", "media_type": "application/pdf", "data": "JVBERi0=", "name": "a.pdf"}
 TALK: dict[str, JSON] = {
     "messages": [
         {"role": "system", "content": "Be brief."},
@@ -112,6 +114,171 @@ def test_a_talk_with_tools_in_the_form_of_responses() -> None:
         sent(Api("responses"), TALK | {"stop": ["END"]})
 
 
+def test_images_and_files_stand_where_each_api_has_them(api: Api) -> None:
+    far = {"type": "image", "url": "https://example.com/a.png"}
+    parts = [{"type": "text", "text": "What is it?"}, IMAGE, far, PDF]
+    result = [{"type": "text", "text": "3"}, IMAGE]
+    calls = TALK["messages"][2]["tool_calls"][:1]
+    request: dict[str, JSON] = {
+        "messages": [
+            {"role": "user", "content": parts},
+            {"role": "assistant", "content": "I look.", "tool_calls": calls},
+            {"role": "tool", "tool_call_id": "c1", "content": result},
+            {"role": "user", "content": "Go on."},
+        ]
+    }
+    body = sent(api, request)
+    inline, encoded = "data:image/png;base64,iVBORw0KGgo=", "data:application/pdf;base64,JVBERi0="
+    if api.name == "anthropic":
+        here = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+        pdf = {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}
+        assert body["messages"][0]["content"] == [
+            {"type": "text", "text": "What is it?"},
+            {"type": "image", "source": here},
+            {"type": "image", "source": {"type": "url", "url": "https://example.com/a.png"}},
+            {"type": "document", "source": pdf},
+        ]
+        (result,) = body["messages"][2]["content"]
+        shown = [{"type": "text", "text": "3"}, {"type": "image", "source": here}]
+        assert result == {"type": "tool_result", "tool_use_id": "c1", "content": shown}
+    elif api.name == "chat":
+        picture = {"type": "image_url", "image_url": {"url": inline}}
+        assert body["messages"][0]["content"] == [
+            {"type": "text", "text": "What is it?"},
+            picture,
+            {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": encoded}},
+        ]
+        # A tool's message holds texts only there: the image follows in the user's name.
+        assert [one["role"] for one in body["messages"]][2:] == ["tool", "user", "user"]
+        assert body["messages"][2]["content"] == "3"
+        assert body["messages"][3]["content"][1] == picture
+    else:
+        picture = {"type": "input_image", "image_url": inline}
+        assert body["input"][0]["content"] == [
+            {"type": "input_text", "text": "What is it?"},
+            picture,
+            {"type": "input_image", "image_url": "https://example.com/a.png"},
+            {"type": "input_file", "filename": "a.pdf", "file_data": encoded},
+        ]
+        assert body["input"][3]["output"] == [{"type": "input_text", "text": "3"}, picture]
+
+
+def test_a_tool_can_be_required_or_ruled_out(api: Api) -> None:
+    def choice(wanted: str) -> Any:
+        return sent(api, {**TALK, "tool_choice": wanted})["tool_choice"]
+
+    if api.name == "anthropic":
+        kinds = [choice(one)["type"] for one in ("auto", "none", "required")]
+        assert kinds == ["auto", "none", "any"]
+        assert choice("add") == {"type": "tool", "name": "add"}
+    else:
+        assert [choice(one) for one in ("auto", "none", "required")] == ["auto", "none", "required"]
+        inner = {"name": "add"}
+        named = {"function": inner} if api.name == "chat" else inner
+        assert choice("add") == {"type": "function", **named}
+    assert "tool_choice" not in sent(api, TALK)
+
+
+THOUGHTS: dict[str, Any] = {
+    "anthropic": [
+        {"type": "thinking", "thinking": "Two and two.", "signature": "c2lnbmVk"},
+        {"type": "redacted_thinking", "data": "b3BhcXVl"},
+    ],
+    "chat": {"reasoning_content": "Two and two.", "reasoning_details": [{"signature": "c2ln"}]},
+    "responses": [
+        {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "b3BhcXVl"}
+    ],
+}
+
+
+def thinking(api: Api) -> dict[str, Any]:
+    """An answer that thinks, says something, and calls a tool."""
+    body = api.good("I look.", tools=[("c1", "add", '{"a":1}')])
+    if api.name == "anthropic":
+        body["content"] = [*THOUGHTS["anthropic"], *body["content"]]
+    elif api.name == "chat":
+        message = body["choices"][0]["message"]
+        message |= THOUGHTS["chat"]
+        message["tool_calls"][0]["extra_content"] = {"google": {"thought_signature": "c2ln"}}
+    else:
+        body["output"] = [*THOUGHTS["responses"], *body["output"][1:]]
+    return body
+
+
+def follow_up(data: Mapping[str, JSON], **more: JSON) -> dict[str, JSON]:
+    """The request after an answer that calls a tool."""
+    said = {"role": "assistant", "content": data["text"], "tool_calls": data["tool_calls"], **more}
+    result = {"role": "tool", "tool_call_id": "c1", "content": "3"}
+    return {"messages": [*ASK["messages"], said, result]}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
+    api: Api, streamed: bool
+) -> None:
+    """Services refuse a call's result (400) without the signed thinking that led to the call."""
+    body = thinking(api)
+    first = stream(api.events(body)) if streamed else reply(200, body)
+    with FaultServer(first, reply(200, api.good())) as server:
+        settings = api.settings(server.url, service="one")
+        data = ask(settings, shown=[] if streamed else None).data
+        assert data["text"] == "I look."
+        ask(settings, follow_up(data, raw=data["raw"]))
+        ask(api.settings(server.url, service="two"), follow_up(data, raw=data["raw"]))
+    back, elsewhere = server.seen[1].data, server.seen[2].data
+    if api.name == "anthropic":
+        assert back["messages"][1]["content"] == body["content"]
+        assert [one["type"] for one in elsewhere["messages"][1]["content"]] == ["text", "tool_use"]
+    elif api.name == "chat":
+        assert back["messages"][1] == body["choices"][0]["message"]
+        assert set(elsewhere["messages"][1]) == {"role", "content", "tool_calls"}
+    else:
+        assert back["input"][1:-1] == body["output"]
+        assert "reasoning" not in [one.get("type") for one in elsewhere["input"]]
+
+
+def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps_nothing() -> None:
+    api = Api("responses")
+    with FaultServer(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
+        assert "raw" not in ask(api.settings(server.url)).data
+
+
+@pytest.mark.parametrize(
+    ("reason", "stop"),
+    [
+        ("model_length", "length"),
+        ("insufficient_system_resource", "length"),
+        ("abort", "length"),
+        ("error", "length"),
+        ("a_word_of_next_year", "end"),
+    ],
+)
+def test_a_reason_that_is_none_of_the_apis_is_kept_and_not_paid_for_again(
+    api: Api, reason: str, stop: str
+) -> None:
+    body = api.good("Hello", reason)
+    if api.name == "responses":
+        body["incomplete_details"] = {"reason": reason}
+        stop = "length"
+    with FaultServer(reply(200, body)) as server:
+        data = ask(api.settings(server.url)).data
+    assert (data["text"], data["stop"], data["reason"]) == ("Hello", stop, reason)
+    assert len(server.seen) == 1
+
+
+def test_content_in_pieces_is_read() -> None:
+    """As some servers give it, with their thinking in it."""
+    api = Api("chat")
+    body = api.good()
+    thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
+    body["choices"][0]["message"]["content"] = [thought, {"type": "text", "text": "Hello"}]
+    with FaultServer(reply(200, body)) as server:
+        data = ask(api.settings(server.url)).data
+    assert data["text"] == "Hello"
+    assert data["raw"]["content"]["content"][0] == thought
+
+
 def test_a_schema_becomes_the_apis_own_structured_output(api: Api) -> None:
     body = sent(api, {**ASK, "schema": SCHEMA})
     if api.name == "anthropic":
@@ -170,7 +337,17 @@ def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
     [
         ({"messages": []}, "needs a message of the user"),
         ({"messages": [{"role": "robot", "content": ""}]}, "no role 'robot'"),
-        ({"messages": [{"role": "user", "content": [1]}]}, "content must be text"),
+        ({"messages": [{"role": "user", "content": 1}]}, "content must be a text or a list"),
+        ({"messages": [{"role": "user", "content": [1]}]}, "type is one of text, image, file"),
+        ({"messages": [{"role": "user", "content": [{**IMAGE, "data": "?"}]}]}, "no base64"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "give the image as"),
+        (
+            {"messages": [{"role": "user", "content": [{**IMAGE, "media_type": "image/bmp"}]}]},
+            "one of image/png",
+        ),
+        ({"messages": [{"role": "assistant", "content": [IMAGE]}]}, "cannot be the assistant's"),
+        ({**ASK, "tool_choice": "required"}, "has no tools"),
+        ({**TALK, "tool_choice": "ad"}, "auto, none, required, add"),
         ({**ASK, "max_tokens": 10_000}, "10000 tokens of output, and max_tokens of the model is"),
         ({**ASK, "seed": 3}, "a model knows no seed"),
     ],

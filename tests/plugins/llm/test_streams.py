@@ -33,7 +33,7 @@ def test_a_streamed_answer_is_the_one_that_would_have_come_in_one_piece(
     assert server.seen[0].data["stream"] is True
     with FaultServer(reply(200, body)) as server:
         whole = ask(api.settings(server.url, price=Price(1, 2)))
-    assert "stream" not in server.seen[0].data
+    assert server.seen[0].data["stream"] is False, "some servers stream unless they are told"
     assert streamed == whole
     if case in ("text", "text and tools", "length"):
         assert "".join(shown) == whole.data["text"]
@@ -46,8 +46,8 @@ def test_a_stream_that_breaks_off_anywhere_is_retried_and_none_of_it_used(
 ) -> None:
     events = api.events(api.good("Hello, world."))
     good = stream(events)
-    last = len(events) - 1 if api.name == "chat" else len(events)
-    for kept in range(last):
+    whole = len(events) if end == "drop" else reason_at(api, events)
+    for kept in range(whole - (end == "drop" and api.name == "chat")):
         broken = stream(events[:kept], end)
         path = CallPath(Budget(), retry=QUICK)
         with FaultServer(broken, good) as server:
@@ -69,13 +69,37 @@ def test_a_broken_stream_says_how_far_it_came(api: Api) -> None:
     assert "Hello, world." in str(error)
 
 
-def test_chat_needs_its_last_word() -> None:
-    """Servers close streams cleanly when they crash: [DONE] is what says that all is there."""
+def reason_at(api: Api, events: list[bytes]) -> int:
+    """Where a stream says why the answer ended: with its own end it is whole from there on."""
+    word = {"anthropic": b"end_turn", "chat": b'"stop"', "responses": b"response.completed"}
+    return next(i for i, one in enumerate(events) if word[api.name] in one) + 1
+
+
+def test_a_reason_and_the_clean_end_of_the_body_are_a_whole_stream(api: Api) -> None:
+    """Not every server says `[DONE]` (`transformers serve`) or `message_stop`."""
+    events = api.events(api.good("Hello, world.", usage=False))
+    with FaultServer(stream(events[: reason_at(api, events)])) as server:
+        answer = ask(api.settings(server.url), shown=[])
+    assert (answer.data["text"], answer.data["stop"]) == ("Hello, world.", "end")
+    assert len(server.seen) == 1
+    assert answer.estimated, "it said no usage"
+
+
+def test_a_body_that_is_cut_after_the_reason_is_no_whole_answer(api: Api) -> None:
+    """What comes after the reason, e.g. the usage, may be missing; HTTP says that it is."""
+    events = api.events(api.good("Hello, world."))
+    # Here `whole` is said by the same event.
+    if api.name != "responses":
+        with FaultServer(stream(events[: reason_at(api, events)], "drop")) as server:
+            assert "broke off" in str(once(api.settings(server.url), shown=[]))
+
+
+def test_the_last_word_without_a_reason_is_no_whole_answer() -> None:
     api = Api("chat")
     events = api.events(api.good())
-    with FaultServer(stream(events[:-1])) as server:
-        assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
     with FaultServer(stream([events[0], events[-1]])) as server:
+        assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
+    with FaultServer(stream(events[:2])) as server:
         assert "its end is missing" in str(once(api.settings(server.url), shown=[]))
 
 

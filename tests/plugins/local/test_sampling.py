@@ -137,6 +137,7 @@ async def test_what_does_not_fit_or_cannot_be_done_is_refused_for_good() -> None
         for request, reason in (
             (asked("a" * 40), "do not fit a context of 32"),
             (asked("aé"), "has no 'é'"),
+            ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "read texts"),
             (asked("a", tools=[{"name": "x"}]), "do not do `tools`"),
             (asked("a", schema={"type": "object"}), "do not do `schema`"),
         ):

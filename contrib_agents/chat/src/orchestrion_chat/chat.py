@@ -31,7 +31,7 @@ from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
 from orchestrion_chat.talk import Ending, Said, Talk, sampling
-from orchestrion_chat.texts import system_text
+from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
 
 __all__ = ["Chat", "Variant"]
@@ -83,6 +83,8 @@ class Chat(Prepared):
         max_tokens: of one answer; by default the model's.
         tools: what the model may call; by default nothing.
         tool_rounds: how often in a turn it may do so.
+        tool_choice: whether it has to: auto leaves that to it, none forbids it, required or the
+            name of a tool holds for its first answer in a turn.
         sees: what it sees of what was done before.
         output: JSON Schema of the object that it answers with. The object is the turn's data. An
             answer that does not fit may be mended once.
@@ -108,6 +110,7 @@ class Chat(Prepared):
     max_tokens: Tokens | None = None
     tools: Sequence[Tool] = ()
     tool_rounds: Annotated[int, Meta(ge=1)] = 5
+    tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     sees: Sees = Sees()
     output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
     structured: Literal["model", "prompt"] = "model"
@@ -160,6 +163,8 @@ class _Chatting(Agent):
     def check(self) -> None:
         """Refuse, with a `UsageError`, settings that contradict each other."""
         form = self.form
+        if self.settings.tool_choice != "auto" and not self.settings.tools:
+            raise UsageError("tool_choice goes with tools, and there are none")
         if form is None and (self.content or self.final):
             raise UsageError("content and final name fields of an output: say which in output")
         if form is not None and self.content and not form.is_text(self.content):
@@ -178,7 +183,7 @@ class _Chatting(Agent):
             settings.model,
             [
                 {"role": "system", "content": self._system(variant)},
-                {"role": "user", "content": asked},
+                {"role": "user", "content": with_parts(asked, shown.parts)},
             ],
             self._sampling(variant),
             key,
@@ -188,6 +193,7 @@ class _Chatting(Agent):
             settings.on_refusal,
             settings.on_truncated,
             shown.notes,
+            settings.tool_choice,
         )
         return self._output(await talk.until(self._read))
 

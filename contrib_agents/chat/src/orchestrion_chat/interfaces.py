@@ -32,10 +32,17 @@ class Function:
 
 @frozen
 class Result:
-    """What a call gave, as text for the model; or what went wrong, for it to see."""
+    """What a call gave, as text for the model; or what went wrong, for it to see.
+
+    Args:
+        text: for the model.
+        error: whether this says what went wrong.
+        parts: images, as requests have them (see `orchestrion.Model`).
+    """
 
     text: str
     error: bool = False
+    parts: Sequence[Mapping[str, JSON]] = ()
 
 
 @frozen

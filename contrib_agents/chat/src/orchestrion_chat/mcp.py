@@ -12,13 +12,16 @@ from attrs import Factory, asdict, frozen
 from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Request, Usage
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import misfits
+from orchestrion_chat.sees import IMAGE_TOKENS
 
 if TYPE_CHECKING:
     from orchestrion_chat.mcp_session import Session
 
-__all__ = ["MCP"]
+__all__ = ["MCP", "MOST_IMAGES"]
 
 Seconds = Annotated[float, Meta(gt=0)]
+MOST_IMAGES = 4
+"""Images of one result that a model is shown."""
 
 
 @frozen
@@ -26,8 +29,10 @@ class MCP:
     """The allowed tools of a server that speaks the Model Context Protocol.
 
     A server is started with the run and stopped after it, or reached over HTTP. In a replay it is
-    neither: what it offered and what it gave is on record. A tool that fails is told to the model;
-    a server that cannot be reached fails the turn.
+    neither: what it offered and what it gave is on record. A tool that fails is told to the model.
+    A server that died is started again; the call that it died in is made once more if the tool
+    only reads, and otherwise told to the model as failed. One that does not come back fails the
+    turn.
 
     Args:
         command: program and arguments of a server that is talked to by standard input and output.
@@ -41,6 +46,9 @@ class MCP:
         timeout: seconds that one call may take; the model is told if it takes longer.
         start_timeout: seconds until the server has to answer at the beginning.
         max_result: bytes of a result; a longer one is cut, and says so.
+        max_image: bytes of an image in a result that is shown to the model, which has to take
+            images; by default none is, and they are named in the result's text.
+        restarts: how often a server that died is started again before a call is answered.
         max_definition: bytes that name, description and schema of a tool may have.
     """
 
@@ -55,6 +63,8 @@ class MCP:
     timeout: Seconds = 60.0
     start_timeout: Seconds = 30.0
     max_result: Annotated[int, Meta(ge=1)] = 8_000
+    max_image: Annotated[int, Meta(ge=0)] = 0
+    restarts: Annotated[int, Meta(ge=0)] = 10
     max_definition: Annotated[int, Meta(ge=1)] = 8_000
 
     def __attrs_post_init__(self) -> None:
@@ -103,7 +113,9 @@ class _Server(Tool):
 
     def bounds(self) -> Bounds:
         settings = self.settings
-        return Bounds(len(settings.allowed) * settings.max_definition, settings.max_result)
+        images = MOST_IMAGES * IMAGE_TOKENS if settings.max_image else 0
+        definitions = len(settings.allowed) * settings.max_definition
+        return Bounds(definitions, settings.max_result + images)
 
     async def call(self, function: Function, arguments: Mapping[str, JSON], calls: Calls) -> Result:
         name = function.name

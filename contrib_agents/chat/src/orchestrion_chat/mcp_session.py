@@ -25,6 +25,7 @@ from orchestrion.offline import is_loopback
 from orchestrion.secrets import Secret, hidden, register_named
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
+from orchestrion_chat.mcp import MOST_IMAGES
 from orchestrion_chat.texts import capped
 
 if TYPE_CHECKING:
@@ -33,13 +34,20 @@ if TYPE_CHECKING:
 __all__ = ["Session"]
 
 _MOST_PAGES = 100
+_PAUSE, _LONGEST_PAUSE = 0.25, 30.0
+"""Seconds before a server is started again: nothing the first time, then twice as much each."""
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _TOLD = 500
 """Characters of a server's last words that an error repeats."""
 
 
 @define
 class Session:
-    """A server that runs, and the functions it offers by the names that models are given."""
+    """A server that runs, and the functions it offers by the names that models are given.
+
+    A server that died, or forgot us, is started (or asked for a session) again by the next call:
+    at once, then after growing pauses, and `restarts` times in a row before a call is answered.
+    """
 
     settings: MCP
     place: str
@@ -50,6 +58,10 @@ class Session:
     _words: TextIO | None = None
     _heard: str = ""
     _end: asyncio.Event = field(factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
+    _restarting: asyncio.Lock = field(factory=asyncio.Lock)
+    _restarts: int = 0
+    _forgotten: bool = False
 
     @staticmethod
     @asynccontextmanager
@@ -62,35 +74,49 @@ class Session:
             UsageError: the server does not start, or does not offer what is allowed.
         """
         session = Session(settings, place, environment)
-        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # In a task of its own: the SDK's scopes have to be left where they were entered, and
-        # an error in them must not cancel whoever opened us.
-        running = asyncio.create_task(session._run(ready))
-        try:
-            async with asyncio.timeout(settings.start_timeout):
-                await asyncio.shield(ready)
-        except BaseException as error:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            if isinstance(error, UsageError) or not isinstance(error, Exception):
-                raise
-            raise UsageError(session._not_started(error)) from None
+        await session._start()
         try:
             yield session
         finally:
-            session._end.set()
-            await asyncio.gather(running, return_exceptions=True)
+            await session._stop()
 
-    async def _run(self, ready: asyncio.Future[None]) -> None:
+    async def _start(self) -> Client:
+        """Start the server, and learn what it offers.
+
+        Raises:
+            UsageError: it does not start, or does not offer what is allowed.
+        """
+        ready: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        self._end, self._forgotten = asyncio.Event(), False
+        # In a task of its own: the SDK's scopes have to be left where they were entered, and
+        # an error in them must not cancel whoever opened us.
+        self._task = asyncio.create_task(self._run(ready, self._end))
+        try:
+            async with asyncio.timeout(self.settings.start_timeout):
+                return await asyncio.shield(ready)
+        except BaseException as error:
+            self._task.cancel()
+            await self._stop()
+            if isinstance(error, UsageError) or not isinstance(error, Exception):
+                raise
+            raise UsageError(self._not_started(error)) from None
+
+    async def _stop(self) -> None:
+        self._end.set()
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+        self._task = None
+
+    async def _run(self, ready: asyncio.Future[Client], end: asyncio.Event) -> None:
         try:
             async with AsyncExitStack() as stack:
                 transport = await self._transport(stack)
                 # No cache: what is offered is asked for once.
                 client = await stack.enter_async_context(Client(transport, cache=None))
-                self._client = client
                 await self._list(client)
-                ready.set_result(None)
-                await self._end.wait()
+                self._client = client
+                ready.set_result(client)
+                await end.wait()
         except BaseException as error:
             if not ready.done():
                 ready.set_exception(_plain(error))
@@ -98,6 +124,32 @@ class Session:
             if not isinstance(error, Exception):
                 raise
         finally:
+            self._client = None
+
+    async def _connected(self) -> Client:
+        """The connection, made anew if it was lost.
+
+        Raises:
+            CallError: that fails; transient while it may still help to try again.
+        """
+        async with self._restarting:
+            if self._client is not None:
+                return self._client
+            if self._restarts >= self.settings.restarts:
+                tried = f"started {self._restarts} times again, and no call was answered (restarts)"
+                raise CallError(f"{self._gone()}; {tried}", "permanent")
+            if self._restarts:
+                await asyncio.sleep(min(_LONGEST_PAUSE, _PAUSE * 2**self._restarts))
+            self._restarts += 1
+            await self._stop()
+            try:
+                return await self._start()
+            except UsageError as error:
+                raise CallError(str(error), "transient") from None
+
+    def _lose(self, client: Client) -> None:
+        """Note that a connection is of no use any more; others may have noted it before."""
+        if self._client is client:
             self._client = None
 
     async def _transport(self, stack: AsyncExitStack) -> Any:
@@ -124,11 +176,17 @@ class Session:
             headers=headers,
             timeout=httpx2.Timeout(settings.start_timeout, read=settings.timeout + 60),
             follow_redirects=False,
+            event_hooks={"response": [self._look]},
             # With a proxy of the environment, but to this machine.
             trust_env=not is_loopback(urlsplit(settings.url).hostname or ""),
         )
         await stack.enter_async_context(http)
         return streamable_http_client(settings.url, http_client=http)
+
+    async def _look(self, response: httpx2.Response) -> None:
+        """Notice a server that does not know our session any more: it says 404, and did nothing."""
+        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
+            self._forgotten = True
 
     async def _list(self, client: Client) -> None:
         """Find out what the server offers, and keep of it what is allowed."""
@@ -140,15 +198,18 @@ class Session:
             cursor = page.next_cursor
             if not cursor:
                 break
+        functions: dict[str, Function] = {}
+        names: dict[str, str] = {}
         for name in self.settings.allowed:
             if name not in offered:
                 raise UsageError(
                     f"{self.place}: the server has no tool {name!r}; "
                     f"it has {', '.join(sorted(offered)) or 'none'}"
                 )
-            self._keep(offered[name])
+            self._keep(offered[name], functions, names)
+        self.functions, self._names = functions, names
 
-    def _keep(self, tool: Any) -> None:
+    def _keep(self, tool: Any, functions: dict[str, Function], names: dict[str, str]) -> None:
         hints = tool.annotations
         reads = hints is not None and hints.read_only_hint is True
         if tool.name in self.settings.allow and not reads:
@@ -169,34 +230,53 @@ class Session:
                 f"{self.place}: the definition of {tool.name!r} has {size} bytes; "
                 "raise max_definition if that may be"
             )
-        if function.name in self.functions:
+        if function.name in functions:
             raise UsageError(f"{self.place}: two tools would be called {function.name!r}")
-        self.functions[function.name] = function
-        self._names[function.name] = tool.name
+        functions[function.name] = function
+        names[function.name] = tool.name
 
     async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result:
-        """Call a tool.
+        """Call a tool; once more on a new connection if the first one was lost and that is safe.
 
         Raises:
             CallError: the server cannot be reached.
         """
-        client = self._client
-        if client is None:
-            raise CallError(self._gone(), "permanent")
+        lost = Result(f"the server {self._who()} ended in the middle of the call", error=True)
+        for _ in range(2):
+            client = await self._connected()
+            if name not in self._names:
+                raise CallError(f"{self.place}: the server has no {name!r} any more", "permanent")
+            writes = self.functions[name].writes
+            result = await self._once(client, name, arguments)
+            if result is not None:
+                self._restarts = 0
+                return result
+            forgotten = self._forgotten
+            self._lose(client)
+            if writes and not forgotten:
+                text = f"{lost.text}; whether it was done is not known"
+                return Result(text, error=True)
+        return Result(f"{lost.text}, twice{self._last()}", error=True)
+
+    async def _once(
+        self, client: Client, name: str, arguments: Mapping[str, JSON]
+    ) -> Result | None:
+        """What a call gives; None if the connection was lost over it."""
         try:
             async with asyncio.timeout(self.settings.timeout):
                 result = await client.call_tool(self._names[name], dict(arguments))
         except TimeoutError:
             return Result(f"no result within {self.settings.timeout:g} s", error=True)
         except MCPError as error:
-            if error.code == CONNECTION_CLOSED:
-                raise CallError(self._gone(), "permanent") from None
+            if error.code == CONNECTION_CLOSED or self._forgotten:
+                return None
             return Result(self._capped(f"{error.message}"), error=True)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError):
-            raise CallError(self._gone(), "permanent") from None
+            return None
         except (RuntimeError, ValueError) as error:  # a result that is not what it declared
             return Result(self._capped(f"{type(error).__name__}: {error}"), error=True)
-        return Result(self._capped(_text(result)), result.is_error)
+        parts = _images(result, self.settings.max_image)
+        return Result(self._capped(_text(result, len(parts))), result.is_error, parts)
 
     def _capped(self, text: str) -> str:
         return capped(text, self.settings.max_result)
@@ -234,7 +314,18 @@ def _plain(error: BaseException) -> BaseException:
     return error if isinstance(error, Exception) else RuntimeError("it was stopped")
 
 
-def _text(result: Any) -> str:
+def _images(result: Any, most: int) -> list[dict[str, JSON]]:
+    """The images of a result that the model is shown, as parts of a message."""
+    images = [block for block in result.content if block.type == "image"]
+    fitting = [block for block in images if len(block.data) * 3 // 4 <= most]
+    return [
+        {"type": "image", "media_type": block.mime_type, "data": block.data}
+        for block in fitting[:MOST_IMAGES]
+        if block.mime_type in IMAGES
+    ]
+
+
+def _text(result: Any, shown: int) -> str:
     """A result's text; what is no text is named, not shown."""
     parts = []
     for block in result.content:
@@ -244,8 +335,10 @@ def _text(result: Any) -> str:
             parts.append(block.resource.text)
         elif block.type == "resource_link":
             parts.append(f"[a link to {block.uri}]")
-        else:
+        elif block.type != "image":
             parts.append(f"[{block.type}, not shown]")
-    if not parts and result.structured_content is not None:
+    images = sum(block.type == "image" for block in result.content)
+    parts += ["[image, not shown]"] * (images - shown)
+    if not parts and not shown and result.structured_content is not None:
         return msgspec.json.encode(result.structured_content).decode()
     return "\n".join(parts)

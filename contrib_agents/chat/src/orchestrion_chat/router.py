@@ -28,7 +28,7 @@ from orchestrion_chat.prepared import Prepared
 from orchestrion_chat.presets import Preset, Role, preset_of
 from orchestrion_chat.sees import Sees
 from orchestrion_chat.talk import Talk, TurnError, sampling
-from orchestrion_chat.texts import system_text
+from orchestrion_chat.texts import system_text, with_parts
 
 __all__ = ["Router"]
 
@@ -103,7 +103,7 @@ class _Routing(Agent):
         asked = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
         messages: list[dict[str, JSON]] = [
             {"role": "system", "content": self._system(form, self._listed(view, open_))},
-            {"role": "user", "content": asked},
+            {"role": "user", "content": with_parts(asked, shown.parts)},
         ]
         talk = Talk(settings.model, messages, given, key, calls, notes=shown.notes)
         try:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
 import msgspec
@@ -11,10 +11,12 @@ from attrs import frozen
 from orchestrion import JSON, Meta, Turn, View
 from orchestrion_chat.texts import capped, labelled
 
-__all__ = ["BYTES_PER_TOKEN", "LABEL_TOKENS", "Sees", "Shown", "tokens_of"]
+__all__ = ["BYTES_PER_TOKEN", "IMAGE_TOKENS", "LABEL_TOKENS", "Sees", "Shown", "tokens_of"]
 
 BYTES_PER_TOKEN = 3
 """Limits count a token for so many bytes: rather too many tokens than too few."""
+IMAGE_TOKENS = 16_000
+"""The most tokens that an image is taken to have, in a dry run."""
 LABEL_TOKENS = 80
 """The most that the tags around one turn take."""
 
@@ -27,11 +29,13 @@ class Shown:
         text: all of it.
         left_out: the indices of turns for which there was no room.
         cut: whether the observation was cut.
+        parts: images and files, shown after the text.
     """
 
     text: str
     left_out: tuple[int, ...] = ()
     cut: bool = False
+    parts: tuple[Mapping[str, JSON], ...] = ()
 
     @property
     def notes(self) -> dict[str, JSON]:
@@ -58,6 +62,9 @@ class Sees:
             out, one by one, until the rest fits. The model is told, and so is the turn's metadata.
             The problem, the latest turn and the observation are never cut.
         data: show the problem's data beside its text, as JSON.
+        attach: fields of the problem's data that hold images or files, one or a list, to be shown
+            as such (`{type: image, media_type: image/png, data: BASE64}` or `{type: image, url:
+            ...}`; files likewise). The model has to take them. They do not count as `tokens`.
         observation: at most so many tokens of what the environment says; a longer text is cut at
             the end, which is said there and in the metadata.
     """
@@ -68,6 +75,7 @@ class Sees:
     tokens: Annotated[int, Meta(ge=1)] | None = None
     overflow: Literal["fail", "drop-oldest"] = "fail"
     data: bool = False
+    attach: Sequence[str] = ()
     observation: Annotated[int, Meta(ge=0)] = 4000
 
     def show(self, view: View) -> Shown:
@@ -87,7 +95,8 @@ class Sees:
         if dropped:
             note = [f"({dropped} earlier turns are left out for lack of room.)"]
         text = "\n\n".join([fixed[0], *note, *texts[dropped:], *fixed[1:]])
-        return Shown(text, tuple(turn.index for turn in turns[:dropped]), cut)
+        left_out = tuple(turn.index for turn in turns[:dropped])
+        return Shown(text, left_out, cut, self._attached(view.problem.data))
 
     def _now(self, view: View) -> tuple[str, bool]:
         """What the environment says, and whether it was cut."""
@@ -101,9 +110,9 @@ class Sees:
     def ceiling(self, tokens: int) -> int:
         """The most tokens that it shows of a problem and turns of so many tokens."""
         shown = tokens + self.observation * BYTES_PER_TOKEN + 3 * LABEL_TOKENS
-        if self.tokens is None:
-            return shown
-        return min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
+        if self.tokens is not None:
+            shown = min(shown, self.tokens * BYTES_PER_TOKEN + LABEL_TOKENS)
+        return shown + len(self.attach) * IMAGE_TOKENS
 
     def _turns(self, view: View) -> Sequence[Turn]:
         turns: Sequence[Turn] = view.turns
@@ -120,10 +129,22 @@ class Sees:
             turns = [one for one in turns if one.agent != view.agent]
         return turns if self.last is None else turns[max(0, len(turns) - self.last) :]
 
+    def _attached(self, data: JSON) -> tuple[Mapping[str, JSON], ...]:
+        """The images and files among the problem's data."""
+        parts: list[Mapping[str, JSON]] = []
+        for name in self.attach:
+            if not isinstance(data, Mapping) or name not in data:
+                raise RuntimeError(f"sees.attach names {name!r}, which the problem's data has not")
+            value = data[name]
+            parts += [value] if isinstance(value, Mapping) else value
+        return tuple(parts)
+
     def _problem(self, view: View) -> str:
-        text = view.problem.text
-        if self.data and view.problem.data is not None:
-            text = f"{text}\n\n{msgspec.json.encode(view.problem.data).decode()}"
+        text, data = view.problem.text, view.problem.data
+        if self.attach and isinstance(data, Mapping):
+            data = {name: value for name, value in data.items() if name not in self.attach}
+        if self.data and data is not None:
+            text = f"{text}\n\n{msgspec.json.encode(data).decode()}"
         return labelled("problem", text)
 
     def _too_many(self, fixed: Sequence[str], texts: Sequence[str]) -> int:

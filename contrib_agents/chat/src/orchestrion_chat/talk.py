@@ -81,6 +81,8 @@ class Talk:
         rounds: how often it may do so.
         on_refusal: whether a refusal fails the turn.
         on_truncated: whether an answer that was cut fails it.
+        tool_choice: what of the tools the first request asks for; the later ones leave it open,
+            as a model that always has to call a tool never answers. "none" holds for all.
     """
 
     model: Model
@@ -93,6 +95,7 @@ class Talk:
     on_refusal: Ending = "fail"
     on_truncated: Ending = "fail"
     notes: dict[str, JSON] = field(factory=dict)
+    tool_choice: str = "auto"
     _asked: int = 0
     _used: int = 0
     _mistaken: bool = False
@@ -110,19 +113,21 @@ class Talk:
             # One that was cut may have been cut in the middle of a call.
             calls = answer.get("tool_calls")
             if calls and answer.get("stop") != "length":
-                await self._use(text, calls)
+                await self._use(answer, calls)
                 continue
-            if self._ended(str(answer.get("stop", "end")), text):
+            if self._ended(answer, text):
                 return Said(text, None, self.notes)
             try:
                 return Said(text, read(text), self.notes)
             except Unfit as error:
-                self._mend(text, error)
+                self._mend(answer, error)
 
     async def _ask(self) -> Mapping[str, Any]:
         request: dict[str, JSON] = {"messages": list(self.messages), **self.settings}
         if self.tools.functions:
             request["tools"] = self.tools.definitions
+            if self.tool_choice != "auto" and (self.tool_choice == "none" or not self._used):
+                request["tool_choice"] = self._choice()
         key = self.key.child("call", self._asked)
         self._asked += 1
         answer = await self.model.complete(request, key, self.calls)
@@ -133,7 +138,14 @@ class Talk:
             self.notes["generations"] = [*self.notes.get("generations", []), data["generation"]]
         return data
 
-    async def _use(self, text: str, asked: Sequence[Mapping[str, Any]]) -> None:
+    def _choice(self) -> str:
+        names = list(self.tools.functions)
+        if self.tool_choice not in ("none", "required", *names):
+            known = ", ".join(("auto", "none", "required", *names))
+            raise RuntimeError(f"tool_choice is {self.tool_choice!r}; there are {known}")
+        return self.tool_choice
+
+    async def _use(self, answer: Mapping[str, Any], asked: Sequence[Mapping[str, Any]]) -> None:
         """Make the calls that the model asks for, and tell it what came of them."""
         if not self.tools.functions:
             raise TurnError("the model called a tool, and has none")
@@ -147,22 +159,31 @@ class Talk:
             if self._mistaken:
                 raise TurnError(f"the model called a tool wrongly again: {done.mistakes[0]}")
             self._mistaken = True
-        self.messages.append({"role": "assistant", "content": text, "tool_calls": list(asked)})
+        self.messages.append(_said(answer, tool_calls=list(asked)))
         self.messages += done.messages
         if self._used == self.rounds:
             last = self.messages[-1]
-            last["content"] += "\n\n(You cannot call tools any more: give your answer now.)"
+            told = "(You cannot call tools any more: give your answer now.)"
+            if isinstance(last["content"], str):
+                last["content"] += f"\n\n{told}"
+            else:
+                last["content"] = [*last["content"], {"type": "text", "text": told}]
 
-    def _ended(self, stop: str, text: str) -> bool:
+    def _ended(self, answer: Mapping[str, Any], text: str) -> bool:
         """Whether this was a refusal that is accepted as the end.
 
         Raises:
             TurnError: it was one, or a cut, and is not accepted.
         """
+        stop = str(answer.get("stop", "end"))
+        if answer.get("reason"):
+            self.notes["reason"] = answer["reason"]
         if stop == "length":
             if self.on_truncated == "fail":
                 raise TurnError(
-                    "the answer was cut at max_tokens; raise that, or set on_truncated: accept"
+                    f"the service cut the answer ({answer['reason']}); see on_truncated"
+                    if answer.get("reason")
+                    else "the answer was cut at max_tokens; raise that, or set on_truncated: accept"
                 )
             self.notes["truncated"] = True
         elif stop == "refused" or not text.strip():
@@ -173,11 +194,18 @@ class Talk:
             return True
         return False
 
-    def _mend(self, text: str, error: Unfit) -> None:
+    def _mend(self, answer: Mapping[str, Any], error: Unfit) -> None:
         """Tell the model what is wrong with its answer."""
         if "repaired" in self.notes:
             raise TurnError(f"the answer cannot be used, nor can its repair: {error}")
         self.notes["repaired"] = str(error)
-        self.messages.append({"role": "assistant", "content": text})
+        self.messages.append(_said(answer))
         told = f"Your answer cannot be used: {error}\n\n{error.wish}"
         self.messages.append({"role": "user", "content": told})
+
+
+def _said(answer: Mapping[str, Any], **more: JSON) -> dict[str, JSON]:
+    """An answer as the next request has it, with what its service wants back as it was."""
+    message: dict[str, JSON] = {"role": "assistant", "content": str(answer.get("text") or "")}
+    raw = answer.get("raw")
+    return message | more if raw is None else message | more | {"raw": raw}

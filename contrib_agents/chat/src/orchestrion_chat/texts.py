@@ -7,12 +7,13 @@ these tags in it is escaped, so that nobody can pretend to be somebody else.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import quoteattr
 
+from orchestrion import JSON
 from orchestrion.secrets import hidden
 
-__all__ = ["DATA_RULE", "capped", "labelled", "system_text"]
+__all__ = ["DATA_RULE", "capped", "labelled", "system_text", "with_parts"]
 
 _TAGS = re.compile(r"<(?=/?(?:problem|turn|now|result)\b)", re.I)
 
@@ -35,6 +36,11 @@ def labelled(tag: str, text: str, **attributes: str) -> str:
     shown = "".join(f" {name}={quoteattr(value)}" for name, value in attributes.items())
     clean = text.encode(errors="replace").decode()  # half of a surrogate pair fits in no request
     return f"<{tag}{shown}>\n{_TAGS.sub('&lt;', clean)}\n</{tag}>"
+
+
+def with_parts(text: str, parts: Sequence[Mapping[str, JSON]]) -> JSON:
+    """The content of a message: a text, or a list of it and of images and files."""
+    return [{"type": "text", "text": text}, *map(dict, parts)] if parts else text
 
 
 def capped(text: str, most: int) -> str:

@@ -12,7 +12,7 @@ from attrs import Factory, frozen
 
 from orchestrion import JSON, Calls
 from orchestrion_chat.interfaces import ArgumentError, Function, Result, Tool
-from orchestrion_chat.texts import labelled
+from orchestrion_chat.texts import labelled, with_parts
 
 __all__ = ["MOST_CALLS", "Answered", "Toolbox"]
 
@@ -116,4 +116,5 @@ def _message(asked: Mapping[str, Any], result: Result) -> dict[str, JSON]:
     name = re.sub(r"[^\w.-]", "_", str(asked["name"]))[:64]
     outcome = "error" if result.error else "ok"
     text = labelled("result", result.text, of=name, outcome=outcome)
-    return {"role": "tool", "tool_call_id": asked.get("id", ""), "content": text}
+    content = with_parts(text, result.parts)
+    return {"role": "tool", "tool_call_id": asked.get("id", ""), "content": content}

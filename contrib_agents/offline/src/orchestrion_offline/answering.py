@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from attrs import evolve
 
 from orchestrion import JSON, Key
 from orchestrion_offline.interfaces import Said, Speaker
 from orchestrion_offline.settings import Troubles
 from orchestrion_offline.tokens import count, cut
-from orchestrion_offline.wires.form import Asked, Call, Made
+from orchestrion_offline.wires.form import THOUGHT, Asked, Call, Made
 
 __all__ = ["answers", "read_tokens"]
 
@@ -24,7 +25,16 @@ def answers(
     """One answer for each sample that was asked for."""
     read = read_tokens(request)
     draws = [draw] + [draw.child("sample", i) for i in range(1, asked.samples)]
-    return [_answer(request, speaker, one, troubles, read) for one in draws]
+    made = [_answer(request, speaker, one, troubles, read) for one in draws]
+    return [_thinking(one, request.get("max_tokens")) for one in made] if asked.thinks else made
+
+
+def _thinking(made: Made, limit: int | None) -> Made:
+    """An answer that thinks first; it was cut, if at all, without that."""
+    written = made.output_tokens + count(THOUGHT)
+    return evolve(
+        made, thinking=THOUGHT, output_tokens=written if limit is None else min(written, limit)
+    )
 
 
 def read_tokens(request: Mapping[str, JSON]) -> int:

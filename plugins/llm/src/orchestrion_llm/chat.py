@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from orchestrion import JSON
+from orchestrion import JSON, CallError
 from orchestrion_llm import wire
+from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
 from orchestrion_llm.prices import Tokens
 
 __all__ = ["ChatWire"]
@@ -18,12 +19,18 @@ _STOPS: Mapping[str, wire.Stop] = {
     "eos": "end",
     "eos_token": "end",
     "stop_sequence": "end",
+    "end_turn": "end",
     "length": "length",
     "max_tokens": "length",
     "tool_calls": "tools",
+    "tool_use": "tools",
     "function_call": "tools",
     "content_filter": "refused",
+    "safety": "refused",
+    "recitation": "refused",
 }
+_PLAIN = {"role", "content", "refusal", "tool_calls", "annotations", "audio", "function_call"}
+_PLAIN_CALL = {"index", "id", "type", "function"}
 
 
 class _Usage(msgspec.Struct):
@@ -43,10 +50,22 @@ class _Call(msgspec.Struct):
     function: _Function | None = None
 
 
+class _Piece(msgspec.Struct):
+    type: str = ""
+    text: str | None = None
+
+
 class _Message(msgspec.Struct):
-    content: str | None = None
+    content: str | list[_Piece] | None = None
     refusal: str | None = None
     tool_calls: list[_Call] | None = None
+
+    @property
+    def text(self) -> str | None:
+        """Its text; None where it has no content. Pieces of other kinds are thinking."""
+        if self.content is None or isinstance(self.content, str):
+            return self.content
+        return "".join(one.text or "" for one in self.content if one.type == "text")
 
 
 class _Choice(msgspec.Struct):
@@ -72,9 +91,9 @@ class ChatWire:
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
-        system, said = wire.messages(request)
+        system, said = messages(request)
         turns: list[JSON] = [{"role": "system", "content": system}] if system else []
-        turns += map(_turn, said)
+        turns += _turns(said)
         body: dict[str, JSON] = {"model": settings.model, "messages": turns}
         body[settings.limit_name] = chosen.pop("max_tokens")
         body |= chosen
@@ -90,6 +109,9 @@ class ChatWire:
                 }
                 for tool in tools
             ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "function", "function": {"name": choice}}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
             shape = wire.closed(schema)
             body["response_format"] = {
@@ -108,17 +130,42 @@ class ChatWire:
             raise wire.missing("choices")
         if choice.message is None:
             raise wire.missing("message")
-        return _result(choice.message, choice.finish_reason, whole.model, whole.usage)
+        written = next(one for one in wire.decoded(raw, dict)["choices"] if not one.get("index"))
+        return _result(
+            choice.message,
+            choice.finish_reason,
+            whole.model,
+            whole.usage,
+            _kept(written["message"]),
+        )
 
     def collector(self) -> _Collector:
         """See `Wire.collector`."""
         return _Collector()
 
 
-def _turn(one: wire.Said) -> JSON:
+def _turns(said: Sequence[Said]) -> list[JSON]:
+    """Messages; what tools showed follows their results, which are texts here."""
+    turns: list[JSON] = []
+    shown: list[JSON] = []
+    for one in said:
+        if one.role != "tool" and shown:
+            turns.append({"role": "user", "content": shown})
+            shown = []
+        turns.append(_turn(one))
+        if one.role == "tool" and one.media:
+            shown += [{"type": "text", "text": f"Shown by the tool call {one.tool_call_id}:"}]
+            shown += map(_part, one.media)
+    return [*turns, {"role": "user", "content": shown}] if shown else turns
+
+
+def _turn(one: Said) -> JSON:
     if one.role == "tool":
-        return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.content}
-    turn: dict[str, JSON] = {"role": one.role, "content": one.content}
+        return {"role": "tool", "tool_call_id": one.tool_call_id, "content": one.text}
+    if one.raw is not None:
+        return one.raw
+    content = list(map(_part, one.parts)) if one.media else one.text
+    turn: dict[str, JSON] = {"role": one.role, "content": content}
     if one.tool_calls:
         turn["tool_calls"] = [
             {
@@ -131,25 +178,52 @@ def _turn(one: wire.Said) -> JSON:
     return turn
 
 
-def _result(message: _Message, reason: str | None, model: str, usage: Any) -> wire.Result:
+def _part(part: Part) -> JSON:
+    if part.kind == "text":
+        return {"type": "text", "text": part.text}
+    if part.kind == "image":
+        return {"type": "image_url", "image_url": {"url": data_url(part)}}
+    if part.url:
+        raise CallError("Chat Completions takes files as base64 only, not by url", "permanent")
+    return {"type": "file", "file": {"filename": part.name, "file_data": data_url(part)}}
+
+
+def _kept(message: Mapping[str, Any]) -> JSON:
+    """A message that has to be sent back as it is; None where we have all of it.
+
+    Some services want their reasoning back, and sign calls (`extra_content`).
+    """
+    more = {name for name, value in message.items() if name not in _PLAIN and value}
+    calls = message.get("tool_calls") or ()
+    signed = any(set(call) - _PLAIN_CALL for call in calls)
+    if not more and not signed and not isinstance(message.get("content"), list):
+        return None
+    kept = {name: message[name] for name in message if name in more}
+    kept |= {"role": "assistant", "content": message.get("content")}
+    if calls:
+        kept["tool_calls"] = [{k: v for k, v in call.items() if k != "index"} for call in calls]
+    return kept
+
+
+def _result(
+    message: _Message, reason: str | None, model: str, usage: Any, raw: JSON
+) -> wire.Result:
     if reason is None:
         raise wire.missing("finish reason")
-    if reason not in _STOPS:
-        raise wire.MalformedError(f"an unknown finish reason {reason!r}")
     calls = [
-        wire.ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
+        ToolCall(one.id or "", one.function.name or "", one.function.arguments or "{}")
         for one in message.tool_calls or ()
         if one.function is not None
     ]
-    stop = _STOPS[reason]
-    text = message.content
+    stop, unknown = wire.stop_of(reason, _STOPS)
+    text = message.text
     if message.refusal:
         text, stop = text or message.refusal, "refused"
-    if text is None and not calls and stop == "end":
+    if text is None and not calls and stop == "end" and not unknown:
         raise wire.missing("content")
-    return wire.Result(
-        text or "", wire.settled(text or "", stop, calls), model, calls, _tokens(usage)
-    )
+    text = text or ""
+    stop = wire.settled(text, stop, calls)
+    return wire.Result(text, stop, model, calls, _tokens(usage), unknown, raw)
 
 
 def _tokens(told: Any) -> Tokens | None:
@@ -164,10 +238,8 @@ class _Collector:
 
     def __init__(self) -> None:
         self._text: list[str] = []
-        self._refusal: list[str] = []
-        self._said = False
-        self._calls: dict[int, _Call] = {}
-        self._arguments: dict[int, list[str]] = {}
+        self._message: dict[str, Any] = {}
+        self._calls: dict[int, dict[str, Any]] = {}
         self._reason: str | None = None
         self._model = ""
         self._usage: Any = None
@@ -176,32 +248,41 @@ class _Collector:
     def event(self, name: str, data: bytes) -> str:
         """See `Collector.event`."""
         if data == b"[DONE]":
-            self.whole = self._reason is not None
+            self.whole = self.ended
             return ""
         part = wire.decoded(data, _Completion)
         if part.error is not None:
             raise part.error.raised()
         self._model = part.model or self._model
         self._usage = part.usage or self._usage
-        return "".join(self._choice(choice) for choice in part.choices if choice.index == 0)
+        text = ""
+        written = wire.decoded(data, dict).get("choices", ())
+        for choice, raw in zip(part.choices, written, strict=True):
+            if choice.index == 0:
+                self._reason = choice.finish_reason or self._reason
+                self._add(raw.get("delta") or {})
+                text += (choice.delta and choice.delta.text) or ""
+        self._text.append(text)
+        return text
 
-    def _choice(self, choice: _Choice) -> str:
-        self._reason = choice.finish_reason or self._reason
-        delta = choice.delta or _Message()
-        if delta.refusal:
-            self._refusal.append(delta.refusal)
-        for piece in delta.tool_calls or ():
-            call = self._calls.setdefault(piece.index, _Call(piece.index, "", _Function("")))
-            self._arguments.setdefault(piece.index, [])
-            call.id = call.id or piece.id
-            if piece.function is not None and call.function is not None:
-                call.function.name = call.function.name or piece.function.name
-                self._arguments[piece.index].append(piece.function.arguments or "")
-        if delta.content is None:
-            return ""
-        self._said = True
-        self._text.append(delta.content)
-        return delta.content
+    def _add(self, delta: dict[str, Any]) -> None:
+        """Put a piece of the message, as it is written, to what came before."""
+        calls = delta.pop("tool_calls", None) or ()
+        _joined(self._message, delta)
+        for piece in calls:
+            call = self._calls.setdefault(piece.get("index", 0), {})
+            function = piece.pop("function", None)
+            # Some repeat these in every piece; only arguments grow.
+            call |= {k: v for k, v in piece.items() if v and not call.get(k)}
+            if function is not None:
+                known = call.setdefault("function", {"name": "", "arguments": ""})
+                known["name"] = known["name"] or function.get("name") or ""
+                known["arguments"] += function.get("arguments") or ""
+
+    @property
+    def ended(self) -> bool:
+        """See `Collector.ended`."""
+        return self._reason is not None
 
     @property
     def text(self) -> str:
@@ -210,12 +291,22 @@ class _Collector:
 
     def result(self) -> wire.Result:
         """See `Collector.result`."""
-        for i, call in self._calls.items():
-            assert call.function is not None
-            call.function.arguments = "".join(self._arguments[i])
-        message = _Message(
-            self.text if self._said else None,
-            "".join(self._refusal) or None,
-            [self._calls[i] for i in sorted(self._calls)],
-        )
-        return _result(message, self._reason, self._model, self._usage)
+        whole = dict(self._message)
+        if self._calls:
+            whole["tool_calls"] = [self._calls[i] for i in sorted(self._calls)]
+        message = msgspec.convert(whole, _Message)
+        return _result(message, self._reason, self._model, self._usage, _kept(whole))
+
+
+def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
+    """Add a piece of a message to the whole: texts and lists grow, anything else is replaced."""
+    for name, value in piece.items():
+        old = whole.get(name)
+        if value is None or name == "role":
+            continue
+        if isinstance(value, str) and isinstance(old, list):
+            value = [{"type": "text", "text": value}]
+        if isinstance(value, list) and isinstance(old, str):
+            old = [{"type": "text", "text": old}] if old else []
+        grows = isinstance(value, str | list) and isinstance(old, type(value))
+        whole[name] = old + value if grows else value

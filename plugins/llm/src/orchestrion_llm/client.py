@@ -146,7 +146,10 @@ class Client:
         return response
 
     async def _collect(self, response: httpx2.Response, show: Callable[[str], None]) -> Result:
-        """The answer of a stream, which must say that it is whole."""
+        """The answer of a stream, which must say that it is whole, or why the answer ended.
+
+        A body that is cut (by its length, or in chunks) is an error in any case.
+        """
         collector = self._wire.collector()
         try:
             async for name, data in _events(response):
@@ -161,7 +164,7 @@ class Client:
             raise MalformedError(_broken_off(collector, faults.described(error))) from None
         finally:
             await response.aclose()
-        if not collector.whole:
+        if not collector.whole and not collector.ended:
             raise MalformedError(_broken_off(collector, "its end is missing"))
         return collector.result()
 

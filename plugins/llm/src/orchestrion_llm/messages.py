@@ -9,6 +9,7 @@ import msgspec
 
 from orchestrion import JSON
 from orchestrion_llm import wire
+from orchestrion_llm.content import Part, Said, ToolCall, messages
 from orchestrion_llm.prices import Tokens
 
 __all__ = ["MessagesWire"]
@@ -24,10 +25,20 @@ _STOPS: Mapping[str, wire.Stop] = {
 }
 
 
+_CHOICES = {"auto": "auto", "none": "none", "required": "any"}
+_NO_OBJECT = "not_an_object"
+_GROWING = ("text", "thinking", "signature")
+
+
+class _Writes(msgspec.Struct):
+    ephemeral_1h_input_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
     cache_creation_input_tokens: int | None = None
+    cache_creation: _Writes | None = None
     cache_read_input_tokens: int | None = None
 
 
@@ -49,7 +60,10 @@ class _Message(msgspec.Struct):
 
 class _Delta(msgspec.Struct):
     text: str = ""
+    thinking: str = ""
+    signature: str = ""
     partial_json: str = ""
+    citation: Any = None
     stop_reason: str | None = None
 
 
@@ -72,7 +86,7 @@ class MessagesWire:
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
         """See `Wire.body`."""
         chosen = wire.sampling(request, settings)
-        system, said = wire.messages(request)
+        system, said = messages(request)
         body: dict[str, JSON] = {"model": settings.model, "messages": _turns(said)}
         if "stop" in chosen:
             body["stop_sequences"] = chosen.pop("stop")
@@ -88,6 +102,9 @@ class MessagesWire:
                 }
                 for tool in tools
             ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "tool", "name": choice}
+            body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
         if (schema := request.get("schema")) is not None:
             # Beside what `extra` says of the output, e.g. the effort.
             config = {**settings.extra.get("output_config", {})}
@@ -97,30 +114,39 @@ class MessagesWire:
 
     def read(self, raw: bytes) -> wire.Result:
         """See `Wire.read`."""
-        return _result(wire.decoded(raw, _Message))
+        message = wire.decoded(raw, _Message)
+        if message.error is not None:
+            raise message.error.raised()
+        if message.content is None:
+            raise wire.missing("content")
+        return _result(message, wire.decoded(raw, dict)["content"])
 
     def collector(self) -> _Collector:
         """See `Wire.collector`."""
         return _Collector()
 
 
-def _turns(said: Sequence[wire.Said]) -> list[JSON]:
+def _turns(said: Sequence[Said]) -> list[JSON]:
     """Messages in blocks; the results of one turn's tools go into one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
     for one in said:
+        content = list(map(_block, one.parts)) if one.media else one.text
         if one.role == "tool":
             if not results:
                 turns.append({"role": "user", "content": results})
             results.append(
-                {"type": "tool_result", "tool_use_id": one.tool_call_id, "content": one.content}
+                {"type": "tool_result", "tool_use_id": one.tool_call_id, "content": content}
             )
             continue
         results = []
-        if not one.tool_calls:
-            turns.append({"role": one.role, "content": one.content})
+        if one.raw is not None:
+            turns.append({"role": one.role, "content": one.raw})
             continue
-        blocks: list[JSON] = [{"type": "text", "text": one.content}] if one.content else []
+        if not one.tool_calls:
+            turns.append({"role": one.role, "content": content})
+            continue
+        blocks: list[JSON] = [{"type": "text", "text": one.text}] if one.text else []
         blocks += [
             {"type": "tool_use", "id": call.id, "name": call.name, "input": _input(call.arguments)}
             for call in one.tool_calls
@@ -129,36 +155,46 @@ def _turns(said: Sequence[wire.Said]) -> list[JSON]:
     return turns
 
 
+def _block(part: Part) -> JSON:
+    if part.kind == "text":
+        return {"type": "text", "text": part.text}
+    source = {"type": "base64", "media_type": part.media_type, "data": part.data}
+    if part.url:
+        source = {"type": "url", "url": part.url}
+    return {"type": "image" if part.kind == "image" else "document", "source": source}
+
+
 def _input(arguments: str) -> JSON:
     """Arguments as the object that this API wants; what is none is shown to the model as it was."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
         value = None
-    return value if isinstance(value, dict) else {"not_an_object": arguments}
+    return value if isinstance(value, dict) else {_NO_OBJECT: arguments}
 
 
-def _result(message: _Message) -> wire.Result:
-    if message.error is not None:
-        raise message.error.raised()
-    if message.content is None:
-        raise wire.missing("content")
-    text = "".join(block.text for block in message.content if block.type == "text")
-    calls = [
-        wire.ToolCall(block.id, block.name, msgspec.json.encode(block.input or {}).decode())
-        for block in message.content
-        if block.type == "tool_use"
-    ]
-    return _ended(message, text, calls)
+def _arguments(value: Any) -> str:
+    """The other way round."""
+    if isinstance(value, dict) and set(value) == {_NO_OBJECT}:
+        return str(value[_NO_OBJECT])
+    return msgspec.json.encode(value or {}).decode()
 
 
-def _ended(message: _Message, text: str, calls: Sequence[wire.ToolCall]) -> wire.Result:
+def _result(message: _Message, written: list[Any]) -> wire.Result:
+    """What a message says, and what of it has to be sent back as it is written."""
     if message.stop_reason is None:
         raise wire.missing("stop reason")
-    if message.stop_reason not in _STOPS:
-        raise wire.MalformedError(f"an unknown stop reason {message.stop_reason!r}")
-    stop = wire.settled(text, _STOPS[message.stop_reason], calls)
-    return wire.Result(text, stop, message.model, calls, _tokens(message.usage))
+    text = "".join(block.text for block in message.content or () if block.type == "text")
+    calls = [
+        ToolCall(block.id, block.name, _arguments(block.input))
+        for block in message.content or ()
+        if block.type == "tool_use"
+    ]
+    stop, unknown = wire.stop_of(message.stop_reason, _STOPS)
+    stop = wire.settled(text, stop, calls)
+    plain = all(block["type"] in ("text", "tool_use") for block in written)
+    raw = None if plain else written
+    return wire.Result(text, stop, message.model, calls, _tokens(message.usage), unknown, raw)
 
 
 def _tokens(told: Any) -> Tokens | None:
@@ -166,10 +202,10 @@ def _tokens(told: Any) -> Tokens | None:
     if usage is None or usage.input_tokens is None or usage.output_tokens is None:
         return None
     cached = usage.cache_read_input_tokens or 0
+    hour = (usage.cache_creation and usage.cache_creation.ephemeral_1h_input_tokens) or 0
     written = usage.cache_creation_input_tokens or 0
-    return wire.credible(
-        usage.input_tokens + cached + written, usage.output_tokens, cached, written
-    )
+    total = usage.input_tokens + cached + written
+    return wire.credible(Tokens(total, usage.output_tokens, cached, written, hour))
 
 
 class _Collector:
@@ -177,8 +213,8 @@ class _Collector:
 
     def __init__(self) -> None:
         self._message = _Message()
-        self._blocks: dict[int, _Block] = {}
-        self._pieces: dict[int, list[str]] = {}
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._arguments: dict[int, str] = {}
         self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
@@ -189,19 +225,28 @@ class _Collector:
         if event.type == "message_start" and event.message is not None:
             self._message = event.message
         elif event.type == "content_block_start" and event.content_block is not None:
-            self._blocks[event.index] = event.content_block
-            self._pieces[event.index] = [event.content_block.text]
+            self._blocks[event.index] = wire.decoded(data, dict)["content_block"]
             return event.content_block.text
         elif event.type == "content_block_delta" and event.delta is not None:
-            if event.index not in self._pieces:
+            if event.index not in self._blocks:
                 raise wire.MalformedError("a piece of a block that never began")
-            self._pieces[event.index].append(event.delta.text or event.delta.partial_json)
+            self._add(event.index, event.delta)
             return event.delta.text
         elif event.type == "message_delta":
             self._ending(event)
         elif event.type == "message_stop":
-            self.whole = self._message.stop_reason is not None
+            self.whole = self.ended
         return ""
+
+    def _add(self, index: int, delta: _Delta) -> None:
+        block = self._blocks[index]
+        for name in _GROWING:
+            if piece := getattr(delta, name):
+                block[name] = (block.get(name) or "") + piece
+        if delta.partial_json:
+            self._arguments[index] = self._arguments.get(index, "") + delta.partial_json
+        if delta.citation is not None:
+            block["citations"] = [*(block.get("citations") or ()), delta.citation]
 
     def _ending(self, event: _Event) -> None:
         if event.delta is not None:
@@ -214,17 +259,21 @@ class _Collector:
             self._message.usage = {**begun, **last}
 
     @property
+    def ended(self) -> bool:
+        """See `Collector.ended`."""
+        return self._message.stop_reason is not None
+
+    @property
     def text(self) -> str:
         """See `Collector.text`."""
-        return "".join(
-            "".join(self._pieces[i]) for i, block in self._blocks.items() if block.type == "text"
-        )
+        blocks = self._blocks.values()
+        return "".join(block.get("text") or "" for block in blocks if block["type"] == "text")
 
     def result(self) -> wire.Result:
         """See `Collector.result`."""
-        calls = [
-            wire.ToolCall(block.id, block.name, wire.canonical("".join(self._pieces[i])))
-            for i, block in self._blocks.items()
-            if block.type == "tool_use"
-        ]
-        return _ended(self._message, self.text, calls)
+        for index, text in self._arguments.items():
+            # Arguments that were cut are no JSON; they are shown as they came.
+            self._blocks[index]["input"] = _input(text)
+        written = list(self._blocks.values())
+        self._message.content = msgspec.convert(written, list[_Block])
+        return _result(self._message, written)

@@ -9,8 +9,20 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from attrs import evolve
 
-from orchestrion import JSON, Answer, CallError, CallLimits, Calls, Key, Model, Request, Usage
+from orchestrion import (
+    JSON,
+    Answer,
+    BudgetError,
+    CallError,
+    CallLimits,
+    Calls,
+    Key,
+    Model,
+    Request,
+    Usage,
+)
 from orchestrion.secrets import hidden_bytes
+from orchestrion_llm.content import media_tokens
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price
 from orchestrion_llm.wire import Wire
@@ -21,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiModel"]
 
-VERSION = "1"
+VERSION = "2"
 """Raised when equal requests begin to be sent or read differently."""
 
 _FRAME = 64
@@ -41,6 +53,7 @@ class ApiModel(Model):
         place: whom messages speak of.
         price: what tokens cost, if that is known.
         client: does the attempts; None in a replay and in a dry run, where there are none.
+        close: said beside an unknown price: which model is meant, perhaps.
     """
 
     def __init__(
@@ -50,14 +63,18 @@ class ApiModel(Model):
         place: Place,
         price: Price | None,
         client: Client | None,
+        close: str = "",
     ) -> None:
+        extra = _encode(settings.extra)
+        if price is not None and b'"cache_control"' in extra:
+            price = price.writing()
         self._settings, self._wire, self._place = settings, wire, place
-        self._price, self._client = price, client
+        self._price, self._client, self._close = price, client, close
         limits = settings.limits
         self._limits = CallLimits(
             limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
         )
-        self._writes = b'"cache_control"' in _encode(settings.extra)
+        self._hour = b'"1h"' in extra
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`. An answer by the fallback model names, as `instead_of`, this one.
@@ -66,26 +83,34 @@ class ApiModel(Model):
             CallError: after the last attempt, if there is no fallback model for it.
         """
         settings = self._settings
-        body = self._wire.body(request, settings)
+        body = self._wire.body(self._own(request), settings)
         plain = _encode(body)
         content = hidden_bytes(plain)
         if content is not plain and content != plain:
             body = msgspec.json.decode(content)
         reserve = self._bound(
-            len(content) + _FRAME + (_TOOLS_FRAME if _explained(request) else 0),
+            len(content)
+            + _FRAME
+            + (_TOOLS_FRAME if _explained(request) else 0)
+            + media_tokens(request, settings.image_tokens),
             int(request.get("max_tokens") or settings.max_tokens),
         )
         name = key.hex()
-        show = None
-        if calls.watched:
-            show = calls.show
-            content = _encode({**body, **self._wire.streaming})
+        show = calls.show if calls.watched else None
+        # Said either way: what is left out, servers take for what they like.
+        content = _encode({**body, **(self._wire.streaming if show else {"stream": False})})
         client, place = self._client, self._place
 
         async def attempt() -> Answer:
             if client is None:
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
-            return await client.attempt(content, name, reserve, show)
+            answer = await client.attempt(content, name, reserve, show)
+            raw = answer.data.get("raw")
+            return (
+                answer
+                if raw is None
+                else evolve(answer, data={**answer.data, "raw": self._tag(raw)})
+            )
 
         asked = Request(
             place.service,
@@ -96,12 +121,14 @@ class ApiModel(Model):
             limits=self._limits,
             timeout=settings.timeout,
         )
-        if settings.fallback is None:
-            return await calls.run(asked, attempt, reserve)
         try:
             return await calls.run(asked, attempt, reserve)
+        except BudgetError as error:
+            if self._close and "price" in str(error):
+                raise BudgetError(f"{error}{self._close}") from None
+            raise
         except CallError as error:
-            if error.fault in ("permanent", "quota"):
+            if settings.fallback is None or error.fault in ("permanent", "quota"):
                 raise
         answer = await settings.fallback.complete(request, key.child("fallback"), calls)
         return evolve(answer, data={**answer.data, "instead_of": place.service})
@@ -122,11 +149,28 @@ class ApiModel(Model):
             _larger(own.cost, most.cost),
         )
 
+    def _tag(self, raw: JSON) -> JSON:
+        """What a service wrote, with its name: nobody else can read it."""
+        return {"service": self._place.service, "api": self._wire.path, "content": raw}
+
+    def _own(self, request: Mapping[str, JSON]) -> Mapping[str, JSON]:
+        """A request with what this service wrote as it was, and without what others wrote."""
+        if not any("raw" in one for one in request.get("messages") or ()):
+            return request
+        messages = []
+        for one in request["messages"]:
+            raw = one.get("raw")
+            plain = {name: value for name, value in one.items() if name != "raw"}
+            if raw is not None and raw == self._tag(raw["content"]):
+                plain["raw"] = raw["content"]
+            messages.append(plain)
+        return {**request, "messages": messages}
+
     def _bound(self, input_tokens: int, output_tokens: int) -> Usage:
         price = self._price
         if price is None:
             return Usage(1, input_tokens, output_tokens, math.nan, 0.0)
-        usd = price.most(input_tokens, output_tokens, self._writes)
+        usd = price.most(input_tokens, output_tokens, self._hour)
         return Usage(1, input_tokens, output_tokens, usd, usd)
 
 

@@ -1,22 +1,24 @@
-"""What tokens cost: a dated table as data, and the arithmetic on it."""
+"""What tokens cost: rates, looked up offline in `genai-prices`, and the arithmetic on them."""
 
 from __future__ import annotations
 
 import math
-import re
-import tomllib
-from functools import cache
-from importlib.resources import files
-from typing import Annotated, Any
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion import Meta, Usage
+from orchestrion.offline import is_loopback
 
-__all__ = ["LongPrice", "Price", "Tokens", "known_price", "usage_of"]
+if TYPE_CHECKING:
+    from genai_prices.types import ModelPrice, Provider
+
+__all__ = ["LongPrice", "Price", "Tokens", "known_models", "known_price", "usage_of"]
 
 _MILLION = 1_000_000
-_SNAPSHOT = re.compile(r"\d{4}-\d{2}-\d{2}|\d{8}|latest")
 Rate = Annotated[float, Meta(ge=0)]
 
 
@@ -29,7 +31,9 @@ class LongPrice:
         input: US dollars per million input tokens.
         output: US dollars per million output tokens.
         cached_input: the same for input read from the vendor's cache; null charges `input`.
-        cache_write: the same for input written to it; null charges twice `input`.
+        cache_write: the same for input written to it; null charges `input`, or twice that where
+            the request asks for it.
+        cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
     """
 
     over: Annotated[int, Meta(ge=1)]
@@ -37,6 +41,7 @@ class LongPrice:
     output: Rate
     cached_input: Rate | None = None
     cache_write: Rate | None = None
+    cache_write_hour: Rate | None = None
 
 
 @frozen
@@ -47,7 +52,9 @@ class Price:
         input: US dollars per million input tokens.
         output: US dollars per million output tokens.
         cached_input: the same for input read from the vendor's cache; null charges `input`.
-        cache_write: the same for input written to it; null charges twice `input`.
+        cache_write: the same for input written to it; null charges `input`, or twice that where
+            the request asks for it.
+        cache_write_hour: the same for input written to it for an hour; null charges twice `input`.
         long: other rates for requests with a long input.
     """
 
@@ -55,6 +62,7 @@ class Price:
     output: Rate
     cached_input: Rate | None = None
     cache_write: Rate | None = None
+    cache_write_hour: Rate | None = None
     long: LongPrice | None = None
 
     def usd(self, tokens: Tokens) -> float:
@@ -62,48 +70,60 @@ class Price:
         rates: Price | LongPrice = self
         if self.long is not None and tokens.input > self.long.over:
             rates = self.long
-        cached = rates.input if rates.cached_input is None else rates.cached_input
-        write = 2 * rates.input if rates.cache_write is None else rates.cache_write
         plain = max(0, tokens.input - tokens.cached - tokens.written)
         return (
             plain * rates.input
-            + tokens.cached * cached
-            + tokens.written * write
+            + tokens.cached * _or(rates.cached_input, rates.input)
+            + (tokens.written - tokens.written_hour) * _or(rates.cache_write, rates.input)
+            + tokens.written_hour * _or(rates.cache_write_hour, 2 * rates.input)
             + tokens.output * rates.output
         ) / _MILLION
 
-    def most(self, input_tokens: int, output_tokens: int, writes: bool = False) -> float:
+    def most(self, input_tokens: int, output_tokens: int, hour: bool = False) -> float:
         """The most that a call with at most so many tokens costs.
 
         Args:
             input_tokens: of the whole prompt.
             output_tokens: of the answer.
-            writes: whether the request asks for its input to be written to the vendor's cache;
-                where the price names a rate for that, vendors also write without being asked.
+            hour: whether the request asks for its input to be kept in the vendor's cache for an
+                hour. Where the price names a rate for shorter writes, vendors write unasked.
         """
         long = self.long if self.long is not None and input_tokens > self.long.over else None
         return (
-            max(_dearest(one, writes) for one in (self, long) if one is not None) * input_tokens
+            max(_dearest(one, hour) for one in (self, long) if one is not None) * input_tokens
             + max(one.output for one in (self, long) if one is not None) * output_tokens
         ) / _MILLION
 
+    def writing(self) -> Price:
+        """This price for requests that ask for their input to be written to the vendor's cache."""
+        long = self.long
+        if long is not None:
+            long = evolve(long, cache_write=_or(long.cache_write, 2 * long.input))
+        return evolve(self, cache_write=_or(self.cache_write, 2 * self.input), long=long)
 
-def _dearest(rates: Price | LongPrice, writes: bool) -> float:
+
+def _or(rate: float | None, other: float) -> float:
+    return other if rate is None else rate
+
+
+def _dearest(rates: Price | LongPrice, hour: bool) -> float:
     """The highest rate an input token can have."""
-    write = rates.cache_write
-    if write is None:
-        write = 2 * rates.input if writes else rates.input
-    return max(rates.input, write, rates.cached_input or 0.0)
+    written = _or(rates.cache_write_hour, 2 * rates.input) if hour else 0.0
+    return max(rates.input, rates.cached_input or 0.0, rates.cache_write or 0.0, written)
 
 
 @frozen
 class Tokens:
-    """What a service says a call took. `cached` and `written` are parts of `input`."""
+    """What a service says a call took.
+
+    `cached` and `written` are parts of `input`, and `written_hour` is a part of `written`.
+    """
 
     input: int
     output: int
     cached: int = 0
     written: int = 0
+    written_hour: int = 0
 
 
 def usage_of(tokens: Tokens, price: Price | None) -> Usage:
@@ -112,27 +132,83 @@ def usage_of(tokens: Tokens, price: Price | None) -> Usage:
     return Usage(1, tokens.input, tokens.output, usd, 0.0 if price is None else usd)
 
 
-def known_price(vendor: str, model: str) -> Price | None:
-    """The price in the table, of the model itself or of what it is a dated snapshot of."""
-    table = _table().get(vendor, {})
-    if model in table:
-        return table[model]
-    for name in sorted(table, key=len, reverse=True):
-        rest = model[len(name) + 1 :]
-        if model.startswith(f"{name}-") and _SNAPSHOT.fullmatch(rest):
-            return table[name]
-    return None
+# ---------------------------------------------------------------- what vendors charge
 
 
-@cache
-def _table() -> dict[str, dict[str, Price]]:
-    text = files("orchestrion_llm").joinpath("prices.toml").read_text(encoding="utf-8")
-    return {
-        vendor: {model: _price(rates) for model, rates in section["models"].items()}
-        for vendor, section in tomllib.loads(text).items()
+def known_price(
+    vendor: str,
+    model: str,
+    base_url: str | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Price | None:
+    """The price of a vendor's model, or of a snapshot of it, as `genai-prices` has it offline.
+
+    Args:
+        vendor: whose model it is: "anthropic" or "openai".
+        model: its name.
+        base_url: the address of another seller, if it is asked there; some are known.
+        extra: of the request's body: what of it has a price of its own (service tier, speed).
+    """
+    provider = _provider(vendor, base_url)
+    known = None if provider is None else provider.find_model(model)
+    if known is None:
+        return None
+    context = {
+        name: value
+        for name in ("service_tier", "speed")
+        if isinstance(value := (extra or {}).get(name), str)
     }
+    now = datetime.now(UTC)
+    # Some change with the hour; the dearest hour of today bounds the others.
+    hours = [known.get_prices(now.replace(hour=hour), context) for hour in range(24)]
+    prices = [price for one in hours if (price := _price(one)) is not None]
+    return max(prices, key=lambda one: (one.output, one.input), default=None)
 
 
-def _price(rates: dict[str, Any]) -> Price:
-    long = rates.pop("long", None)
-    return Price(**rates, long=None if long is None else LongPrice(**long))
+def known_models(vendor: str, base_url: str | None = None) -> list[str]:
+    """The names of the models that have a price."""
+    provider = _provider(vendor, base_url)
+    return [] if provider is None else [model.id for model in provider.models]
+
+
+def _provider(vendor: str, base_url: str | None) -> Provider | None:
+    if base_url and is_loopback(urlsplit(base_url).hostname or ""):
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        return get_snapshot().find_provider(None, None if base_url else vendor, base_url)
+    except LookupError:
+        return None
+
+
+_RATES = {
+    "input": "input_mtok",
+    "output": "output_mtok",
+    "cached_input": "cache_read_mtok",
+    "cache_write": "cache_write_mtok",
+    "cache_write_hour": "cache_write_1h_mtok",
+}
+
+
+def _price(prices: ModelPrice) -> Price | None:
+    """Rates in our form; None of what is not sold by input and output tokens."""
+    values = {name: getattr(prices, theirs) for name, theirs in _RATES.items()}
+    if values["input"] is None or values["output"] is None:
+        return None
+    # A request beyond a step pays its rates for all tokens. Of several steps the last and the
+    # first count: rather too much between them than too little.
+    steps = [tier.start for value in values.values() for tier in getattr(value, "tiers", ())]
+    base = {name: _rate(value, last=False) for name, value in values.items()}
+    if not steps:
+        return Price(**base)
+    return Price(**base, long=LongPrice(min(steps), **{n: _rate(v) for n, v in values.items()}))
+
+
+def _rate(value: Any, last: bool = True) -> Any:
+    if value is None:
+        return None
+    tiers = getattr(value, "tiers", None)
+    if tiers is None:
+        return float(value)
+    return float(tiers[-1].price if last and tiers else value.base)

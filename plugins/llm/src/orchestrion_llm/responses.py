@@ -9,6 +9,7 @@ import msgspec
 
 from orchestrion import JSON, CallError
 from orchestrion_llm import wire
+from orchestrion_llm.content import Part, Said, ToolCall, data_url, messages
 from orchestrion_llm.prices import Tokens
 
 __all__ = ["ResponsesWire"]
@@ -69,7 +70,7 @@ class ResponsesWire:
         chosen = wire.sampling(request, settings)
         if "stop" in chosen:
             raise CallError("the Responses API takes no stop sequences; use api: chat", "permanent")
-        system, said = wire.messages(request)
+        system, said = messages(request)
         body: dict[str, JSON] = {
             "model": settings.model,
             "input": [item for one in said for item in _items(one)],
@@ -91,6 +92,9 @@ class ResponsesWire:
                 }
                 for tool in tools
             ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "function", "name": choice}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
             shape = wire.closed(schema)
             # Beside what `extra` says of the text, e.g. its verbosity.
@@ -106,21 +110,22 @@ class ResponsesWire:
 
     def read(self, raw: bytes) -> wire.Result:
         """See `Wire.read`."""
-        return _result(wire.decoded(raw, _Response))
+        return _result(wire.decoded(raw, _Response), wire.decoded(raw, dict))
 
     def collector(self) -> _Collector:
         """See `Wire.collector`."""
         return _Collector()
 
 
-def _items(one: wire.Said) -> list[JSON]:
+def _items(one: Said) -> list[JSON]:
+    if one.raw is not None:
+        return list(one.raw)
+    content = list(map(_part, one.parts)) if one.media else one.text
     if one.role == "tool":
-        return [
-            {"type": "function_call_output", "call_id": one.tool_call_id, "output": one.content}
-        ]
+        return [{"type": "function_call_output", "call_id": one.tool_call_id, "output": content}]
     items: list[JSON] = []
-    if one.content or not one.tool_calls:
-        items.append({"role": one.role, "content": one.content})
+    if content or not one.tool_calls:
+        items.append({"role": one.role, "content": content})
     items += [
         {
             "type": "function_call",
@@ -133,7 +138,31 @@ def _items(one: wire.Said) -> list[JSON]:
     return items
 
 
-def _result(response: _Response) -> wire.Result:
+def _part(part: Part) -> JSON:
+    if part.kind == "text":
+        return {"type": "input_text", "text": part.text}
+    if part.kind == "image":
+        return {"type": "input_image", "image_url": data_url(part)}
+    if part.url:
+        return {"type": "input_file", "file_url": part.url}
+    return {"type": "input_file", "filename": part.name, "file_data": data_url(part)}
+
+
+def _kept(written: Mapping[str, Any]) -> JSON:
+    """The items that have to be sent back as they are; None where we have all of them.
+
+    The service keeps nothing, so that reasoning it did not hand over (encrypted) is lost.
+    """
+    items = [
+        item
+        for item in written.get("output") or ()
+        if item["type"] != "reasoning" or item.get("encrypted_content")
+    ]
+    plain = all(item["type"] in ("message", "function_call") for item in items)
+    return None if plain else items
+
+
+def _result(response: _Response, written: Mapping[str, Any]) -> wire.Result:
     if response.error is not None:
         raise response.error.raised()
     if response.output is None:
@@ -142,26 +171,29 @@ def _result(response: _Response) -> wire.Result:
         part for item in response.output if item.type == "message" for part in item.content or ()
     ]
     calls = [
-        wire.ToolCall(item.call_id, item.name, item.arguments or "{}")
+        ToolCall(item.call_id, item.name, item.arguments or "{}")
         for item in response.output
         if item.type == "function_call"
     ]
     text = "".join(part.text for part in parts if part.type == "output_text")
     refusal = "".join(part.refusal for part in parts if part.type == "refusal")
     stop: wire.Stop
-    if response.status == "incomplete":
-        reason = response.incomplete_details.reason if response.incomplete_details else None
-        if reason is None or reason not in _CUT:
-            raise wire.MalformedError(f"an answer that is incomplete because of {reason!r}")
-        stop = _CUT[reason]
-    elif response.status == "completed":
+    unknown = ""
+    if response.status == "completed":
         stop = "refused" if refusal else "end"
         if not parts and not calls:
             raise wire.missing("a message")
+    elif response.status not in (None, "failed", "queued", "in_progress"):
+        details = response.incomplete_details
+        reason = (details and details.reason) or response.status
+        stop = _CUT.get(reason, "length")
+        unknown = "" if reason in _CUT else reason
     else:
         raise wire.MalformedError(f"an answer with the status {response.status!r}")
-    stop = wire.settled(text or refusal, stop, calls)
-    return wire.Result(text or refusal, stop, response.model, calls, _tokens(response.usage))
+    text = text or refusal
+    stop = wire.settled(text, stop, calls)
+    usage = _tokens(response.usage)
+    return wire.Result(text, stop, response.model, calls, usage, unknown, _kept(written))
 
 
 def _tokens(told: Any) -> Tokens | None:
@@ -177,6 +209,7 @@ class _Collector:
     def __init__(self) -> None:
         self._text: list[str] = []
         self._response: _Response | None = None
+        self._written: Mapping[str, Any] = {}
         self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
@@ -190,10 +223,16 @@ class _Collector:
             raise wire.ErrorBody(event.message, code=event.code).raised()
         if event.type in ("response.completed", "response.incomplete", "response.failed"):
             self._response, self.whole = event.response, event.response is not None
+            self._written = wire.decoded(data, dict)["response"] or {}
         elif event.type == "response.output_text.delta" and isinstance(event.delta, str):
             self._text.append(event.delta)
             return event.delta
         return ""
+
+    @property
+    def ended(self) -> bool:
+        """See `Collector.ended`."""
+        return self.whole
 
     @property
     def text(self) -> str:
@@ -204,4 +243,4 @@ class _Collector:
         """See `Collector.result`."""
         if self._response is None:
             raise wire.missing("response")
-        return _result(self._response)
+        return _result(self._response, self._written)

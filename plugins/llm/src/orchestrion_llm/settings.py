@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from attrs import field, frozen
 
 from orchestrion import Meta, Model, OpenContext, UsageError
+from orchestrion.suggest import did_you_mean
 from orchestrion_llm.faults import Place
-from orchestrion_llm.prices import Price, known_price
+from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
 
 if TYPE_CHECKING:
@@ -81,8 +82,9 @@ class ApiSettings:
         service: the name of the service in limits, journal and cache; null makes it from vendor,
             model and address. Models that share a limit share a name.
         cache: whether an equal call (same content, same key) may be answered from the cache.
-        price: US dollars per million tokens; null looks it up in the table of the vendor's own
-            models. A budget in US dollars needs one.
+        price: US dollars per million tokens; null looks it up among the prices of the vendors that
+            `genai-prices` knows. A budget in US dollars needs one.
+        image_tokens: the most tokens that the service counts for an image; reserved for each.
         fallback: asked instead when this one fails for good by overload, limits, network or
             malformed answers; null means that nobody is.
         preflight: whether the key and the model's name are tried, by a free request, before a
@@ -104,6 +106,7 @@ class ApiSettings:
     service: Annotated[str, Meta(min_length=1)] | None = None
     cache: bool = False
     price: Price | None = None
+    image_tokens: Annotated[int, Meta(ge=0)] = 16_000
     fallback: Model | None = None
     preflight: bool = True
 
@@ -138,13 +141,16 @@ async def opened(
     """
     from orchestrion_llm.model import ApiModel
 
-    price = settings.price
+    price = settings.price or known_price(
+        vendor.name, settings.model, settings.base_url, settings.extra
+    )
+    close = ""
     if price is None and settings.base_url is None:
-        price = known_price(vendor.name, settings.model)
+        close = did_you_mean(settings.model, known_models(vendor.name))
     key_env = settings.key_env or ("" if settings.base_url else vendor.key_env)
     place = Place(ctx.path, _service(settings, vendor), settings.model, key_env)
     if not ctx.live:
-        yield ApiModel(settings, wire, place, price, None)
+        yield ApiModel(settings, wire, place, price, None, close)
         return
     key = _key(key_env, ctx)
     from orchestrion_llm.client import Client
@@ -156,7 +162,7 @@ async def opened(
     try:
         if settings.preflight:
             await check(client, vendor.models, place, base_url, ctx.note)
-        yield ApiModel(settings, wire, place, price, client)
+        yield ApiModel(settings, wire, place, price, client, close)
     finally:
         await client.close()
 

@@ -10,7 +10,8 @@ import msgspec
 from attrs import frozen
 
 from orchestrion import JSON, CallError
-from orchestrion.secrets import hidden
+from orchestrion.secrets import hidden, hidden_bytes
+from orchestrion_llm.content import ToolCall
 from orchestrion_llm.prices import Tokens
 
 __all__ = [
@@ -19,11 +20,12 @@ __all__ = [
     "Result",
     "ServiceError",
     "Stop",
-    "ToolCall",
     "Wire",
     "closed",
     "is_strict",
     "sampling",
+    "stop_of",
+    "tool_choice",
 ]
 
 _MOST = 10**9
@@ -45,23 +47,27 @@ class ServiceError(Exception):
 
 
 @frozen
-class ToolCall:
-    """A tool that the model wants to be called; `arguments` is what it wrote."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@frozen
 class Result:
-    """An answer as every API gives it. `tokens` is None where the service does not say."""
+    """An answer as every API gives it.
+
+    Args:
+        text: what it says.
+        stop: why it ended.
+        model: who answered.
+        tool_calls: what it wants to be called.
+        tokens: what it took; None where the service does not say.
+        reason: why it ended in the service's word, where that is none we know.
+        raw: the answer as the service wrote it, where it has more than texts and calls (thinking
+            with its signature): such a service wants it back as it was.
+    """
 
     text: str
     stop: Stop
     model: str
     tool_calls: Sequence[ToolCall] = ()
     tokens: Tokens | None = None
+    reason: str = ""
+    raw: JSON = None
 
     def data(self) -> dict[str, JSON]:
         """The form that `Model` promises, without any secret."""
@@ -69,12 +75,17 @@ class Result:
             {"id": call.id, "name": call.name, "arguments": hidden(call.arguments)}
             for call in self.tool_calls
         ]
-        return {
+        data: dict[str, JSON] = {
             "text": hidden(self.text),
             "stop": self.stop,
             "tool_calls": calls,
             "model": hidden(self.model),
         }
+        if self.reason:
+            data["reason"] = hidden(self.reason)
+        if self.raw is not None:
+            data["raw"] = msgspec.json.decode(hidden_bytes(msgspec.json.encode(self.raw)))
+        return data
 
 
 class Collector(Protocol):
@@ -91,7 +102,16 @@ class Collector(Protocol):
 
     @property
     def whole(self) -> bool:
-        """Whether the service said that the answer is complete."""
+        """Whether the service said that nothing comes any more."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether the service said why the answer ended: with the body's own end, it is whole.
+
+        Not every server says more. A body that is cut is no whole answer all the same: only its
+        own end says that what came after the reason (calls, usage) has come.
+        """
         ...
 
     @property
@@ -152,10 +172,12 @@ def stated(usage: Any, shape: type[T]) -> T | None:
         return None
 
 
-def credible(input: int, output: int, cached: int, written: int) -> Tokens | None:
-    """Counts that can be true, as tokens."""
-    inside = all(0 <= one <= _MOST for one in (input, output, cached, written))
-    return Tokens(input, output, cached, written) if inside and cached + written <= input else None
+def credible(tokens: Tokens) -> Tokens | None:
+    """Counts, if they can be true."""
+    counts = (tokens.input, tokens.output, tokens.cached, tokens.written, tokens.written_hour)
+    inside = all(0 <= one <= _MOST for one in counts)
+    parts = tokens.cached + tokens.written <= tokens.input and tokens.written_hour <= tokens.written
+    return tokens if inside and parts else None
 
 
 class CacheDetails(msgspec.Struct):
@@ -170,7 +192,7 @@ def counted(input: int | None, output: int | None, cache: CacheDetails | None) -
     if input is None or output is None:
         return None
     cache = cache or CacheDetails()
-    return credible(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0)
+    return credible(Tokens(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0))
 
 
 def _wrong(raw: bytes | str, error: Exception) -> str:
@@ -216,42 +238,25 @@ def sampling(request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
 
 
 _FIELDS = {"messages", "max_tokens", "temperature", "top_p", "stop", "tools", "schema"}
+_FIELDS |= {"tool_choice"}
 
 
-@frozen
-class Said:
-    """One message of a request."""
-
-    role: str
-    content: str
-    tool_calls: Sequence[ToolCall] = ()
-    tool_call_id: str = ""
-
-
-def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
-    """The system's text, and the other messages in order.
+def tool_choice(request: Mapping[str, JSON]) -> str | None:
+    """Which tools the model may or has to call: "auto", "none", "required" or a tool's name.
 
     Raises:
-        CallError: permanent; they are no messages.
+        CallError: permanent; it names no tool of the request.
     """
-    system, said = "", []
-    for i, message in enumerate(request.get("messages") or ()):
-        role, content = message.get("role"), message.get("content") or ""
-        if not isinstance(content, str):
-            raise CallError(f"message {i}: content must be text", "permanent")
-        if role == "system" and i == 0:
-            system = content
-        elif role in ("user", "assistant", "tool"):
-            calls = [
-                ToolCall(one["id"], one["name"], one["arguments"])
-                for one in message.get("tool_calls") or ()
-            ]
-            said.append(Said(role, content, calls, message.get("tool_call_id") or ""))
-        else:
-            raise CallError(f"message {i}: no role {role!r} here", "permanent")
-    if not said:
-        raise CallError("a request needs a message of the user", "permanent")
-    return system, said
+    choice = request.get("tool_choice")
+    if choice is None:
+        return None
+    names = [tool["name"] for tool in request.get("tools") or ()]
+    if choice in ("required", *names) and not names:
+        raise CallError(f"tool_choice is {choice!r}, and the request has no tools", "permanent")
+    if choice not in ("auto", "none", "required", *names):
+        known = ", ".join(("auto", "none", "required", *names))
+        raise CallError(f"tool_choice must be one of {known}, not {choice!r}", "permanent")
+    return str(choice) if names else None
 
 
 def closed(schema: JSON) -> JSON:
@@ -277,6 +282,32 @@ def is_strict(schema: JSON) -> bool:
     return all(map(is_strict, schema)) if isinstance(schema, (list, tuple)) else True
 
 
+_BROKEN_OFF = {
+    "model_length",
+    "max_output_tokens",
+    "insufficient_system_resource",
+    "network_error",
+    "abort",
+    "aborted",
+    "cancelled",
+    "error",
+    "timeout",
+}
+
+
+def stop_of(reason: str, stops: Mapping[str, Stop]) -> tuple[Stop, str]:
+    """Why an answer ended, and the service's own word for it where that is none of the API's.
+
+    An answer was paid for, whatever it ended with: what stands for an end in the middle is a cut,
+    and any other word an end.
+    """
+    if reason in stops:
+        return stops[reason], ""
+    if reason.lower() in _BROKEN_OFF:
+        return "length", reason
+    return stops.get(reason.lower(), "end"), reason
+
+
 def settled(text: str, stop: Stop, calls: Sequence[ToolCall]) -> Stop:
     """Why an answer ended, with what it holds taken into account."""
     if calls and stop == "end":
@@ -297,15 +328,6 @@ class ErrorBody(msgspec.Struct):
     def raised(self) -> ServiceError:
         """As an exception."""
         return ServiceError(str(self.code or self.type or ""), self.message or "no message")
-
-
-def canonical(arguments: str) -> str:
-    """Tool arguments that came as pieces of JSON, as they would have come in one piece."""
-    try:
-        value = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
-        return arguments
-    return msgspec.json.encode(value).decode()
 
 
 def missing(name: str) -> MalformedError:

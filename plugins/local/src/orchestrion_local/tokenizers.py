@@ -27,6 +27,14 @@ class Tokenizer(Protocol):
     def same_as(self, other: Tokenizer) -> bool: ...
 
 
+def _text_of(message: Mapping[str, JSON]) -> str:
+    """What a message says; raises `CallError` (permanent) where it is not a text alone."""
+    content = message["content"]
+    if not isinstance(content, str):
+        raise CallError("weights here read texts, no images or files", "permanent")
+    return content
+
+
 class Characters:
     """One token a character; a prompt is the messages' contents one after another.
 
@@ -43,7 +51,7 @@ class Characters:
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """Raises `CallError` (permanent) for a character that is not in the alphabet."""
-        return [self.begin, *self._of("".join(str(one["content"]) for one in messages))]
+        return [self.begin, *self._of("".join(_text_of(one) for one in messages))]
 
     def encode_response(self, text: str) -> list[int]:
         """The answer's characters and the end."""
@@ -116,7 +124,7 @@ class Pretrained:
 
     def encode(self, messages: Sequence[Mapping[str, JSON]]) -> list[int]:
         """By the chat template; without one, roles and contents line by line."""
-        plain = [{"role": one["role"], "content": one["content"]} for one in messages]
+        plain = [{"role": one["role"], "content": _text_of(one)} for one in messages]
         if self._inner.chat_template is None:
             text = "".join(f"{one['role']}: {one['content']}\n" for one in plain) + "assistant: "
             return list(self._inner(text)["input_ids"])

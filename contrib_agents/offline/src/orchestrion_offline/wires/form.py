@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from hashlib import blake2b
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +12,7 @@ from attrs import frozen
 from orchestrion import JSON
 
 __all__ = [
+    "THOUGHT",
     "Asked",
     "BadRequestError",
     "Call",
@@ -22,12 +24,15 @@ __all__ = [
     "pieces",
     "plain_text",
     "sampling",
+    "signed",
     "texts",
     "tools",
     "whole_number",
 ]
 
 encode = msgspec.json.encode
+THOUGHT = "I think it over, as simulated speakers do."
+"""What they think before any answer, where they are to."""
 
 
 class BadRequestError(Exception):
@@ -43,12 +48,14 @@ class Asked:
         stream: whether the answer is to come as events.
         samples: how many answers.
         counted: whether a stream is to end with its usage.
+        thinks: whether the answer is to begin with thinking, signed for the way back.
     """
 
     request: Mapping[str, JSON]
     stream: bool = False
     samples: int = 1
     counted: bool = False
+    thinks: bool = False
 
 
 @frozen
@@ -72,6 +79,19 @@ class Made:
     sequence: str | None
     input_tokens: int
     output_tokens: int
+    thinking: str = ""
+
+    @property
+    def signature(self) -> str:
+        """What proves that its thinking came from here."""
+        return signed(self.thinking)
+
+
+def signed(thinking: str) -> str:
+    """The signature of a piece of thinking."""
+    return blake2b(
+        thinking.encode(errors="replace"), digest_size=16, person=b"thinking"
+    ).hexdigest()
 
 
 class Wire(Protocol):
@@ -132,16 +152,25 @@ def texts(value: Any, where: str) -> list[Mapping[str, Any]]:
 
 
 def plain_text(value: Any, where: str) -> str:
-    """A content as one text.
+    """A content as one text; what is seen of an image or file is that it is one.
 
     Raises:
-        BadRequestError: it has parts that are no text.
+        BadRequestError: it has parts that are neither.
     """
-    parts = texts(value, where)
-    for part in parts:
-        if not isinstance(part.get("text", part.get("refusal")), str):
-            raise BadRequestError(f"{where}: the stub reads texts only, got {part.get('type')!r}")
-    return "\n".join(part.get("text", part.get("refusal", "")) for part in parts)
+    return "\n".join(_text(part, where) for part in texts(value, where))
+
+
+_MEDIA = {"image": "image", "image_url": "image", "input_image": "image"}
+_MEDIA |= {"document": "file", "file": "file", "input_file": "file"}
+
+
+def _text(part: Mapping[str, Any], where: str) -> str:
+    if part.get("type") in _MEDIA:
+        return f"[{_MEDIA[part['type']]}]"
+    text = part.get("text", part.get("refusal"))
+    if not isinstance(text, str):
+        raise BadRequestError(f"{where}: the stub does not read {part.get('type')!r}")
+    return text
 
 
 def whole_number(body: Mapping[str, Any], name: str, required: bool = False) -> int | None:
@@ -215,8 +244,28 @@ def tools(body: Mapping[str, Any], schema: str = "parameters", inside: str = "")
                 "schema": one.get(schema) or {},
             }
             for one in found
-        ]
+        ],
+        **_choice(body.get("tool_choice"), [one.get("name") for one in found]),
     }
+
+
+def _choice(given: Any, names: list[Any]) -> dict[str, Any]:
+    """Which tools are to be called, under the name of `orchestrion.Model`."""
+    if given is None:
+        return {}
+    if isinstance(given, str):
+        kind, name = given, None
+    else:
+        given = mapping(given, "tool_choice")
+        kind = given.get("type")
+        name = given.get("name") or (given.get("function") or {}).get("name")
+    if kind in ("tool", "function"):
+        if name not in names:
+            raise BadRequestError(f"tool_choice: there is no tool {name!r}")
+        return {"tool_choice": name}
+    if kind not in ("auto", "none", "any", "required"):
+        raise BadRequestError(f"tool_choice: got {kind!r}")
+    return {"tool_choice": "required" if kind == "any" else kind}
 
 
 # ---------------------------------------------------------------- writing

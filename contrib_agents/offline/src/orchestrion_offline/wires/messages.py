@@ -23,13 +23,15 @@ class Messages:
     def decode(self, body: Mapping[str, Any]) -> form.Asked:
         """See `Wire.decode`."""
         listed = form.listed(body)
+        thinking = form.mapping(body.get("thinking") or {}, "thinking")
+        thinks = thinking.get("type") in ("enabled", "adaptive")
         messages: list[dict[str, Any]] = []
         if body.get("system"):
             messages.append(
                 {"role": "system", "content": form.plain_text(body["system"], "system")}
             )
         for i, one in enumerate(listed):
-            _add(messages, form.mapping(one, "messages"), f"messages.{i}")
+            _add(messages, form.mapping(one, "messages"), f"messages.{i}", thinks)
         limit = form.whole_number(body, "max_tokens", required=True)
         request = {"messages": messages, **form.sampling(body, "stop_sequences", limit)}
         request |= form.tools(body, schema="input_schema")
@@ -37,12 +39,20 @@ class Messages:
         wanted = form.mapping(config.get("format") or {}, "output_config.format")
         if wanted.get("type") == "json_schema":
             request["schema"] = wanted.get("schema")
-        return form.Asked(request, bool(body.get("stream")))
+        if thinks and request.get("tool_choice", "auto") not in ("auto", "none"):
+            raise form.BadRequestError(
+                "Thinking may not be enabled when tool_choice forces tool use."
+            )
+        return form.Asked(request, bool(body.get("stream")), thinks=thinks)
 
     def encode(self, made: Sequence[form.Made]) -> bytes:
         """See `Wire.encode`."""
         one = made[0]
         content: list[dict[str, Any]] = []
+        if one.thinking:
+            content.append(
+                {"type": "thinking", "thinking": one.thinking, "signature": one.signature}
+            )
         if one.text or not one.calls:
             content.append({"type": "text", "text": one.text, "citations": None})
         for call in one.calls:
@@ -68,15 +78,26 @@ class Messages:
         empty = {**_head(made), "content": [], "stop_reason": None, "stop_sequence": None}
         begin = send("message_start", message={**empty, "usage": usage}) + send("ping")
         middle: list[bytes] = []
+        block: dict[str, Any]
         place = 0
-        if made.text or not made.calls:
-            block: dict[str, Any] = {"type": "text", "text": ""}
+        if made.thinking:
+            block = {"type": "thinking", "thinking": "", "signature": ""}
             middle.append(send("content_block_start", index=0, content_block=block))
-            for piece in form.pieces(made.text):
-                delta = {"type": "text_delta", "text": piece}
+            for piece in form.pieces(made.thinking):
+                delta = {"type": "thinking_delta", "thinking": piece}
                 middle.append(send("content_block_delta", index=0, delta=delta))
+            delta = {"type": "signature_delta", "signature": made.signature}
+            middle.append(send("content_block_delta", index=0, delta=delta))
             middle.append(send("content_block_stop", index=0))
             place = 1
+        if made.text or not made.calls:
+            block = {"type": "text", "text": ""}
+            middle.append(send("content_block_start", index=place, content_block=block))
+            for piece in form.pieces(made.text):
+                delta = {"type": "text_delta", "text": piece}
+                middle.append(send("content_block_delta", index=place, delta=delta))
+            middle.append(send("content_block_stop", index=place))
+            place += 1
         for i, call in enumerate(made.calls, place):
             block = _tool_use(call.id, call.name, {})
             middle.append(send("content_block_start", index=i, content_block=block))
@@ -97,14 +118,21 @@ class Messages:
         return form.encode({"type": "error", "error": {"type": kind, "message": message}})
 
 
-def _add(messages: list[dict[str, Any]], message: Mapping[str, Any], where: str) -> None:
+def _add(
+    messages: list[dict[str, Any]], message: Mapping[str, Any], where: str, thinks: bool
+) -> None:
     """A message; results of tools become messages of their own."""
     role = message.get("role")
     if role not in ("user", "assistant"):
         raise form.BadRequestError(f"{where}.role: got {role!r}, expected 'user' or 'assistant'")
     said: list[Mapping[str, Any]] = []
     calls: list[dict[str, Any]] = []
-    for part in form.texts(message.get("content"), where):
+    parts = form.texts(message.get("content"), where)
+    if thinks and any(part.get("type") == "tool_use" for part in parts):
+        _check_thinking(parts[0], where)
+    for part in parts:
+        if part.get("type") in _THINKING:
+            continue
         if part.get("type") == "tool_use":
             arguments = form.encode(part.get("input")).decode()
             calls.append({"id": part.get("id"), "name": part.get("name"), "arguments": arguments})
@@ -118,6 +146,22 @@ def _add(messages: list[dict[str, Any]], message: Mapping[str, Any], where: str)
     if said or calls or role == "assistant":
         one: dict[str, Any] = {"role": role, "content": form.plain_text(list(said), where)}
         messages.append({**one, "tool_calls": calls} if calls else one)
+
+
+_THINKING = ("thinking", "redacted_thinking")
+
+
+def _check_thinking(part: Mapping[str, Any], where: str) -> None:
+    """Insist on what the service insists on: a call comes back with the thinking before it."""
+    kind = part.get("type")
+    if kind not in _THINKING:
+        raise form.BadRequestError(
+            f"{where}.content.0.type: Expected `thinking` or `redacted_thinking`, but found "
+            f"`{kind}`. When `thinking` is enabled, a final `assistant` message must start with a "
+            "thinking block"
+        )
+    if kind == "thinking" and part.get("signature") != form.signed(str(part.get("thinking"))):
+        raise form.BadRequestError(f"{where}.content.0: Invalid `signature` in `thinking` block")
 
 
 def _head(made: form.Made) -> dict[str, Any]:

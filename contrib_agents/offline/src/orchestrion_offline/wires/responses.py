@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrion_offline.wires import form
 from orchestrion_offline.wires.chat import openai_error
+from orchestrion_offline.wires.form import THOUGHT
 
 __all__ = ["Responses"]
 
@@ -44,7 +45,8 @@ class Responses:
             request["schema"] = wanted.get("schema")
         elif wanted.get("type") == "json_object":
             request["schema"] = {"type": "object"}
-        return form.Asked(request, bool(body.get("stream")))
+        thinks = body.get("reasoning") is not None
+        return form.Asked(request, bool(body.get("stream")), thinks=thinks)
 
     def encode(self, made: Sequence[form.Made]) -> bytes:
         """See `Wire.encode`."""
@@ -65,6 +67,10 @@ class Responses:
         middle: list[bytes] = []
         items = _items(made)
         for place, item in enumerate(items):
+            if item["type"] == "reasoning":
+                middle.append(send("response.output_item.added", output_index=place, item=item))
+                middle.append(send("response.output_item.done", output_index=place, item=item))
+                continue
             is_call = item["type"] == "function_call"
             blank = {**item, "status": "in_progress", **({} if is_call else {"content": []})}
             if is_call:
@@ -101,13 +107,29 @@ def _add(messages: list[dict[str, Any]], item: Mapping[str, Any], where: str) ->
     elif kind == "function_call_output":
         content = form.plain_text(item.get("output"), where)
         messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": content})
-    elif kind != "reasoning":
+    elif kind == "reasoning":
+        # Nothing is stored: it has to come back as it was handed out.
+        if item.get("encrypted_content") != form.signed(THOUGHT):
+            raise form.BadRequestError(
+                f"Item with id {item.get('id')!r} not found. Items are not persisted when `store` "
+                "is set to false."
+            )
+    else:
         raise form.BadRequestError(f"{where}.type: the stub does not read {kind!r}")
 
 
 def _items(made: form.Made) -> list[dict[str, Any]]:
     status = "incomplete" if made.stop == "length" else "completed"
     items: list[dict[str, Any]] = []
+    if made.thinking:
+        items.append(
+            {
+                "type": "reasoning",
+                "id": f"rs_{made.id}",
+                "summary": [],
+                "encrypted_content": made.signature,
+            }
+        )
     if made.text or not made.calls:
         part: dict[str, Any]
         if made.stop == "refused":

@@ -1,0 +1,170 @@
+"""The messages of a request: texts, images and files in one form, whatever API they are for."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from attrs import frozen
+
+from orchestrion import JSON, CallError
+
+__all__ = ["Part", "Said", "ToolCall", "data_url", "media_tokens", "messages"]
+
+IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+FILES = ("application/pdf",)
+_FIELDS = {
+    "text": {"type", "text"},
+    "image": {"type", "media_type", "data", "url"},
+    "file": {"type", "media_type", "data", "url", "name"},
+}
+
+
+@frozen
+class ToolCall:
+    """A tool that the model wants to be called; `arguments` is what it wrote."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@frozen
+class Part:
+    """A part of a message: a text, or an image or a file as base64 or as an address."""
+
+    kind: Literal["text", "image", "file"]
+    text: str = ""
+    media_type: str = ""
+    data: str = ""
+    url: str = ""
+    name: str = ""
+
+
+@frozen
+class Said:
+    """One message of a request.
+
+    Args:
+        role: who says it.
+        parts: what is said.
+        tool_calls: of an assistant.
+        tool_call_id: what a tool's message answers.
+        raw: an assistant's message as this service wrote it, to be sent back as it is.
+    """
+
+    role: str
+    parts: Sequence[Part] = ()
+    tool_calls: Sequence[ToolCall] = ()
+    tool_call_id: str = ""
+    raw: Any = None
+
+    @property
+    def text(self) -> str:
+        """What is said in words."""
+        return "\n\n".join(part.text for part in self.parts if part.kind == "text")
+
+    @property
+    def media(self) -> Sequence[Part]:
+        """What is said otherwise."""
+        return [part for part in self.parts if part.kind != "text"]
+
+
+def messages(request: Mapping[str, JSON]) -> tuple[str, list[Said]]:
+    """The system's text, and the other messages in order.
+
+    Raises:
+        CallError: permanent; they are no messages.
+    """
+    system, said = "", []
+    for i, message in enumerate(request.get("messages") or ()):
+        role = message.get("role")
+        parts = _parts(message.get("content") or "", f"message {i}")
+        if role == "system" and i == 0:
+            system = Said(role, parts).text
+        elif role in ("user", "assistant", "tool"):
+            calls = [
+                ToolCall(one["id"], one["name"], one["arguments"])
+                for one in message.get("tool_calls") or ()
+            ]
+            name = message.get("tool_call_id") or ""
+            said.append(Said(role, parts, calls, name, message.get("raw")))
+        else:
+            raise CallError(f"message {i}: no role {role!r} here", "permanent")
+        if role in ("system", "assistant") and any(part.kind != "text" for part in parts):
+            raise CallError(f"message {i}: images and files cannot be the {role}'s", "permanent")
+    if not said:
+        raise CallError("a request needs a message of the user", "permanent")
+    return system, said
+
+
+def media_tokens(request: Mapping[str, JSON], each: int) -> int:
+    """What images and files take beyond the bytes of the request's body; may be negative.
+
+    Args:
+        request: as a model gets it.
+        each: the most tokens of one image.
+    """
+    tokens = 0
+    for message in request.get("messages") or ():
+        content = message.get("content")
+        for part in content if isinstance(content, (list, tuple)) else ():
+            size = len(part.get("data") or part.get("url") or "")
+            if part.get("type") == "image":
+                tokens += each - size
+            elif part.get("type") == "file":
+                # No bound is known: pages that are packed well may be many.
+                tokens += max(0, each - size)
+    return tokens
+
+
+def data_url(part: Part) -> str:
+    """An image or file as one address, which may hold it."""
+    return part.url or f"data:{part.media_type};base64,{part.data}"
+
+
+def _parts(content: JSON, where: str) -> list[Part]:
+    if isinstance(content, str):
+        return [Part("text", content)] if content else []
+    if not isinstance(content, (list, tuple)):
+        raise CallError(f"{where}: content must be a text or a list of parts", "permanent")
+    return [_part(one, f"{where}, part {i}") for i, one in enumerate(content)]
+
+
+def _part(given: JSON, where: str) -> Part:
+    kind = given.get("type") if isinstance(given, Mapping) else None
+    if kind not in _FIELDS:
+        names = ", ".join(_FIELDS)
+        raise CallError(f"{where}: must be a mapping whose type is one of {names}", "permanent")
+    wrong = sorted(map(str, set(given) - _FIELDS[kind]))
+    texts = all(isinstance(value, str) for value in given.values())
+    if wrong or not texts or (kind == "text" and "text" not in given):
+        fields = ", ".join(sorted(_FIELDS[kind]))
+        raise CallError(f"{where}: a part of type {kind} has the texts {fields}", "permanent")
+    if kind == "text":
+        return Part("text", given["text"])
+    return _medium(given, kind, where)
+
+
+def _medium(given: Mapping[str, str], kind: Literal["image", "file"], where: str) -> Part:
+    data, url = given.get("data", ""), given.get("url", "")
+    media_type = given.get("media_type", "")
+    if bool(data) == bool(url) or url.startswith("data:"):
+        raise CallError(
+            f"{where}: give the {kind} as base64 (data, with media_type) or by its address (url)",
+            "permanent",
+        )
+    known = IMAGES if kind == "image" else FILES
+    if data and media_type not in known:
+        raise CallError(
+            f"{where}: media_type must be one of {', '.join(known)}, not {media_type!r}",
+            "permanent",
+        )
+    try:
+        base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise CallError(f"{where}: data is no base64", "permanent") from None
+    name = given.get("name") or ("file.pdf" if kind == "file" else "")
+    return Part(kind, "", media_type, data, url, name)
