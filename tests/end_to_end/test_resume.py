@@ -132,6 +132,7 @@ def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
 
 def test_two_processes_cannot_go_on_with_one_run(tmp_path: Path) -> None:
     process, directory = begin(tmp_path, 1)
+    process.send_signal(signal.SIGSTOP)  # or it may end before the other has begun
     done = orchestrion("resume", str(directory), cwd=tmp_path, code=1)
     assert str(process.pid) in done.stderr
     process.kill()
