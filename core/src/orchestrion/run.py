@@ -35,6 +35,7 @@ from orchestrion.records import JSON, Episode, Turn
 from orchestrion.report import Report, of_evaluations, outcomes, own_name
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
+from orchestrion.store.shared import SharedAnswers
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
 __all__ = ["Progress", "Run", "Trained", "manifest", "newest_states", "open_run", "run_directory"]
@@ -89,8 +90,11 @@ class Run:
         self.replays = replay is not None
         if replay is None:
             budget = Budget(config.budget, store.spend(), store.seconds)
-            self.calls = CallPath(budget, store.journal, store.cache)
+            shared = config.run.cache
+            self._shared = None if shared is None else SharedAnswers(shared)
+            self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
         else:
+            self._shared = None
             self.calls = CallPath(None, replay.journal, replay.cache, replay=True)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed, as "who: message"."""
@@ -113,6 +117,8 @@ class Run:
             OrchestrionError: the run failed.
         """
         async with self._stack:
+            if self._shared is not None:
+                self._stack.enter_context(self._shared)
             await self._restore()
             self.begun = True
             if self.store.status != "running":

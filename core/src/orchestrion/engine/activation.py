@@ -69,7 +69,7 @@ async def act(
         raise exited(error) from error
     else:
         output = await engine.rest(seconds, work, waits_for, f"agent {view.agent!r}")
-    stated = booked(output, handle.used)
+    stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
         engine.calls.budget.charge(output.usage)
     return stated
