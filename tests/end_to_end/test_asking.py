@@ -17,6 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from orchestrion.store import RunReader
+from orchestrion.store.database import Database
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
 from tests.end_to_end.support import command, environment, result, tried
 
@@ -196,14 +197,15 @@ def test_a_replay_names_the_first_difference(tmp_path: Path, server: Server) -> 
     env = install(tmp_path, asking())
     call("train", *server.at_model, cwd=tmp_path, env=env)
     database = tmp_path / "runs" / "asking" / "run.db"
-    with sqlite3.connect(database) as connection:
+    store = Database(database, writable=True)
+    with store.transaction("test") as connection:
         (key, answer) = connection.execute(
             "SELECT key, answer FROM calls WHERE kind = 'answer' AND who = 'reader'"
             " ORDER BY rowid DESC"
         ).fetchone()
-        other = json.loads(answer) | {"text": "5" if '"text":"4"' in answer else "4"}
-        connection.execute("UPDATE calls SET answer = ? WHERE key = ?", (json.dumps(other), key))
-    connection.close()
+        other = json.dumps(json.loads(answer) | {"text": "5" if '"text":"4"' in answer else "4"})
+        connection.execute(store.change("calls", answer=f"'{other}'") + " WHERE key = ?", (key,))
+    store.close()
     done = call("replay", "asking", cwd=tmp_path, code=1, env=env)
     assert re.match(r"not identical: episode evaluate/learned/test-\d/0: score was 0", done.stdout)
 

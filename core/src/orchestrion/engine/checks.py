@@ -167,6 +167,7 @@ def judged(
         reward,
         episode.error,
         episode.observation,
+        episode.calls,
     )
 
 
