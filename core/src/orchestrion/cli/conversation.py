@@ -129,7 +129,7 @@ def _answer(call: StoredCall) -> list[str]:
 
 def _part(name: str, value: Any) -> list[str]:
     """A named value: text as it is, blocks of text as text, anything else as JSON."""
-    if value is None:
+    if value is None or value == "":
         return []
     if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
         return [line for one in value for line in _block(name, one)]
