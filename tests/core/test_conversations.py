@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrion import (
+    Activation,
     Agent,
     Answer,
     CallError,
@@ -32,6 +33,7 @@ from orchestrion import (
 from orchestrion.engine.calls import CallPath, RetrySettings
 from orchestrion.engine.pieces import cut, joined
 from orchestrion.secrets import register
+from orchestrion.session import EngineSession
 from orchestrion.store import RunReader, RunStore, StoredCall
 from orchestrion.testing import Fixed, ListTask, engine_for
 
@@ -200,3 +202,63 @@ def test_what_was_changed_or_lost_is_an_error(tmp_path: Path, change: str) -> No
     connection.close()
     with RunReader(tmp_path / "run") as store, pytest.raises(StoreError, match="is damaged"):
         calls_of(store, "a")
+
+
+@frozen
+class Stuck(Agent):
+    """Asks a model that never answers."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        async def do() -> Answer:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        await calls.run(
+            Request("m", {"messages": [{"role": "user", "content": "hello?"}]}), do, ONE
+        )
+        raise AssertionError
+
+
+def test_a_call_that_was_cut_off_with_its_turn_is_kept_with_what_it_asked(tmp_path: Path) -> None:
+    async def main(store: RunStore) -> Episode:
+        engine = engine_for(
+            {"stuck": Stuck()}, Fixed(["stuck"]), calls=CallPath(journal=store.journal)
+        )
+        engine.timeout = 0.01
+        try:
+            return await engine.run("a", Problem("p"), Key(1))
+        finally:
+            engine.close()
+
+    with RunStore.create(tmp_path / "run", "seed: 1\n") as store:
+        store.commit_iteration(0, 0, [asyncio.run(main(store))], {})
+    with RunReader(tmp_path / "run") as reader:
+        [call] = calls_of(reader, "a")
+        assert (call.kind, call.answer, call.who) == ("cut", None, "stuck")
+        assert call.asked == {"messages": [{"role": "user", "content": "hello?"}]}
+
+
+def test_turns_of_a_branch_name_their_calls_in_every_episode_they_end_up_in(
+    tmp_path: Path,
+) -> None:
+    async def main(store: RunStore) -> list[Episode]:
+        path = CallPath(journal=store.journal)
+        engine = engine_for({"talker": Talker()}, Fixed(["talker"]), Asked(), calls=path)
+        session = EngineSession(engine, "0/0", Key(1), Key(2))
+        act = [Activation("talker")]
+        try:
+            root = await session.extend(session.begin(Problem("p", "p"), Key(3)), act, Key(3))
+            leaves = [await session.extend(root, act, Key(4).child(n)) for n in range(2)]
+            return [await session.finish(leaf) for leaf in leaves]
+        finally:
+            engine.close()
+
+    with RunStore.create(tmp_path / "run", "seed: 1\n") as store:
+        store.commit_iteration(0, 0, asyncio.run(main(store)), {})
+    with RunReader(tmp_path / "run") as reader:
+        (a, b), (c, d) = (
+            [turn.output.calls for turn in one.episode.turns] for one in reader.episodes()
+        )
+        assert a == c, "the turn that they share"
+        assert len({a, b, d}) == 3
+        assert [len(reader.calls(names)) for names in (a, b, d)] == [3, 3, 3]

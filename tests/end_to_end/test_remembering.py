@@ -86,6 +86,11 @@ def test_a_later_run_asks_only_what_no_run_has_asked(tmp_path: Path, server: Ser
     assert told["by_who"]["writer"]["calls"] == 0
     assert told["by_who"]["writer"]["cached"] == made - changed
 
+    # What was evaluated is evaluated again without a call.
+    before = sum(server.asked.values())
+    call("eval", "third", cwd=tmp_path, env=env)
+    assert sum(server.asked.values()) == before
+
     # A replay needs neither server nor cache.
     for path in (tmp_path / "answers").iterdir():
         path.unlink()

@@ -30,7 +30,7 @@ def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequ
 
     if turn is not None and turn not in [one.index for one in episode.turns]:
         raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
-    places = [
+    places: list[tuple[str, Sequence[str]]] = [
         (name, one.output.calls)
         for name, one in turns_with_names(episode.trajectory)
         if turn is None or int(name.partition(" ")[0]) == turn

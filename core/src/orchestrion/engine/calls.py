@@ -13,7 +13,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from attrs import astuple, frozen
@@ -51,6 +51,13 @@ class SharedCache(Protocol):
 
     def get(self, key: str) -> Recorded | None: ...
     def put_many(self, rows: list[Recorded]) -> None: ...
+
+
+class Shares(NamedTuple):
+    """Answers that runs share, and those on their way there."""
+
+    answers: SharedCache
+    rows: Batch
 
 
 @frozen
@@ -97,8 +104,7 @@ class CallPath:
         self._limiters: dict[str, ServiceLimiter] = {}
         self._rows = None if journal is None or replay else Batch(journal.put_many)
         self._attempts = self._rows if getattr(journal, "keeps_attempts", False) else None
-        self._shared = shared
-        self._shares = None if shared is None else Batch(shared.put_many)
+        self._shared = None if shared is None else Shares(shared, Batch(shared.put_many))
         self._deadlines: dict[float, Deadline] = {}
         self.retried = 0
         self._tried: dict[str, int] = {}
@@ -215,26 +221,32 @@ class CallPath:
         reserve: Usage,
         facts: Facts,
     ) -> Answer:
+        async def live() -> Answer:
+            return await self._live(key, name, request, do, reserve, facts)
+
+        async def fresh() -> Answer:
+            if request.cache is False or self._shared is None or self.replay:
+                return await live()
+            return await self._sharing(self._shared, key, name, request, live, facts)
+
         try:
             if not request.cache:
-                if request.cache is False or self._shared is None:
-                    return await self._live(key, name, request, do, reserve, facts)
-                return await self._sharing(key, name, request, do, reserve, facts)
-            live = False
+                return await fresh()
+            known_here = True
 
             async def answer() -> Answer:
-                nonlocal live
+                nonlocal known_here
                 known = self._cache.get(name) if self._cache is not None else None
                 if known is not None:
                     return Answer(known.answer, known.usage)
-                live = True
-                fresh = await self._sharing(key, name, request, do, reserve, facts)
+                known_here = False
+                given = await fresh()
                 if self._cache is not None:
-                    self._cache.put(Recorded(name, name, fresh.data, fresh.usage))
-                return fresh
+                    self._cache.put(Recorded(name, name, given.data, given.usage))
+                return given
 
             result: Answer = await self._answers.get(name, answer)
-            if not live:
+            if known_here:
                 await self._record_cached(key, name, request, result, facts)
             return result
         except CallError as error:
@@ -246,24 +258,22 @@ class CallPath:
 
     async def _sharing(
         self,
+        shared: Shares,
         key: str,
         name: str,
         request: Request,
-        do: Callable[[], Awaitable[Answer]],
-        reserve: Usage,
+        live: Callable[[], Awaitable[Answer]],
         facts: Facts,
     ) -> Answer:
         """The answer that an earlier run got, or one of now, for later runs."""
-        if self._shared is None or self._shares is None or self.replay:
-            return await self._live(key, name, request, do, reserve, facts)
-        known = self._shared.get(name)
+        known = shared.answers.get(name)
         if known is not None:
             answer = Answer(known.answer, known.usage, known.facts.estimated)
             await self._record_cached(key, name, request, answer, facts)
             return answer
-        answer = await self._live(key, name, request, do, reserve, facts)
-        shown = Facts(estimated=answer.estimated)
-        await self._shares.add(Recorded(name, name, answer.data, answer.usage, facts=shown))
+        answer = await live()
+        told = Facts(estimated=answer.estimated)
+        await shared.rows.add(Recorded(name, name, answer.data, answer.usage, facts=told))
         return answer
 
     async def _record_cached(
