@@ -15,7 +15,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orchestrion import hookspecs, interfaces, records
+from orchestrion import components as supplied
+from orchestrion import errors, hookspecs, interfaces, keys, records
 from orchestrion.config.components import kind_of
 from orchestrion.config.plain import OMIT, Dumper
 from orchestrion.config.sections import Budget, Evaluation, Limits, RunSettings
@@ -104,18 +105,43 @@ def protocols() -> str:
     lines = [
         "# Interfaces and records",
         "",
-        "What components implement, and what they are handed: all of it is imported from",
-        "`orchestrion`, but `TurnStatus` from `orchestrion.records`. A field with a value may be",
-        "left out; so may an optional method, if its class subclasses the protocol.",
+        "What components implement, what they are handed, how a plugin names them, and errors:",
+        "all is imported from `orchestrion`, but `TurnStatus` from `orchestrion.records`, and",
+        "`Fault` from `orchestrion.errors`. A field with a value may be left out; so may an",
+        "optional method, if its class subclasses the protocol.",
         "[Concepts](../concepts.md) tells how the parts work together, [hooks](hooks.md) how a",
         "plugin supplies them.",
     ]
-    for heading, module in (("Interfaces", interfaces), ("Records", records)):
+    modules = {
+        "Interfaces": interfaces,
+        "Records": records,
+        "Randomness": keys,
+        "What a plugin supplies": supplied,
+        "Errors": errors,
+    }
+    for heading, module in modules.items():
         lines += ["", f"## {heading}"]
+        if module is errors:
+            lines += ["", "```text", *(inspect.getdoc(errors) or "").splitlines()[2:], "```"]
         tree = ast.parse(inspect.getsource(module))
         for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
             lines += list(_public(node, after, module))
+    lines += ["", *META]
     return "\n".join(lines) + "\n"
+
+
+META = """\
+## Limits of settings
+
+### Meta
+
+`Annotated[int, Meta(ge=1)]` on a field of a component says which values a config may give; they
+are checked when it is read, and stand in its JSON Schema.
+
+- `ge`, `gt`, `le`, `lt`: bounds of a number.
+- `multiple_of`: what a number is a multiple of.
+- `min_length`, `max_length`: of a text, a list or a mapping.
+- `pattern`: a regular expression that a text contains.""".splitlines()
 
 
 def _public(node: ast.stmt, after: ast.stmt | None, module: ModuleType) -> Iterator[str]:
@@ -123,7 +149,7 @@ def _public(node: ast.stmt, after: ast.stmt | None, module: ModuleType) -> Itera
     name = getattr(node, "name", "")
     if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
         name = node.targets[0].id
-    if name not in module.__all__:
+    if name not in module.__all__ or name == "KINDS":
         return
     yield from ("", f"### {name}", "")
     if isinstance(node, ast.ClassDef):

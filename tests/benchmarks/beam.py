@@ -4,6 +4,7 @@
     python dev.py python tests/benchmarks/beam.py speed       # in-process, seconds
     python dev.py python tests/benchmarks/beam.py http        # against the bare SDK
     python dev.py python tests/benchmarks/beam.py learning    # beam and baselines, five seeds
+    python dev.py python tests/benchmarks/beam.py width       # width against samples
 
 speed: k = 5, beam 10, 15 turns at 50 ms a call are 680 calls; 15 x 50 ms is what no search with a
 barrier a turn can beat (its predecessor: 7.15 s). Scores are free. Bar: 1.5 times that. Where
@@ -16,6 +17,9 @@ the median of each. Bar: 1.3 times the bare SDK. CPU is this process's, connecti
 learning: solvers of known skill on the task `steps`, in-process; beam search with the task's
 partial score and with noise, against best-of-n and a single agent, at least as many calls each.
 Over seeds: the mean difference and its 95 % interval (Student's t over the seeds' means).
+
+width: the same with the partial score plus Gaussian noise, whose rank correlation with the final
+score is printed: beams of several widths against `greedy` (width 1, more samples) and best-of-n.
 """
 
 from __future__ import annotations
@@ -29,13 +33,13 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from math import sqrt
 from pathlib import Path
-from statistics import mean, median, stdev
+from statistics import NormalDist, mean, median, stdev
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attrs import define, evolve, frozen
-from orchestrion_beam.interfaces import ValueEstimator
+from orchestrion_beam.interfaces import Valued, ValueEstimator
 from orchestrion_beam.learner import Learner
 from orchestrion_beam.search import Found
 from orchestrion_beam.trainer import GrpoBeam
@@ -45,11 +49,13 @@ from orchestrion_offline.steps import Steps
 
 from orchestrion import (
     Agent,
+    Branch,
     Calls,
     Key,
     Output,
     Problem,
     Scores,
+    Session,
     Split,
     Task,
     Trajectory,
@@ -242,27 +248,76 @@ VARIANTS: dict[str, tuple[Solver, Steps]] = {
 
 
 async def compared(
-    variant: str, value: ValueEstimator, select: Any, seed: int, problems: int
+    variant: str, value: ValueEstimator, select: Any, seed: int, problems: int, **settings: Any
 ) -> dict[str, Any]:
     """One seed's report."""
     solver, task = VARIANTS[variant]
     learner = await opened(
         GrpoBeam(
             rounds=1,
-            beam_width=3,
-            samples=6,
             turns=task.steps,
             order="rotation",
             value=value,
             select=select,
             held_out=problems,
-            baselines=("single", "best-of-n"),
+            **{
+                "beam_width": 3,
+                "samples": 6,
+                "baselines": ("single", "greedy", "best-of-n"),
+                **settings,
+            },
         )
     )
     assert isinstance(learner, Learner)
     agents: dict[str, Agent] = {"anna": Worker(solver), "ben": Worker(solver)}
     await learner.iterate(1, session_for(agents, evolve(task, seed=seed), seed=seed))
     return dict(learner.report)
+
+
+@frozen
+class Erring(TaskValue):
+    """The task's partial score, plus noise that depends on what was said."""
+
+    noise: float = 0.0
+
+    async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
+        """The score, and an error of this size."""
+        exact = await super().estimate(branch, session, key)
+        assert exact.value is not None
+        error = NormalDist().inv_cdf(key.child("error").uniform() or 0.5)
+        return evolve(exact, value=exact.value + self.noise * error)
+
+
+SHAPES = ((10, 5), (5, 8), (3, 6), (2, 8), (1, 8))
+NOISES = (0.0, 0.05, 0.10, 0.15)
+
+
+def width(seeds: int, problems: int) -> None:
+    """Beams of several widths, each against one trajectory with as many calls."""
+    solver = Solver(skills={"sums": 0.62, "products": 0.55, "digits": 0.47})
+    VARIANTS["weaker solver"] = (solver, Steps(steps=10, train=4, validation=40, test=1))
+    for noise in NOISES:
+        for beam_width, samples in SHAPES:
+            reports = [
+                asyncio.run(
+                    compared(
+                        "weaker solver",
+                        Erring(noise=noise),
+                        "reward",
+                        seed,
+                        problems,
+                        beam_width=beam_width,
+                        samples=samples,
+                        min_parents=min(2, beam_width),
+                        min_roots=min(2, beam_width),
+                        baselines=("greedy", "best-of-n"),
+                    )
+                )
+                for seed in range(1, seeds + 1)
+            ]
+            known = [one["value"]["correlation"]["mean"] for one in reports]
+            title = f"noise {noise:g} (rank correlation {mean(known):.2f}), width {beam_width}"
+            _print(f"{title}, {samples} samples", reports, ("greedy", "best-of-n"))
 
 
 def interval(values: Sequence[float]) -> str:
@@ -280,16 +335,17 @@ def learning(seeds: int, problems: int) -> None:
                     asyncio.run(compared(variant, value, select, seed, problems))
                     for seed in range(1, seeds + 1)
                 ]
-                _print(f"{variant}, value {value.label}, picked by {select}", reports)
+                title = f"{variant}, value {value.label}, picked by {select}"
+                _print(title, reports, ("single", "greedy", "best-of-n"))
 
 
-def _print(title: str, reports: Sequence[dict[str, Any]]) -> None:
+def _print(title: str, reports: Sequence[dict[str, Any]], names: Sequence[str]) -> None:
     beams = [one["contenders"][0] for one in reports]
     rewards = [one["reward"]["mean"] for one in beams]
     calls = mean(one["calls"] for one in beams)
     noise = sum(one["value"]["better_than_noise"] is False for one in reports)
     print(f"{title}: beam {mean(rewards):.3f} with {calls:.0f} calls a problem")
-    for n, name in enumerate(("single", "best-of-n"), start=1):
+    for n, name in enumerate(names, start=1):
         rivals = [one["contenders"][n] for one in reports]
         ahead = interval([one["ahead"]["mean"] for one in rivals])
         print(f"  ahead of {name} by {ahead}, {mean(one['calls'] for one in rivals):.0f} calls")
@@ -299,7 +355,7 @@ def _print(title: str, reports: Sequence[dict[str, Any]]) -> None:
 def main() -> None:
     """Print what was asked for."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("what", nargs="?", choices=["speed", "http", "learning", "all"])
+    parser.add_argument("what", nargs="?", choices=["speed", "http", "learning", "width", "all"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--problems", type=int, default=20)
@@ -311,6 +367,8 @@ def main() -> None:
         asyncio.run(http(given.repeats))
     if what in ("learning", "all"):
         learning(given.seeds, given.problems)
+    if what in ("width", "all"):
+        width(given.seeds, given.problems)
 
 
 if __name__ == "__main__":

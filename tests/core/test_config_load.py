@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -126,6 +127,20 @@ def test_runtimes_take_the_place_of_wired_components(config: Config) -> None:
 
 def test_the_roster_is_every_agent_that_no_other_refers_to(config: Config) -> None:
     assert config.roster == ("agents.one", "agents.team")
+
+
+def test_names_may_hold_dots_as_names_of_models_do(tmp_path: Path, plugins: Plugins) -> None:
+    text = re.sub(r"\bone\b", "llama-3.1-8b", TEXT)
+    text = text.replace("main", "gpt-6.1")
+    config = read(text, tmp_path, plugins, "agents.llama-3.1-8b.text=changed")
+    assert config.roster == ("agents.llama-3.1-8b", "agents.team")
+    agent = config.components["agents.llama-3.1-8b"]
+    assert agent.component.text == "changed"
+    assert agent.names["model"] == ("gpt-6.1",)
+    assert "agents.llama-3.1-8b.text" in config.learnable()
+    changed = config.with_overlay({"agents.llama-3.1-8b.text": "learned"})
+    assert changed.components["agents.llama-3.1-8b"].component.text == "learned"
+    assert from_data(changed.resolved(), env=ENV, plugins=plugins) == changed
 
 
 def test_policy_agents_overrides_the_roster(tmp_path: Path, plugins: Plugins) -> None:
@@ -298,6 +313,10 @@ run: {concurrency: true, retention: al, observers: [nobody]}
         ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
         ({"agents": {}}, "agents: the team is empty: no agent is defined"),
         ({"agents": {"a:b": {"use": "echo"}}}, "agents.a:b: 'a:b' cannot be a name"),
+        (
+            {"agents": {"a": {"use": "echo"}, "a.b": {"use": "echo"}}},
+            "agents.a.b: 'a.b' reads like a setting of 'a'; rename one of them",
+        ),
         ({"agents": {"a": None}}, "agents.a: expected a mapping, got null"),
         ({"trainer": []}, "trainer: a list of stages needs at least one"),
         ({"seed": -1}, "seed: must be at least 0"),
@@ -807,3 +826,19 @@ def test_observers_are_the_plugins_in_use_and_those_listed() -> None:
     }
     from_data(data, plugins=plugins).observers().run_finished(None, "completed")
     assert seen == ["listed"]
+
+
+def test_a_misspelt_override_is_told_the_key_that_the_file_gives(tmp_path: Path) -> None:
+    (tmp_path / "c.yaml").write_text(
+        "task: {use: toy, size: 3}\nagents: {a: {use: echo}}\npolicy: {use: order}\n"
+        "trainer: [{use: practice}, {use: practice}]\n"
+    )
+
+    def problem(override: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            load(tmp_path / "c.yaml", [override], plugins=with_parts())
+        return str(caught.value)
+
+    assert "task.siz: unknown key; did you mean 'size'?" in problem("task.siz=4")
+    assert "write trainer[1]" in problem("trainer.1.lr=2")
+    assert "write trainer[0]" in problem("trainer.lr=2")

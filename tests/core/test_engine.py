@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import json
+import pickle
+import time
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import pytest
 from attrs import frozen
 from hypothesis import given, settings
@@ -36,10 +41,16 @@ from orchestrion import (
     View,
 )
 from orchestrion.engine.episode import Engine, EpisodeLimits
+from orchestrion.readonly import read_only
 from orchestrion.session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
 PROBLEM = Problem("p", "what is to be done", hidden={"answer": 42})
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=9,
+)
 STOPPER = ScriptedAgent([Output("done", final=True)])
 
 
@@ -428,6 +439,86 @@ class Raising(Agent):
         raise self.error
 
 
+def test_records_hold_copies_that_nobody_can_change() -> None:
+    own = {"list": [1], "set": {2}}
+    record = Output(data=own, metadata=own)
+    own["list"].append("later")  # type: ignore[attr-defined]
+    for data in (record.data, record.metadata):
+        assert data == {"list": [1], "set": {2}}
+        for change in (
+            lambda: data.update(x=1),  # noqa: B023
+            lambda: data.pop("list"),  # noqa: B023
+            lambda: data["list"].append(2),  # noqa: B023
+            lambda: data["list"].sort(),  # noqa: B023
+        ):
+            with pytest.raises(TypeError, match=r"copy\.deepcopy\(data\)"):
+                change()
+    mine = copy.deepcopy(record.data)
+    mine["list"].append(2)
+    assert (mine["list"], record.data["list"]) == ([1, 2], [1])
+    assert type(pickle.loads(pickle.dumps(record.data))["list"]) is list  # noqa: S301
+    assert Problem("p", data=record.data).data is record.data  # copied only once
+
+
+@given(JSON_VALUES)
+def test_read_only_data_is_the_same_json(value: Any) -> None:
+    shared = read_only(value)
+    assert shared == value
+    assert msgspec.json.encode(shared) == msgspec.json.encode(value)
+    assert json.dumps(shared) == json.dumps(value)
+
+
+@pytest.mark.parametrize("place", ["problem", "trajectory", "observation"])
+def test_an_agent_cannot_change_what_others_read(place: str) -> None:
+    class Shown(ListTask):
+        def start(self, problem: Problem, key: Key) -> Step:
+            return Step(observation=Observation(data={"x": []}))
+
+    class Vandal(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            if len(view.trajectory):
+                last = view.trajectory.turns[0].output
+                data = {"problem": view.problem, "trajectory": last}.get(place, view.observation)
+                data.data["x"].append("mine")  # type: ignore[union-attr]
+            return Output(data={"x": []})
+
+    problem = Problem("p", data={"x": []})
+    engine = engine_for({"a": Vandal()}, Fixed("aa"), Shown())
+    episode = asyncio.run(engine.run("e", problem, Key(1)))
+    assert [turn.status for turn in episode.turns] == ["completed", "failed"]
+    assert "cannot be changed" in episode.turns[1].error
+    shown = episode.observation
+    assert (problem.data, episode.turns[0].output.data) == ({"x": []}, {"x": []})
+    assert shown is not None
+    assert shown.data == {"x": []}
+
+
+def test_a_record_that_contains_itself_is_refused() -> None:
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(ValueError, match="contains itself"):
+        Output(data=endless)
+
+
+def test_a_trainer_may_shuffle_the_problems_it_gets() -> None:
+    task = ListTask(3)
+    session = EngineSession(engine_for({}, Fixed(), task), "s", Key(1), Key(2))
+    session.problems().clear()  # type: ignore[attr-defined]
+    assert len(session.problems()) == 3
+
+
+def test_a_turn_that_came_too_late_without_giving_way_has_failed() -> None:
+    class Blocking(Agent):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            until = time.monotonic() + 0.02
+            while time.monotonic() <= until:
+                pass
+            return Output("too late")
+
+    turn = run(engine_for({"a": Blocking()}, Fixed("a"), timeout=0.01)).turns[0]
+    assert (turn.status, turn.error) == ("failed", "no result within 0.01 s")
+
+
 class Unspeakable(Exception):
     def __str__(self) -> str:
         raise RuntimeError
@@ -442,17 +533,12 @@ def test_whatever_an_agent_raises_is_its_own_failed_turn(error: BaseException) -
     assert type(error).__name__ in episode.turns[0].error
 
 
-BAD: list[Any] = []
-BAD.append(BAD)
-
-
 @pytest.mark.parametrize(
     "output",
     [
         Output(5),  # type: ignore[arg-type]
         Output(final="no"),  # type: ignore[arg-type]
         Output(data=object()),
-        Output(data=BAD),
         Output(usage=None),  # type: ignore[arg-type]
         Output(usage=Usage(cost=float("nan"))),
         Output(usage=Usage(cost=-1.0)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -164,3 +166,12 @@ def test_importing_orchestrion_imports_next_to_nothing() -> None:
 def test_arrays_and_outputs_have_values() -> None:
     assert Array("F64", (1,), b"12345678") == Array("F64", (1,), b"12345678")
     assert Output("a") == Output("a")
+
+
+def test_a_trajectory_may_be_long_however_it_is_made() -> None:
+    turns = [Turn(i, "a") for i in range(5_000)]
+    long = Trajectory(turns)
+    assert (long.turns, len(long), long.before) == (tuple(turns), 5_000, Trajectory(turns[:-1]))
+    for again in (pickle.loads(pickle.dumps(long)), copy.deepcopy(long)):  # noqa: S301
+        assert again == long
+        assert again.last == turns[-1]

@@ -178,6 +178,11 @@ trainer: {use: moody-trainer}
 """
 
 
+def supplied(said: str) -> str:
+    """A message with the distribution and version that it names after the component."""
+    return said.replace("):", " of orchestrion-moody 1.0):", 1)
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     yield from site_with_config(tmp_path, monkeypatch, CONFIG, "moody", HOOKS, PARTS)
@@ -206,7 +211,7 @@ def test_a_component_that_breaks_its_contract_is_named_and_the_run_failed(
 ) -> None:
     result = train(override)
     assert result.exit_code == 1
-    assert said in result.stderr
+    assert supplied(said) in result.stderr
     assert "Traceback" not in result.stderr
     assert status() == "failed"
 
@@ -215,7 +220,7 @@ def test_a_component_that_breaks_its_contract_is_named_and_the_run_failed(
 def test_a_split_that_is_used_and_empty_is_refused(site: Site, split: str) -> None:
     result = train(f"task.mood=no {split}")
     assert result.exit_code == 2
-    assert f"task (moody-task): its split '{split}' has no problems" in result.stderr
+    assert supplied(f"task (moody-task): its split '{split}' has no prob") in result.stderr
     assert train("task.mood=no validation").exit_code == 0
 
 
@@ -323,7 +328,7 @@ def test_a_trainer_is_asked_before_anything_is_run(site: Site) -> None:
         assert (run.status, run.iterations()) == ("failed", [])
     broken = train("trainer.mood=break")
     assert broken.exit_code == 1
-    assert "trainer (moody-trainer): check raised ValueError" in broken.stderr
+    assert supplied("trainer (moody-trainer): check raised ValueError") in broken.stderr
 
 
 def test_so_is_the_trainer_of_a_baseline_and_validate_asks_as_well(site: Site) -> None:
@@ -348,7 +353,7 @@ def test_validate_finds_what_only_an_open_component_shows(
     result = invoke("validate", "c.yaml", "-o", override, "--json")
     assert result.exit_code == code
     problems = json.loads(result.stdout)["problems"]
-    assert [said in one["message"] for one in problems] == [True]
+    assert [supplied(said) in one["message"] for one in problems] == [True]
     assert not Path("runs").exists()
 
 
@@ -390,6 +395,16 @@ def test_a_baseline_called_untrained_is_another_row(site: Site) -> None:
     words = ["-o", "evaluation.baselines={untrained: {policy: {use: moody-policy}}}", "--json"]
     report = json.loads(invoke("eval", "c.yaml", *words).stdout)["report"]
     assert [one["name"] for one in report["contenders"]] == ["policy (untrained)", "untrained"]
+
+
+def test_an_agent_that_was_never_tried_is_reported(site: Site) -> None:
+    idle = "agents.idle={use: moody-agent}"
+    lines = train(idle).stdout.splitlines()
+    assert [line for line in lines if line.endswith("episodes: idle")]
+    again = invoke("train", "c.yaml", "-o", idle, "--json")
+    assert json.loads(again.stdout)["never_tried"] == ["idle"]
+    assert "never tried" in invoke("runs", "show", "c-1").stdout
+    assert "never tried" not in train().stdout
 
 
 def test_exports_that_cannot_be_written_leave_the_run_completed(site: Site) -> None:
@@ -449,7 +464,7 @@ def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
     assert "none of its 1 turns gave anything" in result.stderr
     as_json = invoke(*words, "-o", "agents.a.mood=raise", "--json")
     assert as_json.exit_code == 1
-    assert json.loads(as_json.stdout)["episode"]["status"] == "completed"
+    assert json.loads(as_json.stdout)["episode"]["status"] == "failed"
 
 
 def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:

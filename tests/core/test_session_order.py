@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 from attrs import frozen
 
-from orchestrion import Calls, Key, Problem, Scores, Trajectory
+from orchestrion import Calls, Job, Key, Problem, Scores, Trajectory
 from orchestrion.session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
@@ -36,3 +37,19 @@ def test_finished_episodes_stand_in_the_order_in_which_finishing_began() -> None
         assert session.trained_on == 5
 
     asyncio.run(main())
+
+
+def test_the_garbage_collector_is_as_it_was_after_episodes_that_it_looked_at_less_often() -> None:
+    seen: list[tuple[int, ...]] = []
+
+    class Looks(Slowest):
+        async def verify(self, *given: Any, **named: Any) -> Scores:
+            seen.append((gc.get_threshold()[0], gc.get_freeze_count()))
+            return Scores(1.0, True)
+
+    engine = engine_for({"a": ScriptedAgent()}, Fixed(["a"]), Looks(2))
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    before = gc.get_threshold(), gc.get_freeze_count()
+    asyncio.run(session.rollout([Job(one, Key(1)) for one in session.problems()]))
+    assert all(threshold > before[0][0] and frozen > before[1] for threshold, frozen in seen)
+    assert (gc.get_threshold(), gc.get_freeze_count()) == before

@@ -98,6 +98,23 @@ def test_several_tries_of_a_problem_count_as_one_problem() -> None:
     assert report.contenders[0].reward.mean == 0.75
 
 
+def test_with_several_tries_the_report_says_how_often_one_of_k_solves_a_problem() -> None:
+    rows = outcomes(
+        [episode("p", reward) for reward in (1.0, 0.0, 0.0, 0.0)]
+        + [episode("q", reward) for reward in (1.0, 1.0, 0.0, 0.0)]
+    )
+    report = compare("test", 4, {"learned": rows}, {}, Key(1))
+    [found] = report.contenders
+    # Of the six pairs of tries three hold p's success, and five one of q's.
+    assert {k: one.mean for k, one in found.passes.items()} == {
+        2: pytest.approx((3 / 6 + 5 / 6) / 2),
+        4: 1.0,
+    }
+    assert found.solved.mean == (1 / 4 + 2 / 4) / 2
+    assert any(line.split()[:1] == ["pass@2"] for line in report_lines(report))
+    assert not compare("test", 1, {"learned": rows}, {}, Key(1)).contenders[0].passes
+
+
 def test_a_missing_reward_is_left_out_and_counted_never_zero() -> None:
     rows = outcomes([episode("p", 1.0), episode("q", None)])
     report = compare("test", 1, {"learned": rows}, {}, Key(1))

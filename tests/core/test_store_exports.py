@@ -36,6 +36,7 @@ def some_run(directory: Path, retention: Retention = "all") -> Path:
             **checkpoint(1).components,
             "trainer": Saved(data={"learned": {"critic": ["be brief"]}, "round": 3}),
         },
+        roster=("tests", "worker", "critic", "lint"),
     )
     with RunStore.create(directory, "", {"seed": 7}, retention=retention) as store:
         store.commit_iteration(
@@ -115,6 +116,7 @@ def test_summary_json_holds_the_outcome(tmp_path: Path) -> None:
             "unrewarded": 1,
             "by_status": {"completed": 2, "limit": 1},
             "turns_by_agent": {"critic": 1, "worker": 4},
+            "never_tried": ["tests", "lint"],
         },
         "reward": {
             "mean": -0.5,
@@ -124,12 +126,35 @@ def test_summary_json_holds_the_outcome(tmp_path: Path) -> None:
         },
         "stages": [{"stage": 0, "iterations": 2, "first": {"loss": None}, "last": {"loss": 0.5}}],
         "evaluations": {"test": {"rate": 0.5}},
+        "stopped_at_once": [],
         "checkpoint": {"file": "00-000001.safetensors"},
     }
     assert len(digest) == 64
     assert execution["run"] == "run"
     assert execution["seconds_by_iteration"] == [0.0, 2.0]
     assert execution["spend"]["usd"] == 0.5
+
+
+@pytest.mark.parametrize(("retention", "never"), [("turns", ["tests", "lint"]), ("episodes", None)])
+def test_who_was_never_tried_is_known_where_turns_are_kept(
+    tmp_path: Path, retention: Retention, never: object
+) -> None:
+    with RunReader(some_run(tmp_path / "run", retention).parent) as store:
+        assert store.never_tried() == never
+
+
+def test_kinds_that_are_always_stopped_at_once_are_found(tmp_path: Path) -> None:
+    """One problem of `sums` had a turn; all of `riddles` ended before any."""
+    kinds = [("riddles", 0), ("riddles", 0), ("sums", 0), ("sums", 1)]
+    judged = [
+        evolve(one, problem=evolve(one.problem, category=kind))
+        for i, (kind, turns) in enumerate(kinds)
+        for one in [episode(f"learned/{i}", turns)]
+    ]
+    with RunStore.create(tmp_path / "run", "", {}) as store:
+        store.save_evaluation("learned", {}, judged)
+        assert store.stopped_at_once() == ["riddles"]
+        assert store.never_tried() is None, "nothing was trained"
 
 
 def test_exports_of_equal_runs_are_equal_but_for_how_they_were_run(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import pytest
 
 from orchestrion.store import RunReader
-from orchestrion.store.database import Database
+from orchestrion.store.database import mark
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
 from tests.end_to_end.support import command, environment, result, tried
 
@@ -197,15 +197,22 @@ def test_a_replay_names_the_first_difference(tmp_path: Path, server: Server) -> 
     env = install(tmp_path, asking())
     call("train", *server.at_model, cwd=tmp_path, env=env)
     database = tmp_path / "runs" / "asking" / "run.db"
-    store = Database(database, writable=True)
-    with store.transaction("test") as connection:
-        (key, answer) = connection.execute(
-            "SELECT key, answer FROM calls WHERE kind = 'answer' AND who = 'reader'"
-            " ORDER BY rowid DESC"
-        ).fetchone()
-        other = json.dumps(json.loads(answer) | {"text": "5" if '"text":"4"' in answer else "4"})
-        connection.execute(store.change("calls", answer=f"'{other}'") + " WHERE key = ?", (key,))
-    store.close()
+    with sqlite3.connect(database) as connection:
+        connection.row_factory = sqlite3.Row
+        row = dict(
+            connection.execute(
+                "SELECT * FROM calls WHERE kind = 'answer' AND who = 'reader' ORDER BY rowid DESC"
+            ).fetchone()
+        )
+        key, answer = row["key"], row["answer"]
+        other = json.loads(answer) | {"text": "5" if '"text":"4"' in answer else "4"}
+        # With a checksum that fits: this is another answer, and no damage.
+        row["answer"] = json.dumps(other)
+        seal = mark(*(value for name, value in row.items() if name != "mark"))
+        connection.execute(
+            "UPDATE calls SET answer = ?, mark = ? WHERE key = ?", (row["answer"], seal, key)
+        )
+    connection.close()
     done = call("replay", "asking", cwd=tmp_path, code=1, env=env)
     assert re.match(r"not identical: episode evaluate/learned/test-\d/0: score was 0", done.stdout)
 

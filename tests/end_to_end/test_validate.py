@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+from ast import literal_eval
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.support import EXAMPLES, orchestrion
+from tests.end_to_end.support import EXAMPLES, environment, orchestrion
 
 TEAM = """
 task: {use: relay}
@@ -31,6 +34,28 @@ def test_every_example_is_fine_and_nothing_is_left_behind(example: Path, tmp_pat
     done = orchestrion("validate", str(example), "--json", *look, cwd=tmp_path)
     assert json.loads(done.stdout)["ok"] is True
     assert not list(tmp_path.iterdir())
+
+
+def test_reading_configs_imports_no_array_library_and_no_client(tmp_path: Path) -> None:
+    script = """
+import sys
+from orchestrion.cli import main
+for path in sys.argv[1:]:
+    main.main(["validate", path, "--no-open", "--json"], standalone_mode=False)
+print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)
+"""
+    paths = [str(EXAMPLES / f"{name}.yaml") for name in ("quick", "relay", "repair", "marl")]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *paths],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = literal_eval(done.stderr.splitlines()[-1])
+    assert "orchestrion_reinforce" in names
+    assert not {"numpy", "torch", "transformers", "httpx", "cattrs", "rich"} & {*names}
 
 
 @pytest.mark.parametrize(

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from orchestrion.interfaces import View as View
     from orchestrion.interfaces import learnable as learnable
     from orchestrion.interfaces import no_calls as no_calls
+    from orchestrion.interfaces import supports as supports
     from orchestrion.keys import Key as Key
     from orchestrion.records import JSON as JSON
     from orchestrion.records import Activation as Activation
@@ -77,7 +78,8 @@ _HOMES = {
     "ReplayError RunError StoreError UsageError",
     "hookspecs": "hookimpl",
     "interfaces": "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
-    "Policy Request RewardFunction Session Situation Stateful Task Trainer View learnable no_calls",
+    "Policy Request RewardFunction Session Situation Stateful Task Trainer View learnable no_calls "
+    "supports",
     "keys": "Key",
     "records": "JSON Activation Array Decision Episode Observation Output Problem Reward Saved "
     "Scores Split Status Step Trajectory Turn Usage",

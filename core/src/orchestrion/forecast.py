@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from math import isnan
+from math import ceil, isnan
 from typing import Any, get_args
 
 from attrs import evolve, field, frozen
@@ -26,6 +26,9 @@ __all__ = ["Forecast", "Part", "forecast"]
 
 _LOOKED_AT = 10_000
 """Problems of a split that are measured: a task may make them as they are asked for."""
+
+_PLANNED = 100_000
+"""Iterations of a trainer that are looked at one by one."""
 
 
 @frozen
@@ -83,6 +86,16 @@ class Forecast:
                 sure = not self.unknown and not isnan(most)
                 found[name] = (cap, most, most <= cap if sure else None if most <= cap else False)
         return found
+
+    def each(self) -> Usage:
+        """What a single call can take, in the part whose calls can take most."""
+        parts = [part.usage for part in self.parts if part.usage.calls]
+        if not parts:
+            return NO_USAGE
+        most = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
+        return Usage(
+            1, ceil(most.tokens / most.calls), 0, most.usd / most.calls, most.cost / most.calls
+        )
 
 
 def forecast(opened: Opened) -> Forecast:
@@ -186,6 +199,8 @@ class _Forecaster:
         count, most = iterations_of(trainer, place), self.config.run.iterations
         count = count if most is None else min(count, most)
         say = getattr(trainer, "plan", None)
+        if count > _PLANNED:
+            return Plan(forked=False), (f"{place} has {count:,} iterations: too many to look at",)
         total = Plan(exact=True, forked=False)
         for i in range(count):
             with calling(place, f"plan({i})"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from orchestrion.errors import OrchestrionError, RunError, UsageError
 from orchestrion.interfaces import Metrics, Stateful
+from orchestrion.interrupts import from_outside
 from orchestrion.records import Episode, Problem, Saved, Split, Status
 from orchestrion.secrets import encodes, hidden
 
@@ -55,20 +55,9 @@ def calling(place: str, method: str) -> Iterator[None]:
             if cause is error:
                 raise
             raise cause from error
-        if isinstance(cause, KeyboardInterrupt) or _is_wanted(cause):
+        if from_outside(cause):
             raise
         raise RunError(f"{place}: {method} raised {described(cause)}") from error
-
-
-def _is_wanted(error: BaseException) -> bool:
-    """Whether it is a cancellation that somebody asked for; plugins may raise it out of nothing."""
-    if not isinstance(error, asyncio.CancelledError):
-        return False
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        return False
-    return task is not None and task.cancelling() > 0
 
 
 def _cause(error: BaseException) -> BaseException:
@@ -89,8 +78,9 @@ def described(error: BaseException) -> str:
 
 
 def place_of(config: Config, path: str) -> str:
-    """A component as messages name it: its config path, and what it uses."""
-    return f"{path} ({config.components[path].use})"
+    """A component as messages name it: its config path, what it uses, and who supplies that."""
+    entry = config.components[path]
+    return f"{path} ({entry.use} of {entry.found.plugin.origin})"
 
 
 # ------------------------------------------------------------------------------- trainers

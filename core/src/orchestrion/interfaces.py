@@ -72,6 +72,7 @@ __all__ = [
     "View",
     "learnable",
     "no_calls",
+    "supports",
 ]
 
 Metrics = Mapping[str, float]
@@ -82,6 +83,11 @@ def learnable(default: Any, **kwargs: Any) -> Any:
     """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
     metadata = {**kwargs.pop("metadata", {}), "learnable": True}
     return field(default=default, metadata=metadata, **kwargs)
+
+
+def supports(model: Model, setting: str) -> bool:
+    """Return whether a model can honour a setting of requests, such as "schema"; see `Model`."""
+    return setting not in getattr(model, "unsupported", ())
 
 
 def no_calls(component: Any, tokens: int) -> Usage:
@@ -146,6 +152,7 @@ class OpenContext:
         trial: whether nothing will be run at all, as in `validate` and a dry run: what components
             say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
+        turns: that an episode may have, by `limits.turns`; None for no limit.
     """
 
     path: str
@@ -157,6 +164,7 @@ class OpenContext:
     live: bool = True
     trial: bool = False
     environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
+    turns: int | None = None
 
     def secret(self, name: str) -> Secret:
         """The secret in an environment variable, which from now on is kept out of all we write.
@@ -412,7 +420,9 @@ class Model(Protocol):
         generation: where the weights are at hand, the tokens as they were sampled; agents pass it
             on in their output's metadata, as `generations`, a list, for those who train the weights
 
-    A model refuses, with a permanent `CallError`, a setting that it cannot honour.
+    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It may list
+    those of `tools`, `schema` and `stop` that it never can in an attribute `unsupported`; agents
+    ask by `supports` before a run.
     """
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:

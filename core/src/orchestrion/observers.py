@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion.errors import RunError
 from orchestrion.hooks import LIFECYCLE
+from orchestrion.interrupts import from_outside
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,10 +34,10 @@ class _Call(NamedTuple):
     def __call__(self, arguments: dict[str, Any]) -> None:
         try:
             self.function(*[arguments[name] for name in self.names])
-        except (KeyboardInterrupt, CancelledError):
-            raise
         # BaseException: a plugin does not end the process either.
         except BaseException as exc:
+            if from_outside(exc):
+                raise
             raise RunError(
                 f"plugin {self.plugin} failed in {self.hook}: {type(exc).__name__}: {exc}"
             ) from exc
@@ -67,7 +68,7 @@ class Observers:
     def run_started(self, directory: Path | None, config: dict[str, Any]) -> None:
         """Call `orchestrion_run_started`."""
         for call in self._calls["orchestrion_run_started"]:
-            call({"directory": directory, "config": config})
+            call({"directory": directory, "config": deepcopy(config)})
 
     def turn_finished(self, episode: str, turn: Turn) -> None:
         """Call `orchestrion_turn_finished`."""

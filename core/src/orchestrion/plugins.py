@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import redirect_stdout
 from functools import cached_property
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from orchestrion.components import KINDS, Component, Kind
 from orchestrion.discovery import Plugin, Selection, installed, normal
 from orchestrion.errors import PluginError
+from orchestrion.interrupts import from_outside
 from orchestrion.slow import importing
 from orchestrion.suggest import article, did_you_mean, listed, nearest
 
@@ -227,12 +229,11 @@ class Plugins:
             # A print in a plugin module must not end up in a JSON document.
             with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
                 return self._admit(plugin, started)
-        except KeyboardInterrupt:
-            raise
         except _Incompatible as exc:
             return Failure("incompatible", str(exc))
         # BaseException: a plugin that calls sys.exit() while it is imported is broken, too.
         except BaseException as exc:
+            _raise_interrupt(exc)
             if self._manager.has_plugin(_key(plugin)):
                 self._manager.unregister(name=_key(plugin))
             return Failure("broken", reason_of(exc), exc)
@@ -301,7 +302,12 @@ class Plugins:
         return sorted(found, key=lambda f: (order.index(f.kind.name), f.component.name, f.plugin))
 
     def find(self, kind: str, use: str) -> Found:
-        """The component that `use` names: "name", "distribution:name" or "plugin:name".
+        """The component that `use` names.
+
+        Args:
+            kind: of the component.
+            use: "name", "distribution:name" or "plugin:name"; or "package.module:Class" for a
+                class of one's own, which needs no plugin.
 
         Raises:
             PluginError: there is none, or more than one; the message says which and why.
@@ -309,7 +315,9 @@ class Plugins:
         the_kind = self.kind(kind)
         owner, colon, name = use.rpartition(":")
         if colon:
-            return self._find_in(self.get(owner), the_kind, name)
+            if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
+                return own
+            return self._find_in(self._owner(owner), the_kind, name)
         found = [
             Found(the_kind, loaded.components[kind][name], loaded.plugin)
             for loaded in self.load_all()
@@ -322,6 +330,16 @@ class Plugins:
             count = f"{len(found)} plugins supply {article(kind)} {name!r}"
             raise PluginError(f"{count}: write {choices}")
         raise PluginError(self._why_not(the_kind, name))
+
+    def _owner(self, name: str) -> Plugin:
+        try:
+            return self.get(name)
+        except PluginError as error:
+            if self._named(name):
+                raise
+            raise PluginError(
+                f"{error}; nor is there a module {name!r} on sys.path or in the current folder"
+            ) from None
 
     def _find_in(self, plugin: Plugin, kind: Kind, name: str) -> Found:
         components = self.load(plugin).components
@@ -360,12 +378,14 @@ class Plugins:
         try:
             with redirect_stdout(sys.stderr), importing(str(found)):
                 cls = resolve(found.component.path)
-        except KeyboardInterrupt:
-            raise
         except BaseException as exc:
+            _raise_interrupt(exc)
             raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
         if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
-            raise PluginError(f"{found}: {found.component.path} is not an attrs class")
+            raise PluginError(
+                f"{found}: {found.component.path} is not an attrs class; write @attrs.frozen above "
+                "it, and its fields are its settings"
+            )
         return cls
 
     # ------------------------------------------------------------------ the life of a run
@@ -380,6 +400,60 @@ class Plugins:
 
         plugins = sorted({self.get(name) for name in names})
         return Observers(self._manager, [self.load(plugin) for plugin in plugins])
+
+
+def _own_class(kind: Kind, module: str, name: str) -> Found | None:
+    """A class of the user's own, by the module it stands in; None if there is no such module.
+
+    Raises:
+        PluginError: the module cannot be imported, or has nothing of this name.
+    """
+    if not all(part.isidentifier() for part in module.split(".")):
+        return None
+    path = f"{module}:{name}"
+    try:
+        value = _resolved_here(path)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            return None
+        raise PluginError(f"{path} cannot be imported: {reason_of(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        hint = ""
+        if module == "__main__":
+            hint = (
+                "; it was defined in a notebook or in a script of another process: put the class "
+                "into a module, e.g. my_parts.py, and write `use: my_parts:" + name + "`"
+            )
+        raise PluginError(f"{path} cannot be imported: {reason_of(error)}{hint}") from error
+    if not isinstance(value, type):
+        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
+    if module == "__main__":
+        warnings.warn(
+            f"{path} is defined in a notebook or script: this process can train it, but a later "
+            "`orchestrion run` or `resume` cannot load it; put the class into a module for that",
+            stacklevel=2,
+        )
+    return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
+
+
+def _resolved_here(path: str) -> Any:
+    """Import what `path` stands for; as with `python -m`, from the current folder as well."""
+    with redirect_stdout(sys.stderr):
+        try:
+            return resolve(path)
+        except ModuleNotFoundError:
+            folder = os.getcwd()
+            if folder in sys.path or "" in sys.path:
+                raise
+            sys.path.append(folder)
+            invalidate_caches()
+            try:
+                return resolve(path)
+            except BaseException:
+                sys.path.remove(folder)
+                raise
 
 
 class _Incompatible(Exception):
@@ -399,6 +473,12 @@ def resolve(path: str) -> Any:
     for attribute in filter(None, attributes.split(".")):
         value = getattr(value, attribute)
     return value
+
+
+def _raise_interrupt(exc: BaseException) -> None:
+    """Raise it again if it is the user's, and not a KeyboardInterrupt of the plugin's own."""
+    if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+        raise exc
 
 
 def reason_of(exc: BaseException) -> str:

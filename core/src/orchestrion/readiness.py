@@ -6,23 +6,27 @@ Nothing is run and nothing is called: a run asks before it begins, and `validate
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.opening import Opened
-from orchestrion.guards import calling, check_problems, place_of
+from orchestrion.errors import UsageError
+from orchestrion.guards import calling, check_problems, iterations_of, place_of, problems_of
 from orchestrion.keys import Key
 from orchestrion.records import Split
 from orchestrion.session import EngineSession
 
-__all__ = ["check_ready", "check_trainer"]
+__all__ = ["MOST", "check_ready", "check_trainer"]
+
+MOST = 10_000_000
+"""Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
 
 
 def check_ready(opened: Opened) -> None:
     """Hold a task to its contract, and every trainer against what it is to train.
 
     Raises:
-        UsageError: a split that is used is empty, or a trainer refuses.
+        UsageError: a split that is used is empty, a count is absurd, or a trainer refuses.
         RunError: a component broke its contract.
     """
     config = opened.config
@@ -31,11 +35,45 @@ def check_ready(opened: Opened) -> None:
     if config.stages or any(one.trainer for one in baselines):
         used.append("train")
     check_problems(opened.runtimes["task"], used, place_of(config, "task"))
+    sizes = _sizes(opened)
+    evaluation = config.evaluation
+    problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
+    _check_count(problems * evaluation.seeds, "evaluation (episodes x seeds)", "an evaluation")
     for path in config.stages:
+        _check_plan(opened, path, sizes)
         check_trainer(opened, path)
     for one in baselines:
         if one.trainer is not None:
+            _check_plan(opened, one.trainer, sizes)
             check_trainer(opened, one.trainer, one.policy, one.agents)
+
+
+def _sizes(opened: Opened) -> dict[Split, int]:
+    """How many problems of each split are used."""
+    task, place = opened.runtimes["task"], place_of(opened.config, "task")
+    most = opened.config.run.problems
+    counts = {split: len(problems_of(task, split, place)) for split in get_args(Split)}
+    return {split: n if most is None else min(most, n) for split, n in counts.items()}
+
+
+def _check_plan(opened: Opened, path: str, sizes: dict[Split, int]) -> None:
+    """Refuse an iteration of more episodes than fit into memory, where the trainer tells."""
+    place = place_of(opened.config, path)
+    plan: Any = getattr(opened.runtimes[path], "plan", None)
+    if plan is None or not iterations_of(opened.runtimes[path], place):
+        return
+    with calling(place, "plan(0)"):
+        first = plan(0, dict(sizes), opened.config.limits.turns)
+    if first is not None:
+        _check_count(first.verdicts, place, "an iteration")
+
+
+def _check_count(episodes: int, place: str, what: str) -> None:
+    if episodes > MOST:
+        raise UsageError(
+            f"{place}: {what} of {episodes:,} episodes does not fit into memory, which holds all "
+            f"of them until it is stored; at most {MOST:,} are taken"
+        )
 
 
 def check_trainer(

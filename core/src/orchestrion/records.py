@@ -12,6 +12,8 @@ from typing import Any, Literal
 
 from attrs import Factory, evolve, field, frozen
 
+from orchestrion.readonly import EMPTY, read_only
+
 __all__ = [
     "JSON",
     "Activation",
@@ -34,7 +36,10 @@ __all__ = [
 ]
 
 JSON = Any
-"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON."""
+"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON.
+
+A record keeps a copy of it that nobody can change, see `orchestrion.readonly`.
+"""
 
 Split = Literal["train", "validation", "test"]
 TRAINING = "train"
@@ -43,7 +48,10 @@ TurnStatus = Literal["completed", "failed", "cancelled"]
 
 
 class Status(StrEnum):
-    """How an episode ended. Only a `completed` one can be a success."""
+    """How an episode ended. Only a `completed` one can be a success.
+
+    One of whose turns none completed has `failed`: there is no answer in it.
+    """
 
     COMPLETED = "completed"
     BUDGET = "budget"
@@ -90,9 +98,9 @@ class Problem:
 
     id: str
     text: str = ""
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)
     category: str = ""
-    hidden: JSON = None
+    hidden: JSON = field(default=None, converter=read_only)
 
     def public(self) -> Problem:
         """This problem without its hidden part: what agents and policies get."""
@@ -116,10 +124,10 @@ class Output:
     """
 
     content: str = ""
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)
     usage: Usage = NO_USAGE
     final: bool = False
-    metadata: Mapping[str, JSON] = Factory(dict)
+    metadata: Mapping[str, JSON] = field(default=EMPTY, converter=read_only)
     inner: Trajectory | None = None
     calls: tuple[str, ...] = field(default=(), eq=False)
 
@@ -213,9 +221,16 @@ class Trajectory:
         self._cache: tuple[Turn, ...] | None = ()
         self._length, self._parent, self._turn = 0, None, None
         if turns:
-            *before, last = turns
-            self._parent, self._turn = Trajectory(before), last
+            *earlier, last = turns
+            before = Trajectory()
+            for turn in earlier:
+                before = before.append(turn)
+            self._parent, self._turn = before, last
             self._length, self._cache = len(turns), None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled as a list: link by link would recurse as deep as there are turns.
+        return Trajectory, (list(self.backward())[::-1],)
 
     def append(self, turn: Turn) -> Trajectory:
         """A trajectory with one more turn; this one stays as it is."""
@@ -286,15 +301,16 @@ class Observation:
         progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
         hints: numbers about single choices, by "agent" or "agent:option", for policies that score
             choices alike; always equally many within a task, 0 to 1. The first says how promising
-            the choice looks; policies may begin with what looks best. Choices may be left out.
+            the choice looks; policies may begin with what looks best. Choices may be left out:
+            that speaks neither for nor against them.
     """
 
     text: str = ""
-    data: JSON = None
-    features: tuple[float, ...] = ()
-    blocked: frozenset[str] = frozenset()
+    data: JSON = field(default=None, converter=read_only)
+    features: tuple[float, ...] = field(default=(), converter=read_only)
+    blocked: frozenset[str] = field(default=frozenset(), converter=read_only)
     progress: float | None = None
-    hints: Mapping[str, tuple[float, ...]] = Factory(dict)
+    hints: Mapping[str, tuple[float, ...]] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
@@ -318,7 +334,7 @@ class Scores:
 
     value: float
     success: bool = False
-    parts: Mapping[str, float] = Factory(dict)
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
@@ -330,17 +346,18 @@ class Reward:
     """
 
     total: float
-    turns: tuple[float, ...] | None = None
-    agents: Mapping[str, float] | None = None
-    parts: Mapping[str, float] = Factory(dict)
+    turns: tuple[float, ...] | None = field(default=None, converter=read_only)
+    agents: Mapping[str, float] | None = field(default=None, converter=read_only)
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
 
 
 @frozen
 class Episode:
     """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
 
-    `error` says why it failed; in one that did not, why its reward is missing. `calls` names those
-    of its verifier and its reward function, as `Output.calls` those of a turn.
+    `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
+    the last completed turn said. `calls` names those of its verifier and its reward function, as
+    `Output.calls` those of a turn.
     """
 
     id: str
@@ -358,6 +375,12 @@ class Episode:
     def turns(self) -> tuple[Turn, ...]:
         """The turns, in order of activation."""
         return self.trajectory.turns
+
+    @property
+    def answer(self) -> str | None:
+        """What the last completed turn said; None if none completed."""
+        last = next((turn for turn in reversed(self.turns) if turn.status == "completed"), None)
+        return None if last is None else last.output.content
 
     @property
     def success(self) -> bool:
@@ -397,4 +420,4 @@ class Saved:
     """Learned state as it goes into a checkpoint: arrays by name, and plain JSON data."""
 
     arrays: Mapping[str, Array] = Factory(dict)
-    data: JSON = None
+    data: JSON = field(default=None, converter=read_only)

@@ -55,7 +55,7 @@ class _Enough(Exception):
     """All that the run has committed was run again."""
 
 
-class _Following:
+class _Following(Progress):
     """Ends a replay where the recorded run ended."""
 
     def __init__(self, recorded: RunReader, store: RunStore, progress: Progress) -> None:

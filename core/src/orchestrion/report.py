@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, frozen
+from attrs import Factory, asdict, frozen
 
 from orchestrion.errors import UsageError
 from orchestrion.keys import Key
@@ -71,6 +71,8 @@ class Contender:
         failed: share of episodes that failed or were cut off.
         missing: episodes without a reward.
         trained_on: episodes this policy was trained with.
+        passes: by k, share of problems solved by at least one of k tries (pass@k); empty where
+            problems are tried once. `solved` is the mean over tries (avg@k).
     """
 
     name: str
@@ -82,6 +84,7 @@ class Contender:
     failed: float
     missing: int
     trained_on: int
+    passes: Mapping[int, Estimate] = Factory(dict)
 
 
 @frozen
@@ -157,8 +160,17 @@ def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
     return OWN_UNIT
 
 
-def contender(name: str, results: Outcomes, trained_on: int, key: Key) -> Contender:
-    """A contender's summary."""
+def pass_at(share: float, tries: int, k: int) -> float:
+    """Return the probability that at least one of `k` of the tries of a problem solved it.
+
+    Unbiased for `k` fresh tries: 1 - C(n - c, k) / C(n, k) with c of n tries solved, equation 1 of
+    Chen et al. 2021 (arXiv 2107.03374).
+    """
+    return 1 - math.comb(tries - round(share * tries), k) / math.comb(tries, k)
+
+
+def contender(name: str, results: Outcomes, trained_on: int, key: Key, seeds: int = 1) -> Contender:
+    """A contender's summary; `seeds` is how often each problem was tried."""
 
     def column(field: str) -> Estimate:
         values = [row[field] for row in results.values()]
@@ -177,6 +189,14 @@ def contender(name: str, results: Outcomes, trained_on: int, key: Key) -> Conten
         share("failed"),
         int(sum(row["missing"] or 0 for row in results.values())),
         trained_on,
+        {
+            k: estimate(
+                [pass_at(row["solved"] or 0.0, seeds, k) for row in results.values()],
+                key.child("pass", k),
+            )
+            for k in sorted({*(2**n for n in range(1, seeds.bit_length())), seeds})
+            if 1 < k <= seeds
+        },
     )
 
 
@@ -205,7 +225,8 @@ def compare(
         len(results[first]),
         seeds,
         tuple(
-            contender(name, rows, trained_on.get(name, 0), key) for name, rows in results.items()
+            contender(name, rows, trained_on.get(name, 0), key, seeds)
+            for name, rows in results.items()
         ),
         ahead,
         unit_of(row for rows in results.values() for row in rows.values()),

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any, Protocol
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from pathlib import Path
+from typing import Any
 
 import orchestrion
 from orchestrion.config import Config
@@ -16,7 +18,7 @@ from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
-from orchestrion.errors import UsageError
+from orchestrion.errors import BudgetError, UsageError
 from orchestrion.guards import (
     calling,
     check_judged,
@@ -31,21 +33,32 @@ from orchestrion.interfaces import Metrics, Stateful
 from orchestrion.keys import Key
 from orchestrion.observers import Observers
 from orchestrion.readiness import check_ready
-from orchestrion.records import JSON, Episode, Turn
+from orchestrion.records import JSON, Episode, Saved, Turn
 from orchestrion.report import Report, of_evaluations, outcomes, own_name
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
+from orchestrion.store.reader import RunStatus
+from orchestrion.store.serial import dumps
 from orchestrion.store.shared import SharedAnswers
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
-__all__ = ["Progress", "Run", "Trained", "manifest", "newest_states", "open_run", "run_directory"]
+__all__ = [
+    "Progress",
+    "Run",
+    "Trained",
+    "manifest",
+    "newest_states",
+    "open_run",
+    "run_directory",
+    "train",
+]
 
 HOPELESS = 10
 """An iteration of so many turns or more, all of which failed, ends the run."""
 
 
-class Progress(Protocol):
-    """Who shows a person how a run goes on."""
+class Progress:
+    """Who shows a person how a run goes on; as it is, nobody: subclass it for what you want."""
 
     def noted(self, path: str, name: str, text: str) -> None:
         """A component noted something when it was opened."""
@@ -70,7 +83,7 @@ class Run:
     Args:
         config: structured and checked.
         store: open for writing; holds what was done so far.
-        progress: shows it.
+        progress: shows it; None for nobody.
         observers: lifecycle hooks of the plugins in use.
         replay: answer calls from this journal and cache alone.
     """
@@ -79,11 +92,12 @@ class Run:
         self,
         config: Config,
         store: RunStore,
-        progress: Progress,
+        progress: Progress | None = None,
         observers: Observers | None = None,
         replay: RunReader | None = None,
     ) -> None:
-        self.config, self.store, self.progress = config, store, progress
+        self.config, self.store = config, store
+        self.progress = progress or Progress()
         self.observers = observers or Observers(None, ())
         self.key = Key(config.seed)
         self.overlay: dict[str, JSON] = {}
@@ -102,6 +116,8 @@ class Run:
         """Whether it got so far that its status and its observers are concerned."""
         self._stack = AsyncExitStack()
         self._opened: Opened
+        self._iterated = False
+        """Whether what is open was trained in this process."""
         self._trained_on = 0
         self._part = ""
         """What it is at, as reports call it."""
@@ -116,18 +132,27 @@ class Run:
             UsageError: the run was begun with another config; nothing was changed.
             OrchestrionError: the run failed.
         """
+        # Not on the stack: that is closed in between, when what was learned is loaded anew.
+        with self._shared or nullcontext():
+            return await self._train()
+
+    async def _train(self) -> Report:
         async with self._stack:
-            if self._shared is not None:
-                self._stack.enter_context(self._shared)
             await self._restore()
             self.begun = True
             if self.store.status != "running":
                 self.store.set_status("running")
             self.observers.run_started(self.store.directory, self.config.resolved())
-            async with self.calls.budget.deadline():
-                for stage in range(self._stage, len(self.config.stages)):
-                    await self._train_stage(stage)
-                return await self.report()
+            try:
+                async with self.calls.budget.deadline():
+                    for stage in range(self._stage, len(self.config.stages)):
+                        await self._train_stage(stage)
+                    if self._iterated:
+                        await self._reload()
+                    return await self.report()
+            finally:
+                # What was answered is paid: a resume must find it, however this part ended.
+                await self.calls.drain()
 
     async def _restore(self) -> None:
         """Open the components, with the state of the newest valid checkpoint."""
@@ -155,6 +180,29 @@ class Run:
         if changed:
             text = f"other versions than before: {', '.join(changed)}; noted in its manifest"
             self.progress.noted("run", "goes on with", text)
+
+    async def _reload(self) -> None:
+        """Open everything anew with what the last checkpoint holds.
+
+        What is reported is then what a later `eval` finds, also where a component does not save
+        or load all that it learned.
+        """
+        checkpoint = self.store.usable().checkpoint
+        assert checkpoint is not None  # the last iteration always writes one
+        # First: weights need not fit into memory twice.
+        await self._stack.aclose()
+        config = self.config.with_overlay(self.overlay) if self.overlay else self.config
+        self._opened = await self._open(config, self._stack, again=True)
+        load_states(self._opened, checkpoint.components)
+        for path, saved in save_states(self._opened).items():
+            before = checkpoint.components.get(path)
+            if before is not None and not _equal(saved, before):
+                self._note(
+                    path,
+                    "load",
+                    f"{place_of(config, path)}: load() does not bring back what save() gave; the "
+                    "report is on what is left. `orchestrion check` says more",
+                )
 
     def _note(self, path: str, name: str, text: str) -> None:
         self.store.note(path, name, text)
@@ -201,6 +249,7 @@ class Run:
             await self._adopt(session.adopted)
         seconds = time.monotonic() - self._mark
         due = last or (i + 1) % self.config.run.checkpoint_every == 0
+        self._iterated = True
         written = self.store.commit_iteration(
             stage,
             i,
@@ -254,7 +303,11 @@ class Run:
         self._opened = await self._open(config, self._stack, self._opened)
 
     async def _open(
-        self, config: Config, stack: AsyncExitStack, previous: Opened | None = None
+        self,
+        config: Config,
+        stack: AsyncExitStack,
+        previous: Opened | None = None,
+        again: bool = False,
     ) -> Opened:
         return await open_components(
             config,
@@ -262,7 +315,7 @@ class Run:
             self.key,
             self.store.directory,
             previous,
-            self._note if previous is None else None,
+            self._note if previous is None and not again else None,
             live=not self.replays,
         )
 
@@ -327,7 +380,8 @@ class Run:
             "trained_on": trained_on,
             "state": self._state(name),
         }
-        self.store.save_evaluation(name, results, episodes)
+        self.store.save_evaluation(name, results, episodes, **self.unbooked())
+        self._mark = time.monotonic()
         return results
 
     def _state(self, name: str) -> JSON:
@@ -369,9 +423,60 @@ class Run:
         return trained_on
 
     def unbooked(self) -> dict[str, Any]:
-        """What the run took since the last commit, for `RunStore.set_status`."""
+        """What the run took since the last commit, for the store to add."""
         stated = self.calls.budget.take_stated()
         return {"seconds": time.monotonic() - self._mark, "stated": stated}
+
+
+async def train(config: Config, directory: str | Path, progress: Progress | None = None) -> Report:
+    """Train a config in a folder of its own; where it was begun there, go on.
+
+    In a script `asyncio.run(train(config, folder))`, in a notebook `await train(config, folder)`.
+
+    Args:
+        config: structured and checked.
+        directory: the run's folder; made if it does not exist.
+        progress: is told how it goes on.
+
+    Raises:
+        BudgetError: the budget is used up; call it again with more.
+        UsageError: the folder holds a run of another config, or something else.
+        OrchestrionError: the run failed.
+    """
+    directory, settings = Path(directory), config.run
+    if (directory / "run.db").exists():
+        store = RunStore.open(directory)
+    else:
+        store = RunStore.create(
+            directory,
+            config.to_yaml(),
+            manifest(config),
+            retention=settings.retention,
+            keep=settings.keep,
+        )
+    status: RunStatus = "failed"
+    with store:
+        run = Run(config, store, progress, config.observers())
+        try:
+            report = await run.train()
+            status = "completed"
+            return report
+        except BudgetError:
+            status = "budget"
+            raise
+        except asyncio.CancelledError:
+            status = "cancelled"
+            raise
+        finally:
+            if run.begun:
+                store.set_status(status, **run.unbooked())
+                run.observers.run_finished(directory, status)
+
+
+def _equal(one: Saved, other: Saved) -> bool:
+    """Whether two saved states are the same, once they are written."""
+    data = [dumps(saved.data, sort=True) for saved in (one, other)]
+    return data[0] == data[1] and dict(one.arrays) == dict(other.arrays)
 
 
 class _Listening:

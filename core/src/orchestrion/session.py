@@ -10,11 +10,14 @@ from itertools import islice
 from typing import Any
 
 from orchestrion.engine.calls import ActivationCalls
-from orchestrion.engine.episode import Engine, first_step
+from orchestrion.engine.checks import nothing_given
+from orchestrion.engine.collecting import fewer_collections
+from orchestrion.engine.episode import Engine
 from orchestrion.errors import RunError, UsageError
 from orchestrion.interfaces import Branch, Calls, Job, Member, Policy
 from orchestrion.interfaces import Session as SessionProtocol
 from orchestrion.keys import Key
+from orchestrion.readonly import read_only
 from orchestrion.records import (
     JSON,
     Activation,
@@ -76,7 +79,10 @@ class EngineSession:
             raise UsageError("the test split is out of reach while training")
         found = self.engine.team.task.problems(split)
         most = self.engine.problems
-        return found if most is None or len(found) <= most else list(islice(found, most))
+        if most is not None and len(found) > most:
+            return list(islice(found, most))
+        # A trainer may shuffle what it gets; a task's own list is everybody's.
+        return found.copy() if isinstance(found, list) else found
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         """See `Session.rollout`."""
@@ -133,9 +139,10 @@ class EngineSession:
         # episode after episode, each alone, and no two decisions would ever be taken together.
         self.engine.active += workers - 1
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(workers):
-                    group.create_task(work())
+            with fewer_collections():
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(workers):
+                        group.create_task(work())
         except BaseExceptionGroup as errors:
             raise first_cause(errors) from None
         finally:
@@ -151,7 +158,7 @@ class EngineSession:
 
     def begin(self, problem: Problem, key: Key) -> Branch:
         """See `Session.begin`."""
-        return Branch(problem, Trajectory(), first_step(self.engine.team.task, problem, key), key)
+        return Branch(problem, Trajectory(), self.engine.first_step(problem, key), key)
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
         """See `Session.extend`."""
@@ -165,11 +172,13 @@ class EngineSession:
         """See `Session.finish`."""
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
+        error = nothing_given(branch.trajectory)
         episode = Episode(
             name,
             branch.problem.public(),
             branch.trajectory,
-            status=Status.COMPLETED,
+            status=Status.FAILED if error else Status.COMPLETED,
+            error=error,
             observation=branch.step.observation,
         )
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
@@ -185,14 +194,14 @@ class EngineSession:
 
     def learnable(self) -> Mapping[str, JSON]:
         """See `Session.learnable`."""
-        return {**self.engine.learnable(), **self.adopted}
+        return {**read_only(self.engine.learnable()), **self.adopted}
 
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[SessionProtocol]:
         """See `Session.build`."""
         if self._build is None:
             raise UsageError("this session cannot be rebuilt with other settings")
-        async with self._build({**self.adopted, **overlay}) as engine:
+        async with self._build({**self.adopted, **read_only(overlay)}) as engine:
             inner = EngineSession(
                 engine,
                 self.name,
@@ -215,7 +224,7 @@ class EngineSession:
 
     def adopt(self, overlay: Mapping[str, JSON]) -> None:
         """See `Session.adopt`."""
-        self.adopted.update(overlay)
+        self.adopted.update(read_only(overlay))
 
 
 def _number(episode: Episode) -> int:

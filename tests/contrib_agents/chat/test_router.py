@@ -8,6 +8,7 @@ import json
 import pytest
 from attrs import evolve
 from orchestrion_basics.follow import Follow
+from orchestrion_chat.calculator import Calculator
 from orchestrion_chat.chat import Chat, Variant
 from orchestrion_chat.router import Router
 
@@ -166,3 +167,26 @@ def test_told_in_words_the_form_is_in_the_instructions() -> None:
     directed(model, structured="prompt")
     assert "schema" not in model.requests[0]
     assert '"enum":["writer:plain","stop"]' in model.requests[0]["messages"][0]["content"]
+
+
+class Plain(Lines):
+    """Cannot be held to a schema and calls no tools, as weights on this machine cannot."""
+
+    unsupported = frozenset({"schema", "tools"})
+
+
+def test_a_model_that_cannot_be_held_to_a_form_is_told_it_in_words() -> None:
+    model = Plain([go("stop")])
+    directed(model)
+    assert "schema" not in model.requests[0]
+    assert '"enum":["writer:plain","stop"]' in model.requests[0]["messages"][0]["content"]
+
+
+def test_what_a_model_never_can_is_refused_before_a_run() -> None:
+    form = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
+    with pytest.raises(ValueError, match="structured: this model cannot be held to a schema"):
+        Router(model=Plain(), structured="model")
+    with pytest.raises(ValueError, match="structured: this model cannot be held to a schema"):
+        Chat(model=Plain(), output=form, structured="model")
+    with pytest.raises(ValueError, match="tools: this model cannot call tools"):
+        Chat(model=Plain(), tools=[Calculator()])

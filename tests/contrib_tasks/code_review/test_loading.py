@@ -13,10 +13,10 @@ from orchestrion_code_review.check_suite import main
 from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.loading import from_text, load, read_challenge
 from orchestrion_code_review.splits import split_of
-from orchestrion_code_review.task import problem_of, text_of
+from orchestrion_code_review.task import CodeReview, problem_of, text_of
 from orchestrion_sandbox import Limits, choose
 
-from orchestrion import UsageError
+from orchestrion import Key, OpenContext, UsageError
 
 HUMANEVAL: dict[str, Any] = {
     "task_id": "Mine/0",
@@ -190,6 +190,64 @@ def test_what_is_malformed_is_an_error_that_names_the_place(
     assert "line 1" in str(error.value)
 
 
+def test_rows_are_refused_and_not_their_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.jsonl"
+    broken = {**OWN, "id": "broken", "solution": "def half(:"}
+    file.write_text("\n".join([json.dumps(broken), "{oops", json.dumps(OWN)]))
+    found = load(file)
+    assert [one.id for one in found.challenges] == ["half"]
+    assert "line 1, broken: the solution is not Python" in " ".join(found.skipped)
+    assert any("line 2" in reason for reason in found.skipped)
+
+
+def test_statements_find_what_the_solution_imports() -> None:
+    code = "import sys\nimport json\n\n\ndef size(value):\n    return sys.getsizeof(value)\n"
+    tests = ["assert size(1) == sys.getsizeof(1)", "assert size(2) == sys.getsizeof(2)"]
+    one = challenge({"task_id": 596, "prompt": "Give the size.", "code": code, "test_list": tests})
+    assert one.prelude.split() == ["import", "sys"]
+    [found] = judged(one, one.solution)
+    assert found.judged.passed
+
+
+SLOW = {
+    **OWN,
+    "id": "slow",
+    "solution": "def half(n):\n    while n > 4:\n        pass\n    return n // 2\n",
+}
+
+
+def test_problems_that_their_own_solution_does_not_solve_are_left_out_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = {**OWN, "id": "unknown", "hidden": ["assert half(8) == nothing.four"]}
+    claims = '    """Halve.\n    >>> half(2)\n    7\n    >>> half(4)\n    2\n    """\n'
+    shown = {
+        **{k: v for k, v in OWN.items() if k not in ("visible", "hidden")},
+        "id": "shown",
+        "solution": f"def half(n: int) -> int:\n{claims}    return n // 2\n",
+        "cases": [[[8], 4], [[0], 0]],
+    }
+    file = tmp_path / "mine.jsonl"
+    file.write_text("\n".join(map(json.dumps, [OWN, SLOW, unknown, shown])))
+
+    async def names() -> dict[str, int]:
+        task = CodeReview(suite=str(file), measures=[], cpu_seconds=1)
+        async with task.open(OpenContext("task", Key(1))) as opened:
+            return {one.id: len(one.examples) for one in opened.challenges}
+
+    assert asyncio.run(names()) == {"half": 1, "shown": 1}
+    told = capsys.readouterr()
+    told_text = told.out + told.err
+    assert "slow: its solution does not pass: 'half(8) == 4': OutOfTime" in told_text
+    assert "unknown: its solution does not pass" in told_text
+    assert "NameError" in told_text
+    assert "shown: its solution does not give the example" in told_text
+
+    file.write_text(json.dumps(SLOW))
+    with pytest.raises(UsageError, match="slow: its solution does not pass"):
+        asyncio.run(names())
+
+
 def test_free_input_is_a_row_a_path_or_words(tmp_path: Path) -> None:
     found = from_text(json.dumps(OWN))
     assert found is not None
@@ -222,5 +280,5 @@ def test_a_check_says_what_does_not_hold(
     assert main([str(file)]) == 1
     said = capsys.readouterr().out
     assert "half: its solution does not pass: 'half(8) == 4': gave 2.66" in said
-    assert "half: wrong solution 1 passes every hidden test" in said
+    assert "half: wrong solution 1 passes every test" in said
     assert main([]) == main([str(tmp_path / "nowhere")]) == 2

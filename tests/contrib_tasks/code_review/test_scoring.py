@@ -12,6 +12,7 @@ from orchestrion_code_review.scoring import (
     Weights,
     corrected,
     efficiency,
+    measured,
     scores,
 )
 
@@ -25,56 +26,47 @@ HALF = Judged(False, 0.5, 0.5)
 TIDY = {"ruff": 1.0, "complexity": 1.0, "types": 1.0}
 
 
-def measured(
-    final: Judged,
-    first: Judged,
-    alone: Judged | None = None,
-    static: dict[str, float] | None = None,
-    turns: int = 2,
+def of(
+    *versions: Judged, static: dict[str, float] | None = None, turns: int = 2, agents: str = "ab"
 ) -> Measured:
-    tidy = TIDY if static is None else static
-    return Measured(final, first, first if alone is None else alone, tidy, Usage(), turns)
+    """An episode of these versions, by the writer and then by others."""
+    pairs = [(agents[min(i, len(agents) - 1)], judged) for i, judged in enumerate(versions)]
+    return measured(pairs, TIDY if static is None else static, Usage(), turns)
 
 
 def test_a_first_version_that_passes_and_is_tidy_scores_ten() -> None:
-    found = scores(measured(PASSED, PASSED), WEIGHTS, REFERENCE)
+    found = scores(of(PASSED), WEIGHTS, REFERENCE)
     assert found.value == 1
     assert found.success
     assert found.parts["quality"] == found.parts["efficiency"] == found.parts["score"] == 10
-    assert (found.parts["collaboration"], found.parts["collaboration_applies"]) == (0, 0)
+    assert (found.parts["collaboration"], found.parts["added"]) == (10, 0)
 
 
 def test_a_team_that_mends_what_the_writer_could_not_scores_ten_too() -> None:
-    found = scores(measured(PASSED, HALF), WEIGHTS, REFERENCE)
+    found = scores(of(HALF, PASSED), WEIGHTS, REFERENCE)
     assert (found.parts["collaboration"], found.parts["score"]) == (10, 10)
+    assert found.parts["added"] == 5
 
 
-def test_a_planted_defect_pays_nothing_whoever_mends_it() -> None:
-    honest = scores(measured(PASSED, PASSED, turns=1), WEIGHTS, REFERENCE)
-    by_others = scores(measured(PASSED, FAILED, turns=3), WEIGHTS, REFERENCE)
-    by_itself = scores(measured(PASSED, FAILED, PASSED, turns=2), WEIGHTS, REFERENCE)
-    assert honest.value >= by_others.value
-    assert honest.value >= by_itself.value
+def test_what_the_writer_reached_alone_is_not_added() -> None:
+    found = scores(of(HALF, PASSED, agents="a"), WEIGHTS, REFERENCE)
+    assert found.parts["added"] == 0
 
 
-def test_half_the_missing_tests_are_half_the_collaboration() -> None:
-    found = scores(measured(Judged(False, 0.75, 0.75), HALF), WEIGHTS, REFERENCE)
-    assert found.parts["collaboration"] == pytest.approx(5)
-    assert found.parts["quality"] == pytest.approx(0.75 * 6)
-    assert found.parts["efficiency"] == pytest.approx(7.5)
-    # (0.4 x 4.5 + 0.4 x 5 + 0.2 x 7.5) times what failing leaves, 0.6 x 0.8
-    assert found.parts["score"] == pytest.approx(5.3 * 0.48)
-
-
-def test_what_others_break_is_no_collaboration() -> None:
-    found = scores(measured(FAILED, HALF), WEIGHTS, REFERENCE)
-    assert found.value == found.parts["collaboration"] == 0
+def test_what_a_team_loses_of_its_best_version_costs_collaboration() -> None:
+    found = scores(of(Judged(False, 0.8, 0.8), HALF), WEIGHTS, REFERENCE)
+    assert found.parts["quality"] == pytest.approx(0.5 * 6)
+    assert found.parts["collaboration"] == pytest.approx(0.5 * 6 * 0.5 / 0.8)
+    assert found.parts["efficiency"] == pytest.approx(5)
+    # (0.4 x 3 + 0.4 x 1.875 + 0.2 x 5) times what failing leaves, 0.6 x 0.8
+    assert found.parts["score"] == pytest.approx(2.95 * 0.48)
+    assert scores(of(HALF, FAILED), WEIGHTS, REFERENCE).value == 0
 
 
 def test_static_measures_count_only_for_what_passes() -> None:
-    untidy = scores(measured(PASSED, PASSED, static=dict.fromkeys(TIDY, 0.0)), WEIGHTS, REFERENCE)
+    untidy = scores(of(PASSED, static=dict.fromkeys(TIDY, 0.0)), WEIGHTS, REFERENCE)
     assert untidy.parts["quality"] == pytest.approx(6)
-    tidy_failure = scores(measured(HALF, HALF, static=TIDY), WEIGHTS, REFERENCE)
+    tidy_failure = scores(of(HALF, static=TIDY), WEIGHTS, REFERENCE)
     assert tidy_failure.parts["quality"] == pytest.approx(3)
 
 
@@ -85,7 +77,7 @@ def test_efficiency_compares_with_the_reference() -> None:
 
 
 def test_doing_nothing_is_not_efficient() -> None:
-    found = scores(measured(FAILED, FAILED, static={}, turns=0), WEIGHTS, REFERENCE)
+    found = scores(of(FAILED, static={}, turns=0), WEIGHTS, REFERENCE)
     assert found.value == found.parts["efficiency"] == 0
 
 
@@ -97,15 +89,10 @@ def test_a_share_is_corrected_for_what_a_constant_reaches() -> None:
 
 SHARE = st.floats(0, 0.99).map(lambda share: Judged(False, share, share))
 JUDGED = st.one_of(st.just(PASSED), SHARE)
-MEASURED = st.builds(
-    Measured,
-    JUDGED,
-    JUDGED,
-    JUDGED,
-    st.fixed_dictionaries({name: st.floats(0, 1) for name in TIDY}),
-    st.builds(Usage, input_tokens=st.integers(0, 10**6), usd=st.floats(0, 10)),
-    st.integers(1, 50),
-)
+VERSIONS = st.lists(st.tuples(st.sampled_from("abc"), JUDGED), min_size=1, max_size=5)
+STATIC = st.fixed_dictionaries({name: st.floats(0, 1) for name in TIDY})
+USAGE = st.builds(Usage, input_tokens=st.integers(0, 10**6), usd=st.floats(0, 10))
+MEASURED = st.builds(measured, VERSIONS, STATIC, USAGE, st.integers(1, 50))
 WEIGHT = st.floats(0.01, 5)
 ALL_WEIGHTS = st.builds(Weights, WEIGHT, WEIGHT, WEIGHT, st.floats(0, 0.9))
 
@@ -127,3 +114,40 @@ def test_every_score_is_in_bounds(one: Measured, weights: Weights) -> None:
     points = ("score", "quality", "collaboration", "efficiency")
     assert all(-1e-9 <= found.parts[name] <= 10 + 1e-9 for name in points)
     assert found.success == one.final.passed
+
+
+@given(
+    before=VERSIONS,
+    more=st.lists(st.tuples(st.integers(0, 5), st.sampled_from("abcd"), JUDGED), max_size=4),
+    static=STATIC,
+    usage=USAGE,
+    took=USAGE,
+    silent=st.integers(0, 3),
+    weights=ALL_WEIGHTS,
+)
+def test_no_turn_that_is_added_raises_the_score_of_the_same_last_version(
+    before: list[tuple[str, Judged]],
+    more: list[tuple[int, str, Judged]],
+    static: dict[str, float],
+    usage: Usage,
+    took: Usage,
+    silent: int,
+    weights: Weights,
+) -> None:
+    after = list(before)
+    for place, agent, judged in more:
+        after.insert(min(place, len(after) - 1), (agent, judged))
+    turns = len(before)
+    old = scores(measured(before, static, usage, turns), weights, REFERENCE)
+    more_turns = turns + len(more) + silent
+    new = scores(measured(after, static, usage + took, more_turns), weights, REFERENCE)
+    assert new.value <= old.value + 1e-12
+
+
+@given(versions=VERSIONS, static=STATIC, weights=ALL_WEIGHTS)
+def test_no_team_scores_more_than_whoever_writes_its_last_version_at_once(
+    versions: list[tuple[str, Judged]], static: dict[str, float], weights: Weights
+) -> None:
+    team = scores(measured(versions, static, Usage(), len(versions)), weights, REFERENCE)
+    alone = scores(measured(versions[-1:], static, Usage(), 1), weights, REFERENCE)
+    assert team.value <= alone.value + 1e-12

@@ -26,10 +26,48 @@ def test_tidy_code_has_full_marks() -> None:
     assert measure(TIDY) == {"ruff": 1.0, "complexity": 1.0, "types": 1.0}
 
 
-def test_findings_cost_their_lines_and_missing_types_the_function() -> None:
+def test_findings_are_counted_and_missing_types_cost_all() -> None:
     found = measure(BARE)
-    assert found["ruff"] == pytest.approx(2 / 4)  # the import, and the variable
+    assert found["ruff"] == pytest.approx(10 / 12)  # the import, and the variable
     assert found["types"] == 0
+
+
+PADDING = "".join(f"def pad{i}(a: int) -> int:\n    return a + {i}\n" for i in range(50))
+
+
+@pytest.mark.parametrize("code", [TIDY, BARE, BRANCHES], ids=["tidy", "bare", "branches"])
+def test_no_line_that_is_added_raises_a_measure(code: str) -> None:
+    plain, padded = measure(code), measure(code + PADDING)
+    assert all(padded[name] <= plain[name] for name in plain)
+
+
+def test_what_is_not_typed_costs_wherever_it_stands() -> None:
+    lambdas = "pick = {1: lambda n: n}\n" + TIDY
+    given = "def order(a: list[int]) -> list[int]:\n    return sorted(a, key=lambda n: -n)\n"
+    assert (measure(lambdas)["types"], measure(given)["types"]) == (0, 1)
+    method = "class A:\n    def __init__(self) -> None:\n        self.n = 1\n"
+    assert measure(method)["types"] == 1
+    assert measure(method + "    def add(self, n):\n        return n\n")["types"] == 0
+
+
+HIDING = {
+    "text": "exec('x = 1')\n",
+    "names": "def f(n: int) -> int:\n    return int(globals()['g'](n))\n",
+    "a module": "from builtins import eval as e\n",
+    "an attribute": "def f() -> None:\n    print(f.__code__)\n",
+    "branches": "import typing\nif typing.TYPE_CHECKING:\n    x = 1\n",
+}
+
+
+@pytest.mark.parametrize("code", HIDING.values(), ids=HIDING)
+def test_what_the_tools_cannot_read_measures_nothing(code: str) -> None:
+    assert set(measure(TIDY + code).values()) == {0.0}
+
+
+def test_imports_for_the_checker_and_methods_of_such_names_hide_nothing() -> None:
+    imports = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import re\n"
+    compiled = "import re\nWORD = re.compile('a')\n"
+    assert measure(imports + TIDY)["types"] == measure(compiled + TIDY)["types"] == 1
 
 
 def test_comments_that_silence_tools_change_nothing() -> None:
@@ -42,9 +80,9 @@ def test_comments_that_silence_tools_change_nothing() -> None:
 
 def test_types_that_do_not_hold_or_say_nothing_do_not_count() -> None:
     wrong = "def add(a: int, b: int) -> str:\n    return a + b\n"
-    assert measure(wrong)["types"] == 0.5
+    assert measure(wrong)["types"] == 0
     empty = "from typing import Any\n\n\ndef add(a: Any, b: Any) -> int:\n    return int(a + b)\n"
-    assert measure(empty)["types"] == 0.5
+    assert measure(empty)["types"] == 0
 
 
 def test_complexity_beyond_the_reference_costs_its_share() -> None:

@@ -138,28 +138,27 @@ def test_data_and_fences_are_read_alike_and_the_last_version_counts() -> None:
 # ---------------------------------------------------------------- collaboration
 
 
-def test_what_others_mend_is_collaboration() -> None:
+def test_what_others_add_is_told_and_pays_by_the_tests_it_passes() -> None:
     parts = parts_of([("writer", WRONG), ("refactorer", RIGHT)])
-    assert (parts["collaboration"], parts["collaboration_applies"]) == (10, 1)
+    assert (parts["added"], parts["collaboration"]) == (7.5, 10)  # WRONG reaches 0.25
+    assert parts["score"] == parts_of([("writer", RIGHT)])["score"]
 
 
 def test_a_reviewer_who_changes_nothing_earns_nothing() -> None:
     alone = parts_of([("writer", WRONG)])
     praised = parts_of([("writer", WRONG), ("reviewer", Output("Great work! LGTM. PASS."))])
-    assert praised["collaboration"] == alone["collaboration"] == 0
+    assert praised["added"] == alone["added"] == 0
     assert praised["score"] <= alone["score"]
 
 
 def test_what_the_writer_mends_is_the_writers() -> None:
     parts = parts_of([("writer", WRONG), ("reviewer", Output("Hm.")), ("writer", RIGHT)])
-    assert (parts["collaboration"], parts["collaboration_applies"]) == (0, 0)
-    assert parts["quality"] == 10
+    assert (parts["added"], parts["quality"]) == (0, 10)
 
 
-def test_where_the_first_version_passes_the_weight_goes_to_quality() -> None:
-    parts = parts_of([("writer", RIGHT), ("refactorer", RIGHT)])
-    assert (parts["collaboration"], parts["collaboration_applies"]) == (0, 0)
-    assert parts["score"] == 10
+def test_a_team_that_ends_below_its_best_version_loses_collaboration() -> None:
+    parts = parts_of([("writer", RIGHT), ("refactorer", WRONG)])
+    assert parts["collaboration"] == pytest.approx(parts["quality"] * 0.25)
 
 
 def test_weights_are_settings() -> None:

@@ -14,13 +14,16 @@ from orchestrion_recorded.baselines import (
     Result,
     Strategy,
     ahead,
+    best_by_category,
     best_cascade,
     best_set,
     best_single,
     candidates,
+    cross_fitted,
     crossovers,
     describe,
     evaluate,
+    evaluate_by_category,
     everybody,
     matrix,
     oracle,
@@ -147,8 +150,8 @@ def test_strategies_are_told_in_words() -> None:
 
 def _priced(*accuracies: tuple[float, float]) -> Matrix:
     """Models with these accuracies and costs on 100 questions."""
-    right = np.array([[i < 100 * accuracy for accuracy, _ in accuracies] for i in range(100)])
-    said = np.where(right, 0, 1).astype(np.int64)
+    right = np.array([[float(i < 100 * right) for right, _ in accuracies] for i in range(100)])
+    said = np.where(right > 0, 0, 1).astype(np.int64)
     costs = np.tile([cost for _, cost in accuracies], (100, 1))
     ids = tuple(map(str, range(100)))
     names = tuple(f"m{i}" for i in range(len(accuracies)))
@@ -181,3 +184,31 @@ def test_a_search_on_the_training_split_stays_there() -> None:
     ids = {name for split in ("train", "test") for name in matrix(task, split).ids}
     assert not ids & set(matrix(task, "validation").ids)
     assert len(matrix(task, "train").ids) == len(task.problems("train"))
+
+
+def test_votes_are_fitted_on_other_questions_than_the_one_at_hand() -> None:
+    # "cheap" is right on every fifth question, which are one part of five, and on some others.
+    rows = [row(f"q{i}", "A", ("A" if i % 5 in (0, 2) else "B", "A", "C")) for i in range(50)]
+    task = opened(table(*rows))
+    data = matrix(task, "train")
+    fitted = cross_fitted(task, data)
+    for i in range(50):
+        rest = [other for j, other in enumerate(rows) if j % 5 != i % 5]
+        assert fitted.votes[i].tolist() == opened(table(*rest)).votes[0]
+    assert fitted.votes[0, 0] < data.votes[0, 0] < fitted.votes[1, 0]
+    assert (fitted.right == data.right).all()
+
+
+def test_a_look_up_by_category_asks_each_category_s_own_model() -> None:
+    law = [row(f"l{i}", "A", ("A", "B", "B"), "law") for i in range(40)]
+    art = [row(f"a{i}", "A", ("B", "B", "A"), "art") for i in range(40)]
+    rare = [row("r", "A", ("B", "A", "B"), "rare")]
+    data = matrix(opened(table(*law, *art, *rare)), "train")
+    # One question says little: its category goes by what is best over all.
+    shrunk = best_by_category(data, 0.1)
+    assert shrunk["rare"] == shrunk[""] == candidates(data, 1).best(0.1)
+    chosen = best_by_category(data, 0.1, shrinkage=0.0)
+    assert (chosen["law"], chosen["art"]) == (Strategy((0,)), Strategy((2,)))
+    result = evaluate_by_category(data, chosen)
+    assert result.correct[:80].all()
+    assert result.cost[:80].tolist() == pytest.approx([1 / 8] * 40 + [1.0] * 40)

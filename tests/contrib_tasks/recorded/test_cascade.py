@@ -8,8 +8,17 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
-from orchestrion_recorded.baselines import Strategy, best_cascade, best_set, evaluate, matrix
-from orchestrion_recorded.cascade import Cascade, CascadeRunner, choice_of
+from orchestrion_recorded.baselines import (
+    Strategy,
+    best_by_category,
+    best_cascade,
+    best_set,
+    cross_fitted,
+    evaluate,
+    evaluate_by_category,
+    matrix,
+)
+from orchestrion_recorded.cascade import Cascade, CascadeRunner, Steps, choice_of
 from orchestrion_recorded.recording import Recording
 
 from orchestrion import (
@@ -61,14 +70,20 @@ async def trained(of: Config) -> tuple[Recording, CascadeRunner, Any, Any]:
 
 
 @pytest.mark.parametrize("vote", ["weighted", "plurality"])
-@pytest.mark.parametrize("search", ["cascade", "set"])
+@pytest.mark.parametrize("search", ["cascade", "set", "category"])
 def test_the_trainer_finds_the_best_one_and_the_engine_confirms_it(search: str, vote: str) -> None:
     task, runner, metrics, episodes = asyncio.run(trained(config({}, {"search": search}, vote)))
-    train, test = matrix(task, "train"), matrix(task, "test")
-    want = best_cascade(train, 0.3) if search == "cascade" else best_set(train, 0.3)
-    assert runner.first == tuple(Activation("ask", MODELS[m]) for m in want.first)
-    assert metrics["reward"] == pytest.approx(evaluate(train, want).reward(0.3).mean())
-    result = evaluate(test, want)
+    train, test = cross_fitted(task, matrix(task, "train")), matrix(task, "test")
+    if search == "category":
+        want = best_by_category(train, 0.3)
+        assert {*want} == {"", *runner.categories} == {"", *train.groups}
+    else:
+        want = {"": best_cascade(train, 0.3) if search == "cascade" else best_set(train, 0.3)}
+    first = tuple(Activation("ask", MODELS[m]) for m in want[""].first)
+    assert runner.steps.first == first
+    in_training = evaluate_by_category(train, want).reward(0.3).mean()
+    assert metrics["reward"] == pytest.approx(in_training)
+    result = evaluate_by_category(test, want)
     assert [float(one.success) for one in episodes] == list(result.correct)
     assert [one.usage.cost for one in episodes] == pytest.approx(list(result.cost))
 
@@ -142,9 +157,11 @@ def _open(policy: Cascade, roster: Sequence[Member]) -> Any:
 
 def test_what_it_saves_it_loads_and_refuses_for_another_team() -> None:
     runner = _open(Cascade(["m1", "alone"], 2, "m3"), ROSTER)
+    runner.set(runner.steps, {"law": Steps((Activation("ask", "m2"),), 1)})
     other = _open(Cascade(), ROSTER)
     other.load(runner.save())
-    assert (other.first, other.agree, other.then) == (runner.first, 2, Activation("ask", "m3"))
+    assert (other.steps, other.categories) == (runner.steps, runner.categories)
+    assert (other.steps.agree, other.steps.then) == (2, Activation("ask", "m3"))
     with pytest.raises(CheckpointError, match="another team"):
         _open(Cascade(), [Member("x")]).load(runner.save())
     with pytest.raises(CheckpointError, match="not the state"):

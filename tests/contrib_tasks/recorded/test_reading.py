@@ -100,7 +100,8 @@ def test_a_generated_table_survives_being_written_and_read(tmp_path: Path) -> No
         ("", "1: the file is empty"),
         ("\n\n", "1: the file is empty"),
         ("id,right\nq,A\n", "1: no column of answers is left"),
-        ("id,m\nq,A\n", "1: no column is called right, answer"),
+        ("id,m\nq,A\n", "2: 'm' is 'A'; a table without a column of right answers has scores"),
+        ("id,m\nq,1.5\n", "2: 'm' is '1.5'"),
         ("right,m\nA,A\n", "1: no column is called question_id"),
         ("id,right,m,m\nq,A,A,B\n", "1: column 'm' occurs more than once"),
         ("id,right,m\n", "1: the table has no questions"),
@@ -186,3 +187,20 @@ def test_prices_need_every_model_once_and_may_name_others(tmp_path: Path) -> Non
         with pytest.raises(UsageError) as caught:
             read_prices(written(tmp_path, text, "prices.csv"), ("small", "large"))
         assert says in str(caught.value)
+
+
+def test_a_table_without_right_answers_has_scores(tmp_path: Path) -> None:
+    path = tmp_path / "scores.jsonl"
+    lines = [
+        {"id": 1, "group": "law", "question": "Why?", "scores": {"llama-3.1-8b": 0.25, "b": 1}},
+        {"id": 2, "group": "art", "question": "Who?", "scores": {"llama-3.1-8b": 0}},
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    table = read_table(path)
+    assert table.scored
+    assert table.models == ("llama-3.1-8b", "b")
+    assert [{m: told.score for m, told in row.answers.items()} for row in table.rows] == [
+        {"llama-3.1-8b": 0.25, "b": 1.0},
+        {"llama-3.1-8b": 0.0},
+    ]
+    assert [row.text for row in table.rows] == ["Why?", "Who?"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 from itertools import combinations
 from typing import Any
 
@@ -11,6 +12,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_recorded.agent import RecordedAgent
+from orchestrion_recorded.baselines import best_single, candidates, evaluate, matrix, oracle
 from orchestrion_recorded.recording import Recording
 from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Recorded, Row, Table
@@ -23,16 +25,22 @@ from orchestrion import (
     Episode,
     Key,
     Output,
+    Scores,
     Status,
     Turn,
     Usage,
     UsageError,
     View,
 )
+from orchestrion.config import from_data
+from orchestrion.engine.calls import CallPath
+from orchestrion.engine.opening import open_components
+from orchestrion.session import EngineSession
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.recorded.support import (
     ALL_TRAIN,
     MODELS,
+    PRICES,
     after,
     ask,
     judged,
@@ -304,3 +312,50 @@ def test_an_agent_has_one_way_to_say_whom_it_asks() -> None:
         RecordedAgent(models=["b", "b"])
     assert RecordedAgent(model="a").options == ("a",)
     assert RecordedAgent().options == ()
+
+
+@pytest.mark.parametrize("turns", [1, 2])
+def test_what_was_paid_for_counts_where_the_limit_leaves_no_turn_to_stop(turns: int) -> None:
+    data = {
+        "task": {"use": "recorded", "generated": {"questions": 60, "models": 3}},
+        "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
+        "policy": {"use": "cascade", "first": ["m3", "m2"][:turns]},
+        "reward": {"use": "outcome-minus-cost"},
+        "limits": {"turns": turns},
+    }
+
+    async def play() -> list[Episode]:
+        async with AsyncExitStack() as stack:
+            team = await open_components(from_data(data), stack, Key(1))
+            engine = team.engine(CallPath())
+            episodes = await EngineSession(engine, "e", Key(1), Key(2), test=True).evaluate("test")
+            engine.close()
+            return episodes
+
+    episodes = asyncio.run(play())
+    assert {one.status for one in episodes} == {Status.COMPLETED}
+    assert any(one.success for one in episodes)
+
+
+def scored(name: str, *scores: float, group: str = "g") -> Row:
+    """A question with the score that each of the three models reached."""
+    told = {model: Recorded(model, score=s) for model, s in zip(MODELS, scores, strict=True)}
+    return Row(name, group, "", 0, told)
+
+
+def test_with_scores_one_model_is_asked_and_its_score_is_the_result() -> None:
+    rows = (scored("a", 0.2, 0.75, 1.0), scored("b", 0.0, 0.1, 0.4))
+    task = opened(Table("scores", MODELS, rows, PRICES, scored=True))
+    step = after(task, "a", ["middle"])
+    assert step.done
+    assert judged(task, "a", step) == Scores(0.75, True, {"asked": 1.0})
+    assert judged(task, "b", after(task, "b", ["dear"])).success is False
+    assert judged(task, "b", after(task, "b", [])).value == 0.0
+    shown = step.observation
+    assert shown is not None
+    assert "0.75" not in shown.text
+    assert task.problem_from("a").public().hidden is None
+    data = matrix(task, "train")
+    assert evaluate(data, best_single(data, 0.1)).reward(0.1).mean() == pytest.approx(0.7 - 0.1)
+    assert oracle(data, 1.0).correct.tolist() == [0.75, 0.0]
+    assert all(len(one.first) <= 1 and one.then is None for one in candidates(data, 3).strategies)

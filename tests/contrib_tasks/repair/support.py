@@ -132,7 +132,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A bench for one bug; `operators` names the agents that try edits."""
     operators = operators or {"comparison": ["comparison"], "variable": ["variable"]}
-    roster = [Member("tests"), Member("lint")]
+    roster = [Member("tests", role=RunTests().role), Member("lint")]
     roster += [Member(name, REGIONS, role_of(families)) for name, families in operators.items()]
     context = OpenContext("task", Key(0), tuple(roster))
     async with AsyncExitStack() as stack:

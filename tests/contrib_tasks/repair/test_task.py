@@ -140,15 +140,41 @@ def test_tests_show_what_fails_and_where() -> None:
 def test_hints_tell_which_agent_promises_most() -> None:
     async def work(bench: Bench) -> None:
         await bench.act("tests")
-        hints = bench.step.observation.hints  # type: ignore[union-attr]
-        assert set(hints) == {
+        shown = bench.step.observation
+        assert shown is not None
+        hints = shown.hints
+        everything = {
             f"{agent}:{region}"
             for agent in ("comparison", "variable")
             for region in ("top", "next", "rest")
         }
+        assert set(hints) == everything - shown.blocked
         (line,) = bench.seen["regions"]["top"]
         on_top = "comparison" if line == 4 else "variable"
         assert hints[f"{on_top}:top"][0] == max(hint[0] for hint in hints.values())
+
+    run(work)
+
+
+def test_hints_ask_for_test_results_as_long_as_none_are_known() -> None:
+    async def work(bench: Bench) -> None:
+        hints = bench.step.observation.hints  # type: ignore[union-attr]
+        assert hints["tests"][0] > max(hint[0] for name, hint in hints.items() if name != "tests")
+        await bench.act("tests")
+        assert "tests" not in bench.step.observation.hints  # type: ignore[union-attr]
+        bench.say(claim({"code": WRONG.replace("value <", "value <=")}))
+        assert "tests" in bench.step.observation.hints  # type: ignore[union-attr]
+
+    run(work)
+
+
+def test_without_a_run_of_the_tests_it_shows_what_they_gave_last() -> None:
+    async def work(bench: Bench) -> None:
+        assert "not run yet" in bench.step.observation.text  # type: ignore[union-attr]
+        await bench.act("variable", "next")
+        text = bench.step.observation.text  # type: ignore[union-attr]
+        assert "run on edits of this program only" in text
+        assert "FAIL  total(" in text
 
     run(work)
 

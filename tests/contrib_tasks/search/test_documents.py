@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -77,27 +77,57 @@ def test_a_corpus_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
 
 
 class Encoder:
-    """Counts letters: texts of the same letters mean the same."""
+    """Counts letters: texts of the same letters mean the same. Remembers what it encoded."""
+
+    encoded: ClassVar[list[tuple[str, str | None, int]]] = []
 
     def __init__(self, path: str) -> None:
         assert path == "folder/of/encoder"
 
-    def encode(self, texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+    def _encode(self, kind: str, texts: list[str], options: dict[str, Any]) -> np.ndarray[Any, Any]:
         assert options["normalize_embeddings"]
-        rows = np.array([[one.lower().count(c) for c in "abcdefghij"] for one in texts], float)
+        self.encoded.append((kind, options["prompt"], len(texts)))
+        rows = np.array([[text.lower().count(c) for c in "abcdefghij"] for text in texts], float)
         unit: np.ndarray[Any, Any] = rows / np.linalg.norm(rows, axis=1, keepdims=True).clip(1e-9)
         return unit
 
+    def encode_query(self, texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+        return self._encode("query", texts, options)
 
-def test_dense_retrieval_goes_by_nearness(monkeypatch: pytest.MonkeyPatch) -> None:
+    def encode_document(self, texts: list[str], **options: Any) -> np.ndarray[Any, Any]:
+        return self._encode("document", texts, options)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None, int]]:
+    """What the encoder was asked for: query or document, the prompt, how many texts."""
     library = ModuleType("sentence_transformers")
     library.SentenceTransformer = Encoder  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "sentence_transformers", library)
-    index = Dense(
-        [Document("aab", ""), Document("ccd", ""), Document("aabb", "")], "folder/of/encoder"
-    )
-    assert [one.title for one in index.search("baa", 2)] == ["aab", "aabb"]
+    monkeypatch.setattr(Encoder, "encoded", [])
+    return Encoder.encoded
+
+
+LETTERS = [Document("aab", ""), Document("ccd", ""), Document("aabb", "")]
+
+
+def test_dense_retrieval_goes_by_nearness(encoded: list[tuple[str, str | None, int]]) -> None:
+    index = Dense(LETTERS, "folder/of/encoder", "query: ", "passage: ")
+    assert [document.title for document in index.search("baa", 2)] == ["aab", "aabb"]
     assert index.search("  ", 2) == ()
+    assert encoded == [("document", "passage: ", 3), ("query", "query: ", 1)]
+
+
+def test_a_corpus_is_encoded_once_if_its_embeddings_are_kept(
+    encoded: list[tuple[str, str | None, int]], tmp_path: Path
+) -> None:
+    for _ in range(2):
+        index = Dense(LETTERS, "folder/of/encoder", index=tmp_path / "kept")
+        assert [document.title for document in index.search("dcc", 1)] == ["ccd"]
+    # A probe each time, which tells one encoder from another; the corpus once.
+    assert [count for kind, _, count in encoded if kind == "document"] == [1, 3, 1]
+    Dense(LETTERS[:2], "folder/of/encoder", index=tmp_path / "kept")
+    assert [count for kind, _, count in encoded if kind == "document"][-1] == 2
 
 
 def test_dense_retrieval_without_its_library_says_what_to_install(

@@ -364,7 +364,7 @@ def test_estimates_that_make_calls_are_counted_with_what_they_read() -> None:
     free = GIVEN.plan(GIVEN.rounds, sizes, None)
     assert dear is not None
     assert free is not None
-    assert dear.activations > 2 * free.activations
+    assert dear.activations > 1.5 * free.activations
 
 
 def test_the_dry_run_knows_what_estimates_and_long_baselines_read() -> None:

@@ -91,6 +91,16 @@ def test_conditions_in_a_body_may_count_iterations() -> None:
     assert [turn.agent for turn in run(graph).turns] == ["a", "c", "a", "b"]
 
 
+def test_a_loop_with_several_outputs_shows_the_data_of_the_last_in_the_graph() -> None:
+    body = Graph(edges=["start -> b", "start -> c"], nodes={"c": Node(), "b": Node()})
+    agents = {"b": Saying(data={"by": "b"}), "c": Saying(data={"by": "c"})}
+    edges = ["loop -> good when data.by == 'b'", "loop -> bad otherwise"]
+    graph = Graph(nodes={"loop": Node(body=body)}, edges=edges)
+    episode = run(graph, {**agents, "good": Saying(), "bad": Saying()})
+    assert [turn.agent for turn in episode.turns] == ["c", "b", "good"]
+    assert len(episode.turns[-1].reads or ()) == 2
+
+
 def test_loops_stand_in_loops() -> None:
     inner = Node(body=Graph(chain="b"), max=2)
     body = Graph(nodes={"inner": inner}, chain="a -> inner")

@@ -62,7 +62,7 @@ def verdict(case: Case, source: Expected, edge: Edge) -> tuple[float, str]:
     if source.status == "skipped":
         return source.end, "broken" if source.broken else "not"
     if source.status == "failed" and (not handled or edge.on == "success"):
-        return source.end, "broken" if node.on_error == "skip" else "not"
+        return source.end, "broken" if node.on_error == "skip" and not handled else "not"
     if source.status == "succeeded" and edge.on == "failure":
         return source.end, "not"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from orchestrion_dag import Edge, Graph, Node, node_states, policy_of
@@ -217,6 +218,12 @@ def test_a_failed_node_may_skip_what_needs_it_or_count_as_skipped() -> None:
             edges=["a, b -> c", "b -> d"],
         )
         assert status(graph, run(graph, {"a": BROKEN}))["c"] == after
+
+
+@pytest.mark.parametrize("on_error", ["fail", "skip", "continue"])
+def test_a_failure_that_an_edge_takes_care_of_does_not_trigger_on_error(on_error: Any) -> None:
+    graph = Graph(nodes={"a": Node(on_error=on_error)}, edges=["a, b -> j", "a -> h on failure"])
+    assert status(graph, run(graph, {"a": BROKEN}))["j"] == "succeeded"
 
 
 def test_skipping_goes_on_through_everything_that_needs_the_failed_node() -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_dag import Edge, Graph, Node, as_config, validate, wire
+from orchestrion_dag import Edge, Graph, Node, as_config, policy_of, validate, wire
 from orchestrion_dag.ports import fits, parse_type, wrong
 
+from orchestrion import Member
 from orchestrion.config import from_data
 from orchestrion.errors import ConfigError
 from tests.plugins.dag.support import random_case
@@ -254,6 +257,29 @@ def test_a_config_is_refused_at_its_place_without_running_anything() -> None:
     [only] = caught.value.problems
     assert "policy" in only
     assert "edges: planner -> coder_s -> planner is a cycle" in only
+
+
+def test_making_a_policy_with_conditions_is_linear_in_the_size_of_the_graph() -> None:
+    def work(count: int) -> int:
+        """Function calls, those of built-in ones included: the same on every machine."""
+        tests = ["content == 'x'", "a0.content == 'x'"]
+        edges = [f"a{i} -> a{i + 1} when {tests[i % 2]}" for i in range(count)]
+        graph = Graph(nodes={f"a{i}": Node(agent="w") for i in range(count + 1)}, edges=edges)
+        calls = 0
+
+        def count_call(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count_call)
+        try:
+            policy_of(graph, [Member("w")])
+        finally:
+            sys.setprofile(None)
+        return calls
+
+    work(100)  # what is remembered from then on
+    assert work(400) < 5 * work(100)
 
 
 def test_records_in_a_config_are_the_records_of_python() -> None:

@@ -136,7 +136,7 @@ def test_what_may_pass_is_tried_again_and_never_becomes_an_answer(api: Api, faul
     assert len(server.seen) == 2
     assert server.seen[0].body == server.seen[1].body
     names = {seen.headers["idempotency-key"] for seen in server.seen}
-    assert names == {Key(2).hex()}, "the same call, whatever attempt"
+    assert len(names) == 1, "the same call, whatever attempt"
     with FaultServer(bad(api)) as server:
         error = once(api.settings(server.url))
     assert error.fault == kind

@@ -185,9 +185,25 @@ def test_a_share_of_the_prompt_cannot_be_larger_than_the_prompt(api: Api) -> Non
         kind = "prompt" if api.name == "chat" else "input"
         body["usage"][f"{kind}_tokens_details"] = {"cached_tokens": 10**6}
     with FaultServer(reply(200, body)) as server:
-        answer = ask(api.settings(server.url, price=Price(1.0, 2.0)))
+        answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
-    assert 0 < answer.usage.usd < 0.001
+    assert answer.usage.output_tokens == 77
+
+
+@pytest.mark.parametrize("told", ["nothing", "zeros"])
+def test_an_answer_whose_usage_is_not_told_is_booked_with_all_it_could_take(
+    api: Api, told: str
+) -> None:
+    """Its text is no bound: what a model thinks is paid for and not shown."""
+    body = api.good(usage=told != "nothing")
+    if told == "zeros":
+        input, output = ("prompt", "completion") if api.name == "chat" else ("input", "output")
+        body["usage"] = {f"{input}_tokens": 0, f"{output}_tokens": 0}
+    with FaultServer(reply(200, body)) as server:
+        answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
+    assert answer.estimated
+    assert answer.usage.output_tokens == 77
+    assert answer.usage.input_tokens > len(server.seen[0].body)
 
 
 def test_an_end_of_a_stream_without_usage_is_not_booked_by_its_beginning() -> None:

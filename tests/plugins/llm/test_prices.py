@@ -288,8 +288,7 @@ def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str
     answered = [one for one in found if not isinstance(one, BaseException)]
     refused = [one for one in found if isinstance(one, BudgetError)]
     assert len(answered) + len(refused) == 100
-    assert answered
-    assert refused
+    assert len(answered) == (37 if capped == "calls" else 100), "what did not fit at once waited"
     assert all(held)
     assert len(server.seen) == len(answered), "what the budget refused was not sent"
     assert budget.spent.calls == len(answered)

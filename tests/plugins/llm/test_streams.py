@@ -171,3 +171,26 @@ def test_an_error_before_the_stream_is_an_ordinary_fault(api: Api) -> None:
     ) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
     assert len(server.seen) == 2
+
+
+def test_an_error_in_the_middle_of_a_stream_is_booked_as_a_stream_that_breaks_off(
+    api: Api,
+) -> None:
+    whole = api.good("Hello, world.")
+    events = api.events(whole)
+    fault = event({"type": "error", "error": {"type": "overloaded_error", "message": "m"}}, "error")
+    path = CallPath(Budget(), retry=QUICK)
+    with FaultServer(stream([*events[:2], fault]), stream(events)) as server:
+        ask(api.settings(server.url, max_tokens=77), path=path, shown=[])
+    assert len(server.seen) == 2
+    assert path.budget.spent.output_tokens == 77 + 3
+
+
+def test_runs_that_ask_otherwise_by_the_same_key_send_another_name(api: Api) -> None:
+    """A gateway that honours the name would answer with what the other run was told."""
+    with FaultServer(reply(200, api.good())) as server:
+        ask(api.settings(server.url, max_tokens=77))
+        ask(api.settings(server.url, max_tokens=77))
+        ask(api.settings(server.url, max_tokens=78))
+    same, again, other = (seen.headers["idempotency-key"] for seen in server.seen)
+    assert same == again != other

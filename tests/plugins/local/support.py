@@ -47,11 +47,11 @@ class NoJournal(Calls):
 
 @asynccontextmanager
 async def opened(
-    path: str = "models.tiny", seed: int = 0, **settings: Any
+    at: str = "models.tiny", seed: int = 0, **settings: Any
 ) -> AsyncIterator[LocalModel]:
     if not {"path", "architecture", "base"} & settings.keys():
         settings |= {"architecture": TINY, "alphabet": ALPHABET}
-    async with HF(**{"max_tokens": 4, **settings}).open(OpenContext(path, Key(seed))) as model:
+    async with HF(**{"max_tokens": 4, **settings}).open(OpenContext(at, Key(seed))) as model:
         assert isinstance(model, LocalModel)
         yield model
 

@@ -14,6 +14,7 @@ from attrs import evolve
 from click.testing import CliRunner
 from orchestrion_local.devices import Place, Torch, parse_size
 from orchestrion_local.hf import HF, Architecture, Lora
+from orchestrion_local.interfaces import Generation
 from orchestrion_local.merging import merge
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.optimizing import WeightOptimizer
@@ -37,17 +38,24 @@ from tests.end_to_end.support import EXAMPLES
 from tests.plugins.local.support import ALPHABET, TINY, NoJournal, asked, opened, sync
 
 
-def learn(model: LocalModel, steps: int = 3, **settings: Any) -> WeightOptimizer:
-    """Some steps towards saying "7" to "S2="."""
-    from orchestrion_local.interfaces import Generation
-
+def said_seven(model: LocalModel) -> Generation:
+    """The answer "7" to "S2="."""
     prompt = tuple(model.encode(asked("S2=")["messages"]))
     said = tuple(model.encode_response("7"))
-    example = Generation(model.name, 0, prompt, said, (0.0,) * len(said))
-    optimizer = WeightOptimizer(model, Optimizer(learning_rate=0.01, **settings), steps)
+    return Generation(model.name, 0, prompt, said, (0.0,) * len(said))
+
+
+def learn(
+    model: LocalModel, steps: int = 3, optimizer: WeightOptimizer | None = None, **settings: Any
+) -> WeightOptimizer:
+    """Some steps towards saying "7" to "S2="."""
+    example = said_seven(model)
+    if optimizer is None:
+        chosen = Optimizer(**{"learning_rate": 0.01, **settings})
+        optimizer = WeightOptimizer(model, chosen, steps)
     for _ in range(steps):
         optimizer.zero()
-        (-model.score([example]).logprobs.sum()).backward()  # type: ignore[no-untyped-call]
+        optimizer.backward(-model.score([example]).logprobs.sum())
         optimizer.step()
     model.updated()
     return optimizer
@@ -66,6 +74,66 @@ async def test_what_is_saved_is_what_is_loaded_weights_and_optimizer() -> None:
         assert fresh.steps == 3
 
 
+def chance(model: LocalModel) -> float:
+    """How likely the model is to say what `learn` teaches."""
+    example = said_seven(model)
+    with torch.no_grad():
+        return float(model.score([example]).logprobs.sum().exp())
+
+
+@sync
+async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
+    # Steps of a ten-thousandth are below the last bit of most bfloat16 weights.
+    learned = {}
+    for dtype in ("float32", "bfloat16"):
+        async with opened(dtype=dtype) as model:
+            before = chance(model)
+            optimizer = learn(model, steps=60, learning_rate=1e-4)
+            learned[dtype] = chance(model) / before
+            assert {weight.dtype for _, weight in model.parameters()} == {getattr(torch, dtype)}
+            # Half of the steps, then the other half from what was kept, is the same to the bit.
+            async with opened(dtype=dtype) as halves, opened(dtype=dtype) as rest:
+                first = learn(halves, steps=30, learning_rate=1e-4)
+                rest.load(halves.save())
+                second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 60)
+                second.load(first.save())
+                learn(rest, steps=30, optimizer=second)
+                assert second.save() == optimizer.save()
+                assert rest.save().arrays == model.save().arrays
+    assert learned["float32"] > 1.5
+    assert learned["bfloat16"] == pytest.approx(learned["float32"], rel=0.1)
+
+
+@sync
+async def test_float16_weights_are_not_trained_silently_wrong() -> None:
+    async with opened(dtype="float16") as model:
+        with pytest.raises(RunError, match="dtype: bfloat16"):
+            learn(model)
+
+
+@sync
+async def test_of_weights_that_nobody_trained_a_checkpoint_holds_a_digest(tmp_path: Path) -> None:
+    await saved_to(tmp_path / "base", 1)
+    async with opened("models.m", path=str(tmp_path / "base")) as model:
+        model.anchor()
+        untrained = model.save()
+        assert not untrained.arrays
+        learn(model)
+        trained = model.save()
+        reference = [name for name in trained.arrays if name.startswith("anchor/")]
+        assert trained.arrays
+        assert not reference
+    async with opened("models.m", path=str(tmp_path / "base")) as other:
+        other.load(untrained)
+        assert other.save() == untrained
+        other.load(trained)
+        assert other.save() == trained
+    await saved_to(tmp_path / "base", 2)
+    async with opened("models.m", path=str(tmp_path / "base")) as changed:
+        with pytest.raises(CheckpointError, match="are not those that the checkpoint was made"):
+            changed.load(untrained)
+
+
 @sync
 async def test_a_checkpoint_of_another_shape_is_refused() -> None:
     wider = Architecture(layers=1, width=32, heads=2, context=32)
@@ -76,8 +144,6 @@ async def test_a_checkpoint_of_another_shape_is_refused() -> None:
 
 @sync
 async def test_the_reference_is_what_the_model_was_at_the_anchor() -> None:
-    from orchestrion_local.interfaces import Generation
-
     async with opened() as model:
         said = Generation(
             "tiny", 0, tuple(model.encode(asked("ab")["messages"])), (5, 2), (0.0, 0.0)
@@ -308,13 +374,15 @@ async def test_models_with_other_tokens_do_not_mix() -> None:
                 pass
 
 
-@sync
-async def saved(folder: Path, seed: int, steps: int = 0) -> None:
+async def saved_to(folder: Path, seed: int, steps: int = 0) -> None:
     async with opened(f"models.m{seed}", seed=seed) as model:
         if steps:
             learn(model, steps)
         model.module.save_pretrained(str(folder))
         model.tokenizer.save(str(folder))
+
+
+saved = sync(saved_to)
 
 
 def test_merged_models_are_folders_that_others_load(tmp_path: Path) -> None:

@@ -138,8 +138,8 @@ async def test_what_does_not_fit_or_cannot_be_done_is_refused_for_good() -> None
             (asked("a" * 40), "do not fit a context of 32"),
             (asked("aé"), "has no 'é'"),
             ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "read texts"),
-            (asked("a", tools=[{"name": "x"}]), "do not do `tools`"),
-            (asked("a", schema={"type": "object"}), "do not do `schema`"),
+            (asked("a", tools=[{"name": "x"}]), "do not support `tools`"),
+            (asked("a", schema={"type": "object"}), "do not support `schema`"),
         ):
             with pytest.raises(CallError, match=reason) as caught:
                 await model.complete(request, Key(0), calls)

@@ -278,7 +278,7 @@ async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_g
 async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path) -> None:
     own = {"sync": "lora", "folder": str(tmp_path)}
     async with opened("models.base") as base:
-        settings = {"server": own, "base": base, "lora": Lora(rank=2), "path": "models.one.x"}
+        settings = {"server": own, "base": base, "lora": Lora(rank=2), "at": "models.one.x"}
         async with serving(**settings) as (model, _, _):
             learn(model, 4)
             generation = await said(model)

@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_local.interfaces import Generation
 from orchestrion_marl import advantages as adv
+from orchestrion_marl.calls import Call
+from orchestrion_marl.estimating import estimate
+from orchestrion_marl.marl import Advantage, Name
 from orchestrion_marl.rows import Floats, Rows
 
 V, S = 0, 1
@@ -47,6 +51,19 @@ def batches(draw: st.DrawFn, rewards: st.SearchStrategy[float] | None = None) ->
 
 def bare(rows: Rows) -> Rows:
     return Rows(rows.outcome, rows.group, rows.episode, rows.agent)
+
+
+def estimates(name: Name, rows: Rows) -> Floats:
+    """What an estimator makes of calls of one token, as the trainer calls it."""
+    generation = Generation("m", 0, (1,), (2,), (0.0,))
+    columns = (rows.agent, rows.episode, rows.group, rows.outcome, rows.penalty)
+    calls = [
+        Call(str(a), int(e), int(g), turn, float(r), generation, True, False, float(fine))
+        for turn, (a, e, g, r, fine) in enumerate(zip(*columns, strict=True))
+    ]
+    agents = ["0", "1", "2"]
+    settings = dict.fromkeys(agents, Advantage(estimator=name))
+    return estimate(calls, agents, settings, {}, np.full(len(calls), 0.5))
 
 
 ALL: dict[str, Callable[[Rows], Floats]] = {
@@ -182,6 +199,15 @@ def test_a_penalty_keeps_its_size_in_a_group_that_differs_in_nothing_else() -> N
     assert adv.agent_wise(rows, fined="inside", floor=0.1)[0] == pytest.approx(-0.0875)
 
 
+@pytest.mark.parametrize(
+    "name", ["drmas", "grpo", "global_step", "rloo", "reinforce", "reinforce++", "gigpo", "gae"]
+)
+@given(rows=batches())
+def test_every_estimator_takes_a_penalty_off_once_and_unscaled(name: Name, rows: Rows) -> None:
+    fined = estimates(name, rows)
+    assert fined == pytest.approx(estimates(name, bare(rows)) - rows.penalty, abs=1e-9)
+
+
 @given(batches())
 def test_leaving_one_episode_out_is_what_brute_force_says(rows: Rows) -> None:
     plain = bare(rows)
@@ -199,8 +225,8 @@ def test_leaving_one_episode_out_is_what_brute_force_says(rows: Rows) -> None:
 def test_reinforce_takes_off_what_it_is_told_to() -> None:
     rows = Rows([1, 0, 1, 1], [0, 0, 1, 1], [0, 1, 2, 3], [V, V, S, S], [0, 0.5, 0, 0])
     assert adv.reinforce(rows, "none") == pytest.approx([1, -0.5, 1, 1])
-    assert adv.reinforce(rows, "batch") == pytest.approx([0.375, -1.125, 0.375, 0.375])
-    assert adv.reinforce(rows, "agent") == pytest.approx([0.75, -0.75, 0, 0])
+    assert adv.reinforce(rows, "batch") == pytest.approx([0.25, -1.25, 0.25, 0.25])
+    assert adv.reinforce(rows, "agent") == pytest.approx([0.5, -1, 0, 0])
     assert adv.reinforce(rows, moving={V: 0.5}) == pytest.approx([0.5, -1, 1, 1])
 
 

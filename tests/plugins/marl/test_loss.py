@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from orchestrion_marl.advantages import agent_wise, grpo
 from orchestrion_marl.diagnostics import amplification
 from orchestrion_marl.loss import divergence, policy_terms, row_weights
+from orchestrion_marl.marl import Kl
 from orchestrion_marl.rows import Rows
-from orchestrion_marl.updating import micro_batches
+from orchestrion_marl.updating import micro_batches, token_divergence
 
 
 def their_grpo_loss(
@@ -100,6 +101,24 @@ def test_divergences_agree_with_their_expectation() -> None:
     )
     assert (divergence(p.log(), q.log(), "abs") >= 0).all()
     assert float(divergence(torch.tensor([0.0]), torch.tensor([50.0]), "k3")) == 10
+
+
+@pytest.mark.parametrize("form", ["k1", "k3"])
+def test_the_corrected_divergence_has_the_gradient_of_the_exact_one(form: str) -> None:
+    """Over samples of an earlier policy, the mean gradient of rho k is that of KL(p, q)."""
+    old, q = torch.tensor([0.2, 0.2, 0.6]).double(), torch.tensor([0.3, 0.3, 0.4]).double()
+    logits = torch.tensor([0.7, 0.1, -0.4]).double().requires_grad_()
+    p = logits.log_softmax(0)
+    exact = torch.autograd.grad((p.exp() * (p - q.log())).sum(), logits, retain_graph=True)[0]
+    settings = Kl(weight=1.0, form=form)  # type: ignore[arg-type]
+    estimates = token_divergence(p, old.log(), q.log(), settings)
+    assert torch.autograd.grad((old * estimates).sum(), logits)[0].tolist() == pytest.approx(
+        exact.tolist()
+    )
+    plain = Kl(weight=1.0, form=form, corrected=False)  # type: ignore[arg-type]
+    assert token_divergence(p, old.log(), q.log(), plain).tolist() == pytest.approx(
+        divergence(p, q.log(), form).tolist()
+    )
 
 
 @given(

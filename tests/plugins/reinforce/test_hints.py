@@ -10,7 +10,16 @@ from orchestrion_reinforce.gradient import Batch
 from orchestrion_reinforce.network_policy import NetworkPolicy
 from orchestrion_reinforce.neural import Neural
 
-from orchestrion import Key, Member, Observation, OpenContext, Problem, Situation, Trajectory
+from orchestrion import (
+    CheckpointError,
+    Key,
+    Member,
+    Observation,
+    OpenContext,
+    Problem,
+    Situation,
+    Trajectory,
+)
 
 ROSTER = (Member("a"), Member("b", ("x", "y")))
 
@@ -44,6 +53,22 @@ def test_before_it_learned_it_goes_by_the_first_hint() -> None:
     assert told.argmax() == 1
     assert told[1] / told[0] == pytest.approx(np.exp(8.0 * 0.8), rel=0.3)
     assert alike == pytest.approx([1 / 3] * 3, abs=0.05)
+
+
+def test_a_choice_without_a_hint_is_neutral() -> None:
+    """It was e^8 times as unlikely as the best: no training ever tried it."""
+    first = policy(history=False).probabilities([situation(b_x=0.9, b_y=0.3)])[0]
+    mean = policy(history=False).probabilities([situation(a=0.6, b_x=0.9, b_y=0.3)])[0]
+    assert first[0] == pytest.approx(mean[0], rel=0.5)
+    assert first[2] < first[0] < first[1]
+    assert policy().probabilities([situation()])[0] == pytest.approx([1 / 3] * 3, abs=0.05)
+
+
+def test_a_policy_of_another_outlook_is_not_taken_over() -> None:
+    learner = policy()
+    learner.decide([situation(a=1.0)], [Key(1)])
+    with pytest.raises(CheckpointError, match="outlook"):
+        policy(outlook=0.0).load(learner.save())
 
 
 @pytest.mark.parametrize("roles", [0, 16])

@@ -393,6 +393,7 @@ async def without(wall: str) -> AsyncIterator[ZygoteBox]:
 WALLS: Mapping[str, tuple[str, str, str]] = {
     "closed descriptors": ("zygote.py", "    linux.close_from(_PAYLOAD + 1)\n", ""),
     "closed status": ("zygote.py", "        status.close()\n    except", "    except"),
+    "counted signals": ("zygote.py", "        resource.RLIMIT_SIGPENDING: 128,\n", ""),
     "no dumps": ("zygote.py", "        resource.RLIMIT_CORE: 1,", "        #"),
     "filter": ("zygote.py", "            linux.set_filter(filters)\n", "            pass\n"),
     "no zero device": (

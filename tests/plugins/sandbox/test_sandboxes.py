@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -26,6 +27,7 @@ from orchestrion_sandbox.blocking import BlockingBox
 from orchestrion_sandbox.cold import Cold, bubblewrap_command, engine_command
 from orchestrion_sandbox.launching import encode_program
 from orchestrion_sandbox.sandboxes import Engine, Subprocess
+from orchestrion_sandbox.selftest import findings
 
 from orchestrion import Key, OpenContext, UsageError
 
@@ -106,6 +108,35 @@ def test_a_file_outside_the_folder_is_refused(path: str) -> None:
         encode_program(Program("", {path: b""}))
 
 
+@pytest.mark.parametrize("name", BACKENDS)
+def test_standard_input_is_read_or_not(name: str) -> None:
+    """It comes by a pipe where a warm interpreter runs it, so that no file of ours is held."""
+    data = b"x" * 300_000
+    assert run(name, "import sys; print(len(sys.stdin.read()))", data).stdout == b"300000\n"
+    assert run(name, "print('it reads nothing')", data).stdout == b"it reads nothing\n"
+    if name != "bwrap":
+        kind = "import os, stat; print(stat.S_ISFIFO(os.fstat(0).st_mode))"
+        assert run(name, kind, data).stdout == b"True\n"
+
+
+MANY_FILES = """
+made = 0
+try:
+    for number in range(500):
+        open(f"f{number}", "w").close()
+        made += 1
+except OSError:
+    pass
+print(made)
+"""
+
+
+@pytest.mark.parametrize("name", ["namespaces", BACKENDS[2]])
+def test_what_holds_level_3_keeps_the_number_of_files(name: str) -> None:
+    made = int(run(name, MANY_FILES, limits=Limits(files=50)).stdout)
+    assert 40 < made <= 50
+
+
 def test_modules_of_a_profile_are_there_without_their_folder() -> None:
     async def once() -> bytes:
         profile = Profile(("fractions",), (), {"tools.words": "def back(x): return x[::-1]"})
@@ -143,6 +174,94 @@ def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyP
     assert asyncio.run(opened(2)) == "landlock"
     with pytest.raises(SandboxError, match=r"level 3 works here: .*barred for this test.*bwrap"):
         asyncio.run(opened(3))
+
+
+def test_doctor_calls_it_a_problem_where_the_default_cannot_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from orchestrion_sandbox import launching
+
+    launch = launching.launch
+
+    def barred(mode: str, profile: Profile) -> object:
+        if mode == "namespaces":
+            raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
+        return launch(mode, profile)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
+    monkeypatch.setenv("PATH", "")
+    problems = [text for _, state, text in findings() if state == "problem"]
+    assert len(problems) == 1
+    assert "the default cannot be had: no sandbox of level 3 works here" in problems[0]
+
+
+# As macOS and Windows have it, as far as an interpreter on Linux can be made to look like one.
+ELSEWHERE = """
+import asyncio, os, signal, socket, subprocess, sys
+for name in ("fcntl", "resource", "pwd", "grp"):
+    sys.modules[name] = None
+for module, names in (
+    (os, "sched_getaffinity memfd_create geteuid getegid killpg sysconf pidfd_open setsid fork"),
+    (signal, "SIGXCPU SIGALRM SIGVTALRM SIGPROF pidfd_send_signal"),
+    (socket, "SOCK_SEQPACKET send_fds recv_fds"),
+):
+    for name in names.split():
+        if hasattr(module, name):
+            delattr(module, name)
+sys.platform = "darwin"
+from orchestrion_sandbox import Case, Program, SandboxError, choose, judge_calls
+from orchestrion_sandbox.cold import Cold
+from orchestrion_sandbox.sandboxes import Auto, Bubblewrap, Engine, Landlock, Namespaces, Subprocess
+from orchestrion_sandbox.selftest import findings
+kinds = [Auto(), Bubblewrap(), Engine(), Landlock(), Namespaces(), Subprocess(unsafe_local=True)]
+for name in ("auto", "namespaces", "landlock"):
+    async def opened():
+        async with choose(name).open():
+            print("opened", name)
+    try:
+        asyncio.run(opened())
+    except SandboxError as error:
+        print("refused", name, "needs Linux" in str(error))
+print("problem" in [state for _, state, _ in findings()])
+async def judged():
+    async with Cold("docker", 3, "image").open() as box:
+        print((await box.run(Program("print(input() * 2)"), b"ab")).stdout)
+        print((await judge_calls(box, "def f(x): return x + 1", "f", [Case((1,), 2)])).passed)
+asyncio.run(judged())
+"""
+
+
+@pytest.mark.usefixtures("engine")
+def test_a_container_can_be_used_where_the_rest_needs_linux() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    refused = [f"refused {name} True" for name in ("auto", "namespaces", "landlock")]
+    assert done.stdout.splitlines() == [*refused, "True", "b'abab\\n'", "True"]
+
+
+ROOTLESS = """
+import asyncio
+from orchestrion_sandbox import Program, choose
+async def main():
+    async with choose("namespaces").open() as box:
+        print(box.level, (await box.run(Program("print(6 * 7)"))).stdout)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("rights", ["", "--bounding-set=-sys_admin"], ids=["all", "no admin"])
+def test_root_of_a_container_without_root_has_namespaces(rights: str) -> None:
+    """It has no other user to become, and perhaps no right to namespaces but those of users."""
+    lesser = ["setpriv", rights] if rights else []
+    container = ["unshare", "--user", "--map-root-user", *lesser]
+    if subprocess.run([*container, "true"], capture_output=True).returncode != 0:
+        pytest.skip("no namespaces of users here, or no programs that make them")
+    done = subprocess.run(
+        [*container, sys.executable, "-c", ROOTLESS], capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "3 b'42\\n'\n", done.stderr
 
 
 def test_no_protection_has_to_be_asked_for() -> None:

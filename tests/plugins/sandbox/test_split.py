@@ -101,9 +101,12 @@ class Judged:
         files: Mapping[str, str] = FILES,
         wanted: Sequence[str] | None = None,
         more: Mapping[str, str] | None = None,
+        accept_unproven: bool = False,
     ) -> Verdict:
         written = {"test_it.py": "import pytest\nimport solution\n" + dedent(tests), **(more or {})}
-        judging = judge_pytest(self.box, written, files, wanted=wanted, limits=LIMITS)
+        judging = judge_pytest(
+            self.box, written, files, wanted=wanted, limits=LIMITS, accept_unproven=accept_unproven
+        )
         return self._runner.run(judging)
 
 
@@ -269,12 +272,14 @@ def test_an_object_that_poses_as_data_decides_nothing(judged: Judged, claim: str
     assert not verdict.passed
 
 
-def test_two_objects_of_the_class_under_test_are_compared_there_and_that_is_said(
+def test_two_objects_of_the_class_under_test_are_compared_there_and_that_proves_nothing(
     judged: Judged,
 ) -> None:
-    verdict = judged("def test(): assert solution.Stack(1) == solution.Stack(1)")
-    assert verdict.passed
+    tests = "def test(): assert solution.Stack(1) == solution.Stack(1)\ndef test_more(): pass"
+    verdict = judged(tests)
     assert verdict.unproven == ("Stack.__eq__",)
+    assert [outcome.error for outcome in verdict.outcomes] == ["Unproven", ""]
+    assert judged(tests, accept_unproven=True).passed
 
 
 def test_an_object_that_builds_an_expression_when_compared_is_no_lie(judged: Judged) -> None:
@@ -286,7 +291,7 @@ def test_an_object_that_builds_an_expression_when_compared_is_no_lie(judged: Jud
             def __eq__(self, value): return Condition(self.name, value)
             def equals(self, value): return self == value
     """
-    tests = "def test(): assert solution.Field('a').equals(3).name == 'a'"
+    tests = "from solution import *\ndef test(): assert Field('a').equals(3).name == 'a'"
     verdict = judged(tests, {"solution.py": dedent(source)})
     assert verdict.passed
     assert verdict.forgeries == ()

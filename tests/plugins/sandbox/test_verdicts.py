@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,8 +10,8 @@ import pytest
 from attrs import evolve
 from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
+from orchestrion_sandbox.repository import judge_repository
 from orchestrion_sandbox.split import PYTEST_LIMITS, judge_pytest
-from orchestrion_sandbox.tampering import judge_repository
 from orchestrion_sandbox.verdict import Verdict
 
 from tests.plugins.sandbox.candidates import (
@@ -46,17 +45,16 @@ async def split(box: ZygoteBox, source: str, short: bool) -> Verdict:
     return await judge_pytest(box, tests, files, wanted=IDS, limits=limits)
 
 
-async def tamper_evident(box: ZygoteBox, source: str, short: bool) -> Verdict:
-    limits = evolve(PYTEST_LIMITS, cpu_seconds=1) if short else PYTEST_LIMITS
+async def shared(box: ZygoteBox, source: str, short: bool) -> Verdict:
+    """Proves nothing; it has to be told to accept that."""
     tests, files = {"test_total.py": TESTS}, {"solution.py": source}
-    return await judge_repository(box, tests, files, limits=limits, draw=random.Random(7))
+    return await judge_repository(box, tests, files, accept_unproven=True)
 
 
 JUDGES: dict[str, Judge] = {
     "outside": outside,
     "statements": statements,
     "split": split,
-    "tamper-evident": tamper_evident,
 }
 
 
@@ -90,12 +88,12 @@ def test_an_attempt_to_forge_is_reported(
     assert verdict.forgeries
 
 
-@pytest.mark.parametrize("judge", JUDGES)
+@pytest.mark.parametrize("judge", [*JUDGES, "shared"])
 @pytest.mark.parametrize("control", BENIGN)
 def test_an_honest_program_passes_and_raises_no_alarm(
     runner: asyncio.Runner, box: ZygoteBox, control: str, judge: str
 ) -> None:
-    verdict = runner.run(JUDGES[judge](box, BENIGN[control], False))
+    verdict = runner.run((JUDGES | {"shared": shared})[judge](box, BENIGN[control], False))
     assert verdict.forgeries == ()
     assert verdict.passed, [o for o in verdict.outcomes if not o.passed]
     assert len(verdict.outcomes) == len(CASES)

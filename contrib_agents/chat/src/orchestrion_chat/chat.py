@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 from attrs import Factory, field, frozen
 
@@ -21,6 +21,7 @@ from orchestrion import (
     UsageError,
     View,
     learnable,
+    supports,
 )
 from orchestrion_chat.ceilings import activation
 from orchestrion_chat.code import quoted
@@ -30,7 +31,7 @@ from orchestrion_chat.prepared import Prepared
 from orchestrion_chat.presets import CodeRule, Preset, Role, preset_of
 from orchestrion_chat.schemas import check_schema
 from orchestrion_chat.sees import LABEL_TOKENS, Sees
-from orchestrion_chat.talk import Ending, Said, Talk, sampling
+from orchestrion_chat.talk import Ending, Said, Structured, Talk, in_words, sampling
 from orchestrion_chat.texts import system_text, with_parts
 from orchestrion_chat.toolbox import MOST_CALLS, Toolbox
 
@@ -88,8 +89,8 @@ class Chat(Prepared):
         sees: what it sees of what was done before.
         output: JSON Schema of the object that it answers with. The object is the turn's data. An
             answer that does not fit may be mended once.
-        structured: whether the schema is handed to the model to be held to, or told it in words.
-            The answer is checked either way.
+        structured: whether the schema is handed to the model to be held to, or told it in words;
+            `auto` hands it to models that can be held to one. The answer is checked either way.
         content: the text field of the output that others read; by default all of it, as JSON.
         final: the boolean field of the output that ends the episode; by default none.
         code: leave fenced blocks as they are; or require one, whose code becomes the turn's data
@@ -113,7 +114,7 @@ class Chat(Prepared):
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     sees: Sees = Sees()
     output: Mapping[str, JSON] | None = field(default=None, validator=_is_schema)
-    structured: Literal["model", "prompt"] = "model"
+    structured: Structured = "auto"
     content: str = ""
     final: str = ""
     code: CodeRule | None = None
@@ -162,7 +163,10 @@ class _Chatting(Agent):
 
     def check(self) -> None:
         """Refuse, with a `UsageError`, settings that contradict each other."""
-        form = self.form
+        form, model = self.form, self.settings.model
+        in_words(self.settings.structured, model)
+        if self.settings.tools and not supports(model, "tools"):
+            raise UsageError("tools: this model cannot call tools; take them out")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
             raise UsageError("tool_choice goes with tools, and there are none")
         if form is None and (self.content or self.final):
@@ -200,7 +204,7 @@ class _Chatting(Agent):
     def _system(self, variant: Variant) -> str:
         settings = self.settings
         parts = [self.preset.instructions, settings.instructions, variant.instructions]
-        told = self.form is not None and settings.structured == "prompt"
+        told = self.form is not None and in_words(settings.structured, settings.model)
         wish = self.form.wish if self.form is not None and told else ""
         return system_text(parts, settings.habits, wish)
 
@@ -211,7 +215,8 @@ class _Chatting(Agent):
             warmth = variant.temperature
         if variant.max_tokens is not None:
             most = variant.max_tokens
-        return sampling(warmth, most, self.form if settings.structured == "model" else None)
+        told = in_words(settings.structured, settings.model)
+        return sampling(warmth, most, None if told else self.form)
 
     def _read(self, text: str) -> dict[str, JSON] | None:
         """The data of a turn with this text."""

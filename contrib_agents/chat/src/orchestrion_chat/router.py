@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
 
 from attrs import frozen
 
@@ -27,7 +26,7 @@ from orchestrion_chat.forms import Form
 from orchestrion_chat.prepared import Prepared
 from orchestrion_chat.presets import Preset, Role, preset_of
 from orchestrion_chat.sees import Sees
-from orchestrion_chat.talk import Talk, TurnError, sampling
+from orchestrion_chat.talk import Structured, Talk, TurnError, in_words, sampling
 from orchestrion_chat.texts import system_text, with_parts
 
 __all__ = ["Router"]
@@ -60,7 +59,7 @@ class Router(Prepared):
         temperature: of sampling; by default the model's.
         max_tokens: of one answer; by default the model's.
         structured: whether the form of the answer is handed to the model to be held to, or told it
-            in words. It is checked either way.
+            in words; `auto` hands it to models that can be held to one. It is checked either way.
         sees: what it sees of what was done before.
     """
 
@@ -74,13 +73,14 @@ class Router(Prepared):
     fallback: str = ""
     temperature: Temperature | None = None
     max_tokens: Tokens | None = None
-    structured: Literal["model", "prompt"] = "model"
+    structured: Structured = "auto"
     sees: Sees = Sees()
 
     def ready(self) -> Agent:
         """See `Prepared.ready`."""
         given = self.preset is not None or self.preset_file is not None
         role = self.preset if given else "router"
+        in_words(self.structured, self.model)
         return _Routing(self, preset_of(role, self.preset_file))
 
 
@@ -98,7 +98,7 @@ class _Routing(Agent):
         open_ = self._open(view)
         form = Form(_schema(open_, settings.may_stop))
         shown = settings.sees.show(view)
-        held = form if settings.structured == "model" else None
+        held = None if in_words(settings.structured, settings.model) else form
         given = sampling(settings.temperature, settings.max_tokens, held)
         asked = f"{shown.text}\n\nYou are {view.agent}. Who is next?"
         messages: list[dict[str, JSON]] = [
@@ -135,7 +135,7 @@ class _Routing(Agent):
 
     def _system(self, form: Form, listed: str) -> str:
         parts = [self.preset.instructions, self.settings.instructions, listed]
-        told = self.settings.structured == "prompt"
+        told = in_words(self.settings.structured, self.settings.model)
         return system_text(parts, self.settings.habits, form.wish if told else "")
 
     def _listed(self, view: View, open_: dict[str, Activation]) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from attrs import define, field, frozen
 
-from orchestrion import JSON, Calls, Key, Model
+from orchestrion import JSON, Calls, Key, Model, UsageError, supports
 from orchestrion_chat.toolbox import Toolbox
 
 __all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit", "sampling"]
@@ -51,6 +51,25 @@ class Said(Generic[T]):
 class _Held(Protocol):
     @property
     def schema(self) -> Mapping[str, JSON]: ...
+
+
+Structured = Literal["auto", "model", "prompt"]
+
+
+def in_words(structured: Structured, model: Model) -> bool:
+    """Return whether a model is told the form of its answer in words.
+
+    Raises:
+        UsageError: the model cannot be held to a schema and is to be.
+    """
+    if supports(model, "schema"):
+        return structured == "prompt"
+    if structured == "model":
+        raise UsageError(
+            "structured: this model cannot be held to a schema; leave `structured` out, and it is "
+            "told the form of its answer in words"
+        )
+    return True
 
 
 def sampling(

@@ -221,6 +221,7 @@ def _report(
             gains[line] = max(gains.get(line, 0.0), gain)
         if _moves(work, one, order):
             moved[line] = moved.get(line, 0) + 1
+    last = tries[-1].outcomes if tries and work["results"] is None else ()
     return {
         "tool": "edits",
         "on": work["on"],
@@ -230,6 +231,7 @@ def _report(
         "gains": sorted(gains.items()),
         "moved": sorted(moved.items()),
         "left": left,
+        "last": [[number, outcome_json(one)] for number, one in zip(order, last, strict=False)],
     }
 
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 from attrs import frozen
 from orchestrion_repair.runner import Outcome, Runner, shared_runner
+from orchestrion_repair.skills import RUNS_TESTS
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
@@ -25,7 +26,7 @@ class RunTests(Agent):
     @property
     def role(self) -> str:
         """What it does, for policies that read."""
-        return "runs the visible tests: which fail, how, and which lines they cover"
+        return f"{RUNS_TESTS}: which fail, how, and which lines they cover"
 
     @property
     def pure(self) -> bool:

@@ -2,8 +2,8 @@
 
     python -m orchestrion_code_review.check_suite problems.jsonl
 
-It judges every solution and every wrong solution by all tests of its problem, prints what does not
-hold, and ends with 1 if something does not.
+It judges every solution and every wrong solution by all tests of its problem, under the task's own
+limits, prints what does not hold, and ends with 1 if something does not.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from attrs import frozen
-from orchestrion_sandbox import Box, Limits, choose
+from orchestrion_sandbox import choose
 
 from orchestrion import OrchestrionError
 from orchestrion_code_review.challenge import Challenge
-from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.loading import load
+from orchestrion_code_review.soundness import judged, reason
+from orchestrion_code_review.task import CodeReview
 
 __all__ = ["Held", "check", "main"]
 
-LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10)
+LIMITS = CodeReview().limits
 
 
 @frozen
@@ -48,32 +49,16 @@ async def check(challenges: Sequence[Challenge]) -> Held:
     async with choose("auto").open() as box:
         for one in challenges:
             if one.solution:
-                found = await _judged(box, one, one.solution)
+                found = await judged(box, one, one.solution, LIMITS)
                 passed += found.judged.passed
                 if not found.judged.passed:
-                    faults.append(f"{one.id}: its solution does not pass: {_reason(one, found)}")
+                    faults.append(f"{one.id}: its solution does not pass: {reason(one, found)}")
             for number, code in enumerate(one.wrong, start=1):
-                fails = not (await _judged(box, one, code)).judged.passed
+                fails = not (await judged(box, one, code, LIMITS)).judged.passed
                 caught += fails
                 if not fails:
-                    faults.append(f"{one.id}: wrong solution {number} passes every hidden test")
+                    faults.append(f"{one.id}: wrong solution {number} passes every test")
     return Held(passed, caught, tuple(faults))
-
-
-async def _judged(box: Box, one: Challenge, code: str) -> Judgement:
-    return await judge(
-        box, code, one.entry_point, one.tests,
-        prelude=one.prelude, names=one.names, limits=LIMITS,
-    )  # fmt: skip
-
-
-def _reason(one: Challenge, found: Judgement) -> str:
-    if found.forgeries:
-        return found.forgeries[0]
-    pairs = zip(one.tests, found.outcomes, strict=True)
-    test, outcome = next((test, outcome) for test, outcome in pairs if not outcome.passed)
-    what = " ".join(filter(None, [outcome.error, outcome.text])) or f"gave {outcome.got}"
-    return f"{test.text[:80]!r}: {what[:120]}"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -19,7 +19,8 @@ class Judgement:
     """How a program did.
 
     Args:
-        outcomes: one a test, in their order.
+        outcomes: one a hidden test, in their order.
+        examples: one an example.
         forgeries: what it did that only makes sense to sway the judge.
         constant: the share that a constant answer reaches.
         outside: the share of tests judged outside; the others were statements, judged apart.
@@ -29,6 +30,7 @@ class Judgement:
     """
 
     outcomes: tuple[CaseOutcome, ...] = ()
+    examples: tuple[CaseOutcome, ...] = ()
     forgeries: tuple[str, ...] = ()
     constant: float = 0.0
     methods: Mapping[str, int] = Factory(dict)
@@ -40,12 +42,16 @@ class Judgement:
         """What scores are made of. Whoever tries to forge has passed nothing."""
         if self.forgeries or not self.outcomes:
             return Judged()
-        raw = sum(one.passed for one in self.outcomes) / len(self.outcomes)
+        count = len(self.outcomes)
+        right = sum(one.passed for one in self.outcomes)
+        if right == count and not all(one.passed for one in self.examples):
+            count += 1  # no better than with one more test, which it fails
+        raw = right / count
         return Judged(raw == 1, corrected(raw, self.constant), raw)
 
     def parts(self) -> dict[str, float]:
         """How it was judged, as numbers that travel with the scores."""
-        count = len(self.outcomes) or 1
+        count = len(self.outcomes) + len(self.examples) or 1
         shares = {f"judged_{name}": number / count for name, number in self.methods.items()}
         backend = {f"backend_{self.backend}": 1.0} if self.backend else {}
         return {
@@ -62,17 +68,19 @@ async def judge(
     entry_point: str,
     tests: Sequence[Test],
     *,
+    examples: Sequence[Test] = (),
     prelude: str = "",
     names: Sequence[str] = (),
     limits: Limits,
 ) -> Judgement:
-    """Run all tests on a program.
+    """Run all hidden tests on a program, and the examples, each of which it has to pass as well.
 
     Raises:
         SandboxError: the sandbox failed, which says nothing about the program.
     """
-    cases = [(i, case) for i, t in enumerate(tests) if (case := t.case(entry_point, names))]
-    apart = sorted(set(range(len(tests))) - {i for i, _ in cases})
+    every = [*tests, *examples]
+    cases = [(i, case) for i, t in enumerate(every) if (case := t.case(entry_point, names))]
+    apart = sorted(set(range(len(every))) - {i for i, _ in cases})
     found: dict[int, CaseOutcome] = {}
     verdicts: list[Verdict] = []
     if cases:
@@ -80,7 +88,7 @@ async def judge(
         verdicts.append(await judge_calls(box, code, entry_point, asked, limits=limits))
         found |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
     if apart:
-        statements = [tests[i].statement for i in apart]
+        statements = [every[i].statement for i in apart]
         verdicts.append(
             await judge_statements(
                 box, code, entry_point, statements, prelude=prelude, limits=limits
@@ -92,6 +100,7 @@ async def judge(
         methods[verdict.method] = methods.get(verdict.method, 0) + len(verdict.outcomes)
     return Judgement(
         outcomes=tuple(found[i] for i in range(len(tests))),
+        examples=tuple(found[i] for i in range(len(tests), len(every))),
         forgeries=tuple(forgery for verdict in verdicts for forgery in verdict.forgeries),
         constant=constant_share(tests, entry_point, names),
         methods=methods,

@@ -10,8 +10,8 @@ sources apart. Here the right program counts, not a wrong one:
     QuixBugs    name, buggy, correct, cases or pytest; and program.py beside program.json
 
 Where tests are not divided into visible and hidden, examples are those of the docstring; without
-any, the first test is the example if there is another. What cannot be judged is left out, with its
-reason.
+any, the first test is the example if there is another. A row that is malformed or cannot be judged
+is left out, with its place and the reason; a file of which nothing is left is an error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from orchestrion_code_review.challenge import (
     Test,
 )
 
-__all__ = ["Loaded", "from_text", "load", "read_challenge"]
+__all__ = ["Loaded", "from_text", "listed", "load", "read_challenge"]
 
 _TOLERANCE = 1e-9
 _SHOWN = 20
@@ -68,28 +68,24 @@ def load(path: str | Path) -> Loaded:
     """All problems of a folder or a file.
 
     Raises:
-        UsageError: something is malformed, each with its place; or nothing is left.
+        UsageError: nothing is left; says why, row by row.
     """
     raw = raw_rows(path)
-    malformed, skipped = list(raw.malformed), list(raw.skipped)
+    skipped = [*raw.malformed, *raw.skipped]
     found: dict[str, Challenge] = {}
     for place, row in raw.rows:
         name = _name(row)
         where = f"{place}, {name}" if name else place
         try:
             challenge, notes = read_challenge(name or f"problem-{len(found) + 1}", row)
-        except Unusable as error:
+        except (Malformed, Unusable) as error:
             skipped.append(f"{where}: {error}")
-        except Malformed as error:
-            malformed.append(f"{where}: {error}")
         else:
             skipped += [f"{where}: left out {note}" for note in notes]
             new = _unused(challenge.id, found)
             found[new] = evolve(challenge, id=new)
-    if malformed:
-        raise UsageError(f"{path}: {len(malformed)} malformed{_listed(malformed)}")
     if not found:
-        raise UsageError(f"{path}: no problem could be loaded{_listed(skipped)}")
+        raise UsageError(f"{path}: no problem could be loaded{listed(skipped)}")
     return Loaded(tuple(found.values()), tuple(skipped))
 
 
@@ -128,7 +124,8 @@ def _name(row: Mapping[str, JSON]) -> str:
     return next((str(row[key]) for key in keys if row.get(key) is not None), "")
 
 
-def _listed(lines: Sequence[str]) -> str:
+def listed(lines: Sequence[str]) -> str:
+    """Lines below a message, but not too many."""
     more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
     return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])
 
@@ -198,17 +195,30 @@ def _words(row: Mapping[str, JSON], tree: ast.Module, entry: str) -> str:
 
 
 def _prelude(row: Mapping[str, JSON], tests: Tests, tree: ast.Module, entry: str) -> str:
-    """What statements need: their own, and the helpers that HumanEval's prompts define."""
-    if "canonical_solution" not in row:
-        return tests.prelude
+    """What statements need: their own, and what they find where they run beside the solution.
+
+    That is what the solution imports, of which tests of MBPP make use, and the helpers that
+    HumanEval's prompts define.
+    """
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
     helpers = [
         node
         for node in tree.body
-        if isinstance(node, ast.Import | ast.ImportFrom)
-        or (isinstance(node, functions) and node.name != entry)
+        if "canonical_solution" in row and isinstance(node, functions) and node.name != entry
     ]
-    return "\n".join([*map(ast.unparse, helpers), tests.prelude])
+    used = {
+        node.id
+        for source in (*_statements(tests), tests.prelude, *map(ast.unparse, helpers))
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name)
+    }
+    imports = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        and used & {(a.asname or a.name).partition(".")[0] for a in node.names}
+    ]
+    return "\n".join([*map(ast.unparse, [*imports, *helpers]), tests.prelude])
 
 
 def _aliases(prelude: str, entry: str) -> tuple[str, ...]:
@@ -239,11 +249,16 @@ def _functions(tree: ast.Module) -> set[str]:
     return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
 
 
+def _statements(tests: Tests) -> list[str]:
+    cases = (*tests.cases, *(tests.hidden or ()))
+    return [case.statement for case in cases if case.statement]
+
+
 def _called(tests: Tests) -> tuple[str, ...]:
     """Names that the statements among the tests call, in order."""
     names: list[str] = []
-    for case in (*tests.cases, *(tests.hidden or ())):
-        for node in ast.walk(ast.parse(case.statement)) if case.statement else ():
+    for statement in _statements(tests):
+        for node in ast.walk(ast.parse(statement)):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 names.append(node.func.id)
     return tuple(dict.fromkeys(names))

@@ -1,28 +1,31 @@
 """From what was measured to scores from 0 to 10. Nothing here runs anything.
 
-With t the corrected share of hidden tests a version passes (1 if and only if it passes all), s the
-weight of the static measures m, and w the weights of the three parts:
+With t the corrected share of hidden tests a version passes, s the weight of the static measures m,
+and w the weights of the three parts:
 
     quality        10 (1 - s) t, and 10 s m more if it passes
-    collaboration  10 (t_final - t_alone) / (1 - t_alone), where the writer alone failed
+    collaboration  quality t_final / t_best: what the team kept of the best version that it had
     efficiency     10 t, times the mean of min(1, reference / used) over turns, tokens, US dollars
     score          their weighted mean; if it fails, times the least that passing can bring
 
-`t_alone` is the best the writer of the first version reached before somebody else brought one.
-Where that passes, as a first version may, collaboration does not apply and its weight goes to
-quality: nobody is paid to plant a defect and mend it.
+A version passes if it passes all hidden tests and all examples. Examples count for nothing else:
+whoever copies the wanted values of what everybody sees has not written better code.
+
+For the same last version no turn that is added raises a score: more turns take more, and another
+version can only raise `t_best`. So a defect that is planted and mended pays nothing, whoever brings
+it. What others added to the writer's work is reported, as `added`, and pays by the tests it passes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from attrs import frozen
 
 from orchestrion import Scores, Usage
 from orchestrion_code_review.challenge import Reference
 
-__all__ = ["Judged", "Measured", "Weights", "corrected", "efficiency", "scores"]
+__all__ = ["Judged", "Measured", "Weights", "corrected", "efficiency", "measured", "scores"]
 
 
 @frozen
@@ -47,7 +50,8 @@ class Judged:
 
     Args:
         passed: whether it passes every test.
-        share: of the tests, corrected for what a constant answer reaches.
+        share: of the hidden tests, corrected for what a constant answer reaches; 1 if it passes
+            every test, and only then.
         raw: the plain share.
     """
 
@@ -63,7 +67,8 @@ class Measured:
     Args:
         final: the verdict on the last version.
         first: on the first.
-        alone: on the best that the writer alone reached.
+        alone: on the best that the writer reached before somebody else brought a version.
+        best: on the best of all.
         static: the static measures of the last version by name, each 0 to 1; empty for none.
         usage: what the episode took.
         turns: how many there were.
@@ -72,6 +77,7 @@ class Measured:
     final: Judged
     first: Judged
     alone: Judged
+    best: Judged
     static: Mapping[str, float]
     usage: Usage
     turns: int
@@ -92,38 +98,50 @@ def efficiency(turns: int, usage: Usage, reference: Reference) -> float:
     return sum(1.0 if used <= most else most / used for used, most in pairs) / len(pairs)
 
 
+def measured(
+    versions: Sequence[tuple[str, Judged]], static: Mapping[str, float], usage: Usage, turns: int
+) -> Measured:
+    """What an episode measures.
+
+    Args:
+        versions: whose each version was, and the verdict on it, in their order; at least one.
+        static: the static measures of the last.
+        usage: what the episode took.
+        turns: how many there were.
+    """
+    writer = versions[0][0]
+    others = (i for i, (agent, _) in enumerate(versions) if agent != writer)
+    alone = [judged for _, judged in versions[: next(others, len(versions))]]
+    every = [judged for _, judged in versions]
+    return Measured(every[-1], every[0], _best(alone), _best(every), static, usage, turns)
+
+
+def _best(judged: Sequence[Judged]) -> Judged:
+    return max(judged, key=lambda one: one.share)
+
+
 def scores(measured: Measured, weights: Weights, reference: Reference) -> Scores:
     """The scores, as `Scores.value` (the score over 10) and its parts."""
-    final = measured.final
+    final, best = measured.final, measured.best.share
     tidy = sum(measured.static.values()) / len(measured.static) if measured.static else 1.0
     quality = 10 * (1 - weights.static) * final.share
     if final.passed:
         quality += 10 * weights.static * tidy
-    applies = not measured.alone.passed
-    gain = final.share - measured.alone.share
-    teamwork = 10 * gain / (1 - measured.alone.share) if applies and gain > 0 else 0.0
+    teamwork = quality * (final.share / best if best else 1.0)
     thrift = 10 * final.share * efficiency(measured.turns, measured.usage, reference)
-    whole = _weighted(weights, quality, teamwork, thrift, applies)
+    total = weights.quality + weights.collaboration + weights.efficiency
+    points = weights.quality * quality + weights.collaboration * teamwork
+    whole = (points + weights.efficiency * thrift) / total if total else 0.0
     if not final.passed:
         whole *= weights.floor
     parts = {
         "score": whole,
         "quality": quality,
         "collaboration": teamwork,
-        "collaboration_applies": float(applies),
+        "added": 10 * max(0.0, final.share - measured.alone.share),
         "efficiency": thrift,
         "tests": final.raw,
         "first_tests": measured.first.raw,
         **{f"static_{name}": share for name, share in measured.static.items()},
     }
     return Scores(whole / 10, final.passed, parts)
-
-
-def _weighted(
-    weights: Weights, quality: float, teamwork: float, thrift: float, applies: bool
-) -> float:
-    shared = weights.collaboration
-    to_quality = weights.quality + (0.0 if applies else shared)
-    total = weights.quality + shared + weights.efficiency
-    points = to_quality * quality + weights.efficiency * thrift
-    return (points + (shared * teamwork if applies else 0.0)) / total if total else 0.0

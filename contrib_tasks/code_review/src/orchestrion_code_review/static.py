@@ -1,9 +1,13 @@
 """Static measures of a program by ruff, radon and mypy, each one subprocess, none running it.
 
-    ruff        share of the lines of code without a finding
-    complexity  1 up to the problem's reference, above it reference / complexity
-    types       share of the lines of functions that `mypy --strict` accepts; of a function without
-                types, no line counts
+    ruff        10 / (10 + findings)
+    complexity  of the worst function: 1 up to the problem's reference, then reference / complexity
+    types       1 if every function says its types and `mypy --strict` accepts the program, else 0
+
+They count what is wrong and take the worst, so that no line that is added to a program raises one;
+a share of lines would be raised by padding. All of the program counts, called or not: what a
+program reaches by way of `globals()` cannot be told by reading it. One that runs text (`exec`) or
+looks up its own functions like that hides its code from the tools, and measures 0.
 
 Comments that would silence a tool count as no comments. A tool that ends in an error on a program
 has measured 0; one that cannot be started is an error of the installation.
@@ -31,6 +35,7 @@ __all__ = ["Measure", "StaticTools"]
 Measure = Literal["ruff", "complexity", "types"]
 RULES = "E,F,W,B,C4,SIM,UP,RET,PIE,PERF,A001,A002,ARG,S102,S307"
 SECONDS = 30.0
+_HALVING = 10  # so many findings halve the measure
 _MODULES: Mapping[Measure, str] = {"ruff": "ruff", "complexity": "radon", "types": "mypy"}
 
 
@@ -67,6 +72,8 @@ class StaticTools:
             tree = ast.parse(code)
         except (SyntaxError, ValueError, RecursionError, MemoryError):
             return dict.fromkeys(self._measures, 0.0)
+        if _hides(tree):
+            return dict.fromkeys(self._measures, 0.0)
         work = {
             "ruff": lambda: self._ruff(code),
             "complexity": lambda: self._complexity(code, complexity),
@@ -84,9 +91,7 @@ class StaticTools:
             found = _json(await _run(arguments, code, (0, 1)))
         if not isinstance(found, list):
             return 0.0
-        bad = {one["location"]["row"] for one in found}
-        lines = _lines(code)
-        return len(lines - bad) / len(lines) if lines else 0.0
+        return _HALVING / (_HALVING + len(found))
 
     async def _complexity(self, code: str, reference: int) -> float:
         async with self._some:
@@ -100,9 +105,7 @@ class StaticTools:
     async def _types(self, code: str, tree: ast.Module) -> float:
         if self._folder is None:
             raise RuntimeError("open the tools before measuring types")
-        functions = [n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS)]
-        lines = {line for one in functions for line in _span(one)} & _lines(code)
-        if not lines:
+        if not _says_types(tree):
             return 0.0
         async with self._one:
             file = self._folder / "solution.py"
@@ -113,41 +116,82 @@ class StaticTools:
                 if sys.platform == "win32" else "--sqlite-cache", file.name,
             )  # fmt: skip
             said = await _run(arguments, "", (0, 1), self._folder)
-        if said is None:
-            return 0.0
-        bad = _bad_lines(said, functions)
-        return 0.0 if bad is None else len(lines - bad) / len(lines)
+        return 0.0 if said is None or _complains(said) else 1.0
 
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+def _says_types(tree: ast.Module) -> bool:
+    """Whether there is a function, and all of them say what they take and return.
+
+    Read here as well, since mypy does not look at branches that it takes for dead. A lambda says
+    nothing, unless it is given to something that does.
+    """
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    methods = {
+        one for n in ast.walk(tree) if isinstance(n, ast.ClassDef) for one in n.body
+    }  # of which the first argument says nothing
+    given = {
+        one
+        for n in ast.walk(tree)
+        if isinstance(n, ast.Call)
+        for one in (*n.args, *(keyword.value for keyword in n.keywords))
+    }
+    lambdas = [n for n in ast.walk(tree) if isinstance(n, ast.Lambda) and n not in given]
+    return bool(functions) and not lambdas and all(_typed(n, n in methods) for n in functions)
 
 
-def _bad_lines(said: str, functions: Sequence[Any]) -> set[int] | None:
-    """Lines with a complaint; all of a function that has no types. None: it could not be read."""
-    bad: set[int] = set()
-    for row in said.splitlines():
-        one = _json(row)
-        if not isinstance(one, dict) or one.get("severity") != "error":
-            continue
-        line, kind = int(one["line"]), one.get("code")
-        if kind == "syntax":
-            return None
-        bad.add(line)
-        if kind in ("no-untyped-def", "untyped-decorator"):
-            for function in functions:
-                if function.lineno == line:
-                    bad |= _span(function)
-    return bad
+def _typed(function: ast.FunctionDef | ast.AsyncFunctionDef, method: bool) -> bool:
+    a = function.args
+    taken = [*a.posonlyargs, *a.args]
+    static = any(
+        isinstance(d, ast.Name) and d.id == "staticmethod" for d in function.decorator_list
+    )
+    if method and not static:
+        taken = taken[1:]
+    taken += [*a.kwonlyargs, *(one for one in (a.vararg, a.kwarg) if one is not None)]
+    returns = function.returns is not None or (method and function.name == "__init__")
+    return returns and all(one.annotation is not None for one in taken)
 
 
-def _span(node: Any) -> set[int]:
-    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+def _complains(said: str) -> bool:
+    """Whether mypy found an error, other than a library without types."""
+    errors = [one for row in said.splitlines() if isinstance(one := _json(row), dict)]
+    return any(
+        one.get("severity") == "error" and not str(one.get("code")).startswith("import")
+        for one in errors
+    )
 
 
-def _lines(code: str) -> set[int]:
-    """The numbers of lines with code on them."""
-    rows = enumerate(_without_comments(code).split("\n"), start=1)
-    return {number for number, row in rows if row.strip()}
+_HIDING = frozenset(
+    "exec eval compile globals locals vars __import__ __builtins__ builtins importlib marshal "
+    "__code__ __globals__ __closure__ no_type_check".split()
+)
+_ASSUMED = frozenset(("TYPE_CHECKING", "MYPY"))  # what mypy takes for true, and Python for false
+
+
+def _hides(tree: ast.Module) -> bool:
+    """Whether a program runs what the tools cannot read."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) if name in _HIDING:
+                return True
+            case ast.Attribute(attr=name) if name in _HIDING and "_" in name:
+                return True
+            case ast.If() if _names(node.test) & _ASSUMED:
+                imports = (ast.Import, ast.ImportFrom)
+                if not all(isinstance(one, imports) for one in (*node.body, *node.orelse)):
+                    return True
+            case ast.Import(names) | ast.ImportFrom(names=names):
+                module = getattr(node, "module", None) or ""
+                modules = [module, *(alias.name for alias in names)]
+                if any(one.partition(".")[0] in _HIDING for one in modules):
+                    return True
+    return False
+
+
+def _names(expression: ast.expr) -> set[str]:
+    nodes = list(ast.walk(expression))
+    names = {one.id for one in nodes if isinstance(one, ast.Name)}
+    return names | {one.attr for one in nodes if isinstance(one, ast.Attribute)}
 
 
 def _without_comments(code: str) -> str:

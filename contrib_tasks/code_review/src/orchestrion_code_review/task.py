@@ -31,7 +31,7 @@ from orchestrion import (
     no_calls,
 )
 from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
-from orchestrion_code_review.scoring import Judged, Measured, Weights, scores
+from orchestrion_code_review.scoring import Judged, Weights, measured, scores
 from orchestrion_code_review.splits import FRACTIONS, check_fractions, split_of
 from orchestrion_code_review.static import Measure, StaticTools
 from orchestrion_code_review.versions import versions
@@ -63,7 +63,7 @@ class CodeReview(Task):
         fractions: about these shares of problems without a split of their own; a hash decides.
         max_problems: at most so many problems a split, evenly spread.
         quality_weight: weight of the hidden tests and static measures.
-        collaboration_weight: weight of what others added to the writer's work.
+        collaboration_weight: weight of what the team kept of the best version it had.
         efficiency_weight: weight of turns, tokens and US dollars against the problem's reference.
         static_weight: the part of quality that static measures decide, once all tests pass.
         measures: which static measures are taken.
@@ -87,7 +87,7 @@ class CodeReview(Task):
     measures: list[Measure] = Factory(lambda: ["ruff", "complexity", "types"])
     sandbox: Sandbox | None = None
     level: Annotated[int, Meta(ge=2, le=4)] = 3
-    wall_seconds: Annotated[float, Meta(gt=0)] = 5.0
+    wall_seconds: Annotated[float, Meta(gt=0)] = 15.0
     cpu_seconds: Annotated[int, Meta(ge=1)] = 3
     memory_mb: Annotated[int, Meta(ge=64)] = 512
 
@@ -103,7 +103,10 @@ class CodeReview(Task):
         with StaticTools(self.measures).opened() as tools:
             async with sandbox.open(Profile()) as box:
                 require(box, self.level, "task code-review")
-                yield RunningReview(self, self.challenges(), skills_of(ctx.roster), box, tools)
+                challenges = self.challenges()
+                if self.suite != BUILTIN:
+                    challenges = await self._sound(challenges, box)
+                yield RunningReview(self, challenges, skills_of(ctx.roster), box, tools)
 
     @property
     def limits(self) -> Limits:
@@ -121,7 +124,7 @@ class CodeReview(Task):
         )
 
     def challenges(self) -> tuple[Challenge, ...]:
-        """All problems, in a fixed order.
+        """All problems, in a fixed order; those of a file are not held against their solutions yet.
 
         Raises:
             UsageError: the suite cannot be read, or nothing is left of it.
@@ -144,14 +147,32 @@ class CodeReview(Task):
         from orchestrion_code_review.loading import load
 
         found = load(Path(self.suite))
-        if found.skipped:
-            from structlog import get_logger
-
-            get_logger().warning(
-                "problems left out", suite=self.suite, count=len(found.skipped),
-                first=found.skipped[0],
-            )  # fmt: skip
+        self._tell(found.skipped)
         return found.challenges
+
+    async def _sound(self, challenges: Sequence[Challenge], box: Box) -> tuple[Challenge, ...]:
+        """Those whose own solution passes under this task's limits, if one is known.
+
+        Raises:
+            UsageError: nothing is left.
+        """
+        from orchestrion_code_review.loading import listed
+        from orchestrion_code_review.soundness import sound
+
+        found = await sound(challenges, box, self.limits)
+        if not found.challenges:
+            raise UsageError(f"{self.suite}: no problem can be judged{listed(found.skipped)}")
+        self._tell(found.skipped)
+        return found.challenges
+
+    def _tell(self, left_out: Sequence[str]) -> None:
+        from structlog import get_logger
+
+        from orchestrion_code_review.loading import listed
+
+        if left_out:
+            which = listed(left_out)
+            get_logger().warning(f"left out of {self.suite}: {len(left_out)}{which}")
 
     # The protocol's methods, for a component that was not opened: problems, but no verdict.
 
@@ -234,28 +255,14 @@ class RunningReview(Task):
         found = versions(trajectory.turns)
         judge = _Judge(self, problem, calls, final)
         if not judge.tests or not found:
-            return scores(
-                Measured(Judged(), Judged(), Judged(), {}, _usage(trajectory), len(trajectory)),
-                self.settings.weights,
-                Reference(),
-            )
-        last = await judge.verdict(found[-1].code)
-        first = await judge.verdict(found[0].code)
-        alone = [first.judged]
-        for version in found[1:]:
-            if version.agent != found[0].agent:
-                break
-            alone.append((await judge.verdict(version.code)).judged)
+            nothing = measured([("", Judged())], {}, _usage(trajectory), len(trajectory))
+            return scores(nothing, self.settings.weights, Reference())
+        verdicts = [await judge.verdict(version.code) for version in found]
+        last = verdicts[-1]
         tidy = await judge.static(found[-1].code) if last.judged.passed else {}
-        measured = Measured(
-            last.judged,
-            first.judged,
-            max(alone, key=lambda one: one.share),
-            tidy,
-            _usage(trajectory),
-            len(trajectory),
-        )
-        result = scores(measured, self.settings.weights, judge.reference)
+        pairs = [(v.agent, verdict.judged) for v, verdict in zip(found, verdicts, strict=True)]
+        what = measured(pairs, tidy, _usage(trajectory), len(trajectory))
+        result = scores(what, self.settings.weights, judge.reference)
         return evolve(result, parts={**result.parts, **last.parts()})
 
 
@@ -271,8 +278,10 @@ class _Judge:
     def __init__(self, task: RunningReview, problem: Problem, calls: Calls, final: bool) -> None:
         self._task, self._calls = task, calls
         data, hidden = problem.data or {}, problem.hidden or {}
-        rows = (hidden.get("tests") if final else None) or data.get("examples", [])
-        self.tests = tuple(Test(**row) for row in rows)
+        examples = [Test(**row) for row in data.get("examples", [])]
+        tests = [Test(**row) for row in hidden.get("tests", [])] if final else []
+        self.tests = tuple(tests or examples)
+        self.examples = tuple(one for one in examples if one not in self.tests)
         self._entry_point = data.get("entry_point", "")
         self._prelude, self._names = hidden.get("prelude", ""), tuple(hidden.get("names", ()))
         self.reference = Reference(**data.get("reference", {}))
@@ -288,11 +297,11 @@ class _Judge:
         async def run() -> Judgement:
             return await judge(
                 box, code, self._entry_point, self.tests,
-                prelude=self._prelude, names=self._names, limits=limits,
+                examples=self.examples, prelude=self._prelude, names=self._names, limits=limits,
             )  # fmt: skip
 
-        tests = [test.to_json() for test in self.tests]
-        content = ["code-review", code, self._entry_point, tests, self._prelude]
+        tests, examples = ([t.to_json() for t in group] for group in (self.tests, self.examples))
+        content = ["code-review", code, self._entry_point, tests, examples, self._prelude]
         found: Judgement = await self._calls.reuse(content, run)
         return found
 

@@ -11,11 +11,11 @@ from orchestrion import UsageError
 from orchestrion.cli.common import (
     block_option,
     emit,
-    in_loop,
     json_option,
     options,
     override_option,
 )
+from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion.run import Trained

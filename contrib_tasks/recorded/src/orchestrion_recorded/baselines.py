@@ -11,7 +11,7 @@ Every search looks at the matrix it is given and at nothing else: give it the tr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -24,6 +24,7 @@ from orchestrion_recorded.matrix import (
     Result,
     Strategy,
     candidates,
+    cross_fitted,
     evaluate,
     matrix,
 )
@@ -34,13 +35,16 @@ __all__ = [
     "Result",
     "Strategy",
     "ahead",
+    "best_by_category",
     "best_cascade",
     "best_set",
     "best_single",
     "candidates",
+    "cross_fitted",
     "crossovers",
     "describe",
     "evaluate",
+    "evaluate_by_category",
     "everybody",
     "matrix",
     "oracle",
@@ -71,7 +75,7 @@ def best_set(
     free = range(len(data.models)) if models is None else models
     best, best_reward = Strategy(()), 0.0
     front: list[tuple[int, ...]] = [()]
-    for _ in free:
+    for _ in list(free)[: 1 if data.single else None]:
         grown = sorted({tuple(sorted((*one, m))) for one in front for m in free if m not in one})
         rewards = [float(evaluate(data, Strategy(one)).reward(weight).mean()) for one in grown]
         ranked = sorted(range(len(grown)), key=lambda i: (-rewards[i], grown[i]))[:beam]
@@ -86,17 +90,56 @@ def best_cascade(data: Matrix, weight: float, most: int = 3, *, final: bool = Fa
     return candidates(data, most, final=final).best(weight)
 
 
+def best_by_category(
+    data: Matrix, weight: float, shrinkage: float = 20.0, models: Sequence[int] | None = None
+) -> dict[str, Strategy]:
+    """Return the best strategy for each group of questions: a look-up, and no learning.
+
+    Strategies ask nobody, one model, or one and another unless so many agree. A group's mean reward
+    is shrunk towards the mean over all questions.
+
+    Args:
+        data: the training questions.
+        weight: of cost.
+        shrinkage: how many questions the overall mean counts for.
+        models: those that may be asked; all by default.
+
+    Returns:
+        By group; under "" what is best over all, for groups that were not seen.
+    """
+    overall = candidates(data, 1, models=models)
+    means = overall.accuracy - weight * overall.cost
+    chosen = {"": overall.best(weight)}
+    for group in sorted({*data.groups} - {""}):
+        rows = [i for i, own in enumerate(data.groups) if own == group]
+        own = candidates(data.rows(rows), 1, models=models)
+        shrunk = len(rows) * (own.accuracy - weight * own.cost) + shrinkage * means
+        chosen[group] = own.strategies[int(np.argmax(np.round(shrunk, 9)))]
+    return chosen
+
+
+def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result:
+    """What a look-up by group gives on each question."""
+    correct, cost = np.zeros(len(data.ids)), np.zeros(len(data.ids))
+    for group in {*data.groups}:
+        rows = [i for i, own in enumerate(data.groups) if own == group]
+        result = evaluate(data.rows(rows), chosen.get(group, chosen[""]))
+        correct[rows], cost[rows] = result.correct, result.cost
+    return Result(correct, cost)
+
+
 def everybody(data: Matrix) -> Strategy:
     """The vote of all."""
     return Strategy(tuple(range(len(data.models))))
 
 
 def oracle(data: Matrix, weight: float) -> Result:
-    """The cheapest model that is right, or nobody where none is worth it: no policy can do more."""
-    prices = np.where(data.right, data.costs, np.inf).min(1)
-    known = np.isfinite(prices)
-    worth = known & (weight * np.where(known, prices, 0.0) < 1)
-    return Result(worth.astype(float), np.where(worth, prices, 0.0))
+    """The model whose answer is worth most, or nobody where none is worth its price."""
+    worth = np.where(data.askable, data.right - weight * data.costs, -np.inf)
+    best, rows = worth.argmax(1), np.arange(len(data.ids))
+    pays = worth[rows, best] > 0
+    correct, cost = data.right[rows, best], data.costs[rows, best]
+    return Result(np.where(pays, correct, 0.0), np.where(pays, cost, 0.0))
 
 
 def ahead(first: Result, second: Result, weight: float, key: Key) -> Estimate:

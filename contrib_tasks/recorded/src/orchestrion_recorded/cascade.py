@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated
 
 from attrs import Factory, frozen
 
 from orchestrion import (
+    JSON,
     Activation,
     CheckpointError,
     Decision,
@@ -25,7 +26,7 @@ from orchestrion import (
 from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 from orchestrion_recorded.table import same
 
-__all__ = ["Cascade", "CascadeRunner", "choice_of"]
+__all__ = ["Cascade", "CascadeRunner", "Steps", "choice_of"]
 
 STOP = Decision(stop=True)
 
@@ -57,8 +58,17 @@ class Cascade:
         yield CascadeRunner(ctx.roster, first, self.agree, then)
 
 
+@frozen
+class Steps:
+    """What a cascade does: see `Cascade`."""
+
+    first: tuple[Activation, ...] = ()
+    agree: int = 1
+    then: Activation | None = None
+
+
 class CascadeRunner(Policy):
-    """A cascade that can be exchanged for another: its learned state."""
+    """A cascade, or one for each category of problems, that can be exchanged: its learned state."""
 
     def __init__(
         self,
@@ -68,11 +78,11 @@ class CascadeRunner(Policy):
         then: Activation | None = None,
     ) -> None:
         self._roster = roster
-        self.set(first, agree, then)
+        self.set(Steps(tuple(first), agree, then))
 
-    def set(self, first: Sequence[Activation], agree: int, then: Activation | None) -> None:
-        """Act like this from now on."""
-        self.first, self.agree, self.then = tuple(first), agree, then
+    def set(self, steps: Steps, categories: Mapping[str, Steps] | None = None) -> None:
+        """Act like this from now on; on problems of some categories by steps of their own."""
+        self.steps, self.categories = steps, dict(categories or {})
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """The first ones, the other one, or the end."""
@@ -80,14 +90,15 @@ class CascadeRunner(Policy):
 
     def _one(self, situation: Situation) -> Decision:
         seen = situation.observation
+        steps = self.categories.get(situation.problem.category, self.steps)
         if not len(situation.trajectory):
-            start = tuple(one for one in self.first if not is_blocked(one, seen))
+            start = tuple(choice for choice in steps.first if not is_blocked(choice, seen))
             if start:
                 return Decision(start)
-        then = self.then
+        then = steps.then
         if then is None or is_blocked(then, seen) or self._asked(then, situation):
             return STOP
-        return STOP if self._agreement(situation) >= self.agree else Decision((then,))
+        return STOP if self._agreement(steps, situation) >= steps.agree else Decision((then,))
 
     def _asked(self, choice: Activation, situation: Situation) -> bool:
         return any(
@@ -95,9 +106,9 @@ class CascadeRunner(Policy):
             for turn in situation.trajectory.backward()
         )
 
-    def _agreement(self, situation: Situation) -> int:
+    def _agreement(self, steps: Steps, situation: Situation) -> int:
         """How many of the first ones gave the most frequent answer."""
-        wanted = {(one.agent, one.option) for one in self.first}
+        wanted = {(choice.agent, choice.option) for choice in steps.first}
         answers = [
             _answer(turn.option or turn.agent, turn.output.content, situation)
             for turn in situation.trajectory
@@ -107,20 +118,34 @@ class CascadeRunner(Policy):
 
     def save(self) -> Saved:
         """The names of its choices."""
-        then = choice_name(self.then) if self.then is not None else ""
-        first = [choice_name(one) for one in self.first]
-        return Saved(data={"first": first, "agree": self.agree, "then": then})
+        own = {category: _saved(steps) for category, steps in self.categories.items()}
+        return Saved(data={**_saved(self.steps), **({"categories": own} if own else {})})
 
     def load(self, saved: Saved) -> None:
         """Take over a saved cascade."""
         try:
-            first = [parse_choice(name, self._roster) for name in saved.data["first"]]
-            name = saved.data["then"]
-            self.set(first, saved.data["agree"], parse_choice(name, self._roster) if name else None)
+            own = saved.data.get("categories", {})
+            self.set(
+                self._steps(saved.data),
+                {category: self._steps(data) for category, data in own.items()},
+            )
         except (KeyError, TypeError) as error:
             raise CheckpointError(f"this is not the state of a cascade: {error!r}") from None
         except UsageError as error:
             raise CheckpointError(f"the cascade was learned for another team: {error}") from None
+
+    def _steps(self, data: Mapping[str, JSON]) -> Steps:
+        first = tuple(parse_choice(name, self._roster) for name in data["first"])
+        then = parse_choice(data["then"], self._roster) if data["then"] else None
+        return Steps(first, data["agree"], then)
+
+
+def _saved(steps: Steps) -> dict[str, JSON]:
+    return {
+        "first": [choice_name(choice) for choice in steps.first],
+        "agree": steps.agree,
+        "then": choice_name(steps.then) if steps.then is not None else "",
+    }
 
 
 def _answer(name: str, content: str, situation: Situation) -> str:

@@ -29,7 +29,8 @@ class Case:
         options: how many there are.
         said: by model the code of its answer, SILENT or ABSENT.
         labels: by code the answer as first written; codes go by the compared text.
-        right: the code of the right answer; -1 if no model gave it.
+        right: the code of the right answer; -1 if no model gave it, or where there are scores.
+        worth: by model how good its answer is: 1 or 0, or its score.
         absent: the models without a record, as a bit set.
         costs: by model what asking it costs.
         offers: by askable model what asking costs, as agents see it.
@@ -42,6 +43,7 @@ class Case:
     said: tuple[int, ...]
     labels: tuple[str, ...]
     right: int
+    worth: tuple[float, ...]
     absent: int
     costs: tuple[float, ...]
     offers: Mapping[str, Mapping[str, JSON]]
@@ -131,14 +133,17 @@ def _case(
             forms.setdefault(same(one.answer), one.answer)
     order = sorted(forms)
     code = {form: i for i, form in enumerate(order)}
+    said = tuple(_code(row.answers.get(model), code) for model in models)
+    right = code.get(same(row.right), -1)
     return Case(
         row,
         group,
         # Models also name options that are not there.
         max(row.options or options, len(order), 2),
-        tuple(_code(row.answers.get(model), code) for model in models),
+        said,
         tuple(forms[form] for form in order),
-        code.get(same(row.right), -1),
+        right,
+        tuple(_worth(row.answers.get(m), c, right) for m, c in zip(models, said, strict=True)),
         sum(1 << i for i, model in enumerate(models) if model not in row.answers),
         tuple(float(offers[model]["cost"]) if model in offers else 0.0 for model in models),
         offers,
@@ -149,6 +154,12 @@ def _code(told: Recorded | None, code: Mapping[str, int]) -> int:
     if told is None:
         return ABSENT
     return SILENT if told.answer is None else code[same(told.answer)]
+
+
+def _worth(told: Recorded | None, code: int, right: int) -> float:
+    if told is not None and told.score is not None:
+        return told.score
+    return float(code >= 0 and code == right)
 
 
 def _offer(row: Row, model: str, told: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:

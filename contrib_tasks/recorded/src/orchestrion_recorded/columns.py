@@ -46,7 +46,7 @@ class Columns:
     Args:
         question: the id of a question, each once.
         group: what kind of question it is.
-        right: the right answer.
+        right: the right answer; a table without one has scores from 0 to 1 in place of answers.
         options: how many answers there are to choose from.
         text: the question in words, for agents and people.
         models: the columns of answers, one a model; by default every column that is nothing
@@ -93,7 +93,7 @@ def lay_out(header: Sequence[str], columns: Columns, where: str) -> Layout:
         raise UsageError(f"{where}: column {twice[0]!r} occurs more than once; rename one of them")
     finder = _Finder(header, where)
     question = finder.find("question", columns.question, _QUESTION, needed=True)
-    right = finder.find("right", columns.right, _RIGHT, needed=True)
+    right = finder.find("right", columns.right, _RIGHT)
     group = finder.find("group", columns.group, _GROUP)
     options = finder.find("options", columns.options, _OPTIONS)
     text = finder.find("text", columns.text, _TEXT)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from orchestrion_recorded.table import Row, Table, same
 
-__all__ = ["VOTE_SCALE", "Estimates", "estimate"]
+__all__ = ["VOTE_SCALE", "Estimates", "estimate", "votes"]
 
 VOTE_SCALE = 1 << 20
 """Votes are whole numbers of 1 / VOTE_SCALE, so that their sum does not depend on its order."""
@@ -83,17 +83,14 @@ def estimate(table: Table, shrinkage: float, classes: int) -> Estimates:
         classes: latent classes of difficulty; 1 takes models for independent.
     """
     groups = _groups(table.rows)
-    place = {name: i for i, name in enumerate(groups)}
-    of = np.array([place.get(row.group, len(groups)) for row in table.rows])
+    of = _places(table, groups)
     right, wrong, none = _outcomes(table)
     coincide = _coincide(table)
-    rates = _by_group(right, right + wrong, of, len(groups), shrinkage)
-    votes = np.clip(_logit(rates) - log(coincide), _LEAST, _MOST)
     prior, p, silent = _classes(right, wrong, none, of, len(groups), shrinkage, classes)
     log_wrong = np.log((1 - p) * (1 - silent))
     return Estimates(
         groups,
-        np.rint(votes * VOTE_SCALE).astype(int).tolist(),
+        votes(table, groups, shrinkage),
         np.log(prior).tolist(),
         _plain(p),
         _plain(np.log(p) - log_wrong),
@@ -102,6 +99,19 @@ def estimate(table: Table, shrinkage: float, classes: int) -> Estimates:
         coincide,
         _options(table.rows),
     )
+
+
+def votes(table: Table, groups: Sequence[str], shrinkage: float) -> list[list[int]]:
+    """Estimate each model's vote, in units of 1 / VOTE_SCALE, by group and for an unknown group."""
+    right, wrong, _ = _outcomes(table)
+    rates = _by_group(right, right + wrong, _places(table, groups), len(groups), shrinkage)
+    weights = np.clip(_logit(rates) - log(_coincide(table)), _LEAST, _MOST)
+    return [[round(weight * VOTE_SCALE) for weight in row] for row in weights.tolist()]
+
+
+def _places(table: Table, groups: Sequence[str]) -> Any:
+    place = {name: i for i, name in enumerate(groups)}
+    return np.array([place.get(row.group, len(groups)) for row in table.rows])
 
 
 def _plain(by_class: Floats) -> Any:
@@ -121,13 +131,17 @@ def _options(rows: Sequence[Row]) -> int:
 
 
 def _outcomes(table: Table) -> tuple[Floats, Floats, Floats]:
-    """[question, model] 1 where it was right, wrong, silent; all 0 where nothing is recorded."""
+    """[question, model] how far it was right, wrong, silent; all 0 where nothing is recorded."""
     found = np.zeros((3, len(table.rows), len(table.models)))
     for n, row in enumerate(table.rows):
         truth = same(row.right)
         for m, model in enumerate(table.models):
             told = row.answers.get(model)
-            if told is not None:
+            if told is None:
+                continue
+            if told.answer is not None and told.score is not None:
+                found[0, n, m], found[1, n, m] = told.score, 1 - told.score
+            else:
                 what = 2 if told.answer is None else int(same(told.answer) != truth)
                 found[what, n, m] = 1
     return found[0], found[1], found[2]

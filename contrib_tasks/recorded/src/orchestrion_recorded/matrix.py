@@ -7,19 +7,30 @@ from functools import cached_property
 from itertools import combinations
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 from numpy.typing import NDArray
 
 from orchestrion import Split
 from orchestrion_recorded.case import ABSENT, Case
+from orchestrion_recorded.estimate import votes
 from orchestrion_recorded.recording import Recording
 
-__all__ = ["Candidates", "Matrix", "Result", "Strategy", "candidates", "evaluate", "matrix"]
+__all__ = [
+    "Candidates",
+    "Matrix",
+    "Result",
+    "Strategy",
+    "candidates",
+    "cross_fitted",
+    "evaluate",
+    "matrix",
+]
 
 Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+FOLDS = 5
 _CODES = 1 << 10  # more than there can be different answers to a question
 
 
@@ -39,7 +50,7 @@ class Strategy:
 
 @frozen(eq=False)
 class Result:
-    """What a strategy gives, question by question: whether it was right, and the cost."""
+    """What a strategy gives, question by question: how good it was, and the cost."""
 
     correct: Floats
     cost: Floats
@@ -57,19 +68,23 @@ class Matrix:
         models: their names.
         ids: of the questions.
         said: code of the answer; negative for none.
-        right: whether the answer is right.
+        right: how good the answer is: 1 or 0, or its score.
         votes: what each vote counts for.
         costs: of asking.
         askable: whether there is a record.
+        groups: of the questions.
+        single: one model is asked at most, as where there are scores and no votes.
     """
 
     models: tuple[str, ...]
     ids: tuple[str, ...]
     said: Ints
-    right: Bools
+    right: Floats
     votes: Ints
     costs: Floats
     askable: Bools
+    groups: tuple[str, ...] = ()
+    single: bool = False
 
     @cached_property
     def backing(self) -> Ints:
@@ -77,6 +92,21 @@ class Matrix:
         answered = self.said >= 0
         equal = (self.said.T[:, :, None] == self.said[None]) & answered.T[:, :, None]
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
+
+    def rows(self, chosen: Sequence[int]) -> Matrix:
+        """Some of the questions, by place."""
+        at = list(chosen)
+        return Matrix(
+            self.models,
+            tuple(self.ids[i] for i in at),
+            self.said[at],
+            self.right[at],
+            self.votes[at],
+            self.costs[at],
+            self.askable[at],
+            tuple(self.groups[i] for i in at),
+            self.single,
+        )
 
     def key(self, totals: Ints) -> Ints:
         """Totals of each model's answer so that a plain comparison also settles ties."""
@@ -89,16 +119,36 @@ def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None)
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
     said = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
-    right = np.array([case.right for case in cases], np.int64)[:, None]
     return Matrix(
         recording.models,
         tuple(wanted),
         said,
-        (said == right) & (said >= 0),
+        np.array([case.worth for case in cases], np.float64).reshape(said.shape),
         np.array([recording.votes[case.group] for case in cases], np.int64),
         np.array([case.costs for case in cases], np.float64),
         said != ABSENT,
+        tuple(case.row.group for case in cases),
+        recording.table.scored,
     )
+
+
+def cross_fitted(recording: Recording, data: Matrix, folds: int = FOLDS) -> Matrix:
+    """Return training questions with votes that were estimated without them.
+
+    Votes weigh what models did on the very questions that a search looks at, which makes cascades
+    that lean on many votes look better than they are. Question i is in fold i modulo `folds`; its
+    votes come from the questions of the others.
+    """
+    groups, shrinkage = recording.estimates.groups, recording.settings.shrinkage
+    place = {name: i for i, name in enumerate(groups)}
+    fitted = data.votes.copy()
+    for fold in range(min(folds, len(data.ids))):
+        rest = recording.table.only(name for i, name in enumerate(data.ids) if i % folds != fold)
+        if rest.rows:
+            ballots = recording.ballots(votes(rest, groups, shrinkage))
+            for i in range(fold, len(data.ids), folds):
+                fitted[i] = ballots[place.get(data.groups[i], len(groups))]
+    return evolve(data, votes=fitted)
 
 
 def evaluate(data: Matrix, strategy: Strategy) -> Result:
@@ -110,7 +160,7 @@ def evaluate(data: Matrix, strategy: Strategy) -> Result:
         later = after.final if strategy.final else after.voted
         correct = np.where(go, later[:, strategy.then], correct)
         cost = cost + np.where(go, data.costs[:, strategy.then], 0.0)
-    return Result(correct.astype(np.float64), cost)
+    return Result(correct, cost)
 
 
 class _After:
@@ -127,21 +177,22 @@ class _After:
         rows = np.arange(n)
         self._key = keys[rows, at] if chosen else np.full(n, -1)
         leads = self._key >= 0
-        self.correct = leads & data.right[:, chosen][rows, at] if chosen else leads
+        own = data.right[:, chosen][rows, at] if chosen else np.zeros(n)
+        self.correct = np.where(leads, own, 0.0)
         said = data.said[:, chosen]
         equal = (said[:, :, None] == said[:, None]) & (said >= 0)[:, None]
         self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
 
     @cached_property
-    def voted(self) -> Bools:
-        """[question, model] whether the vote is right once that model was asked as well."""
+    def voted(self) -> Floats:
+        """[question, model] how good the vote is once that model was asked as well."""
         data = self.data
         overtakes = data.key(self._totals + data.votes * (data.said >= 0)) > self._key[:, None]
         return np.asarray(np.where(overtakes, data.right, self.correct[:, None]))
 
     @cached_property
-    def final(self) -> Bools:
-        """[question, model] whether that model is right, or the vote where it is silent."""
+    def final(self) -> Floats:
+        """[question, model] how good that model's answer is, or the vote where it is silent."""
         return np.asarray(np.where(self.data.said >= 0, self.data.right, self.correct[:, None]))
 
 
@@ -172,17 +223,19 @@ def candidates(
     free = list(range(len(data.models)) if models is None else models)
     found: list[Strategy] = [Strategy(())]
     accuracy, cost = [np.zeros(1)], [np.zeros(1)]
-    for size in range(1, most + 1):
+    for size in range(1, (1 if data.single else most) + 1):
         for first in combinations(free, size):
             after = _After(data, first)
             mean, spent = after.correct.mean(), after.cost.mean()
             found.append(Strategy(first))
             accuracy.append(np.array([mean]))
             cost.append(np.array([spent]))
+            if data.single:
+                continue
             others = [m for m in free if m not in first]
             levels = range(1, size + 2)
             later = after.final if final else after.voted
-            gain = (later.astype(float) - after.correct[:, None]) * data.askable
+            gain = (later - after.correct[:, None]) * data.askable
             go = np.array([after.agreement < level for level in levels], float) / len(data.ids)
             accuracy.append((mean + go @ gain[:, others]).ravel())
             cost.append((spent + go @ (data.costs * data.askable)[:, others]).ravel())

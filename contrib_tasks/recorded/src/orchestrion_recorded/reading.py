@@ -12,6 +12,8 @@ from math import isfinite
 from pathlib import Path
 from typing import IO, cast
 
+from attrs import evolve
+
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.columns import MEASURES, Columns, Layout, Measure, lay_out
 from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
@@ -19,7 +21,7 @@ from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
 __all__ = ["models_of", "read_prices", "read_table"]
 
 _REPORTED = 5  # problems of one file named at once
-_NESTED = ("answers", "models", "responses")
+_NESTED = ("answers", "models", "responses", "scores")
 _ANSWER = ("answer", "response", "output")
 
 Line = tuple[int, Mapping[str, str]]
@@ -45,7 +47,7 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
         problems.add(first, "the table has no questions")
     problems.raise_any()
     found = {} if prices is None else read_prices(prices, layout.models)
-    return Table(str(path), layout.models, tuple(rows), found)
+    return Table(str(path), layout.models, tuple(rows), found, scored=not layout.right)
 
 
 def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
@@ -89,21 +91,29 @@ def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
 
 def _row(line: Line, layout: Layout, problems: _Problems) -> Row | None:
     number, fields = line
-    right, name = fields[layout.right].strip(), fields[layout.question].strip()
+    right = fields[layout.right].strip() if layout.right else ""
+    name = fields[layout.question].strip()
     before = len(problems.found)
     if not name:
         problems.add(number, f"the question has no id ({layout.question!r} is empty)")
-    if right in ("", NONE, MISSING):
+    if layout.right and right in ("", NONE, MISSING):
         problems.add(number, f"the right answer ({layout.right!r}) is {right!r}; give one")
     options = problems.whole(number, layout.options, fields.get(layout.options, ""))
     measures = _measures(number, fields, layout, problems)
+    told = {model: fields.get(model, "").strip() for model in layout.models}
+    told = {model: text for model, text in told.items() if text not in ("", MISSING)}
+    if layout.right:
+        answers = {model: _recorded(text, measures.get(model, {})) for model, text in told.items()}
+    else:
+        answers = {
+            model: evolve(
+                _recorded(NONE if text == NONE else model, measures.get(model, {})),
+                score=0.0 if text == NONE else problems.score(number, model, text, layout),
+            )
+            for model, text in told.items()
+        }
     if len(problems.found) > before:
         return None
-    answers = {
-        model: _recorded(fields[model].strip(), measures.get(model, {}))
-        for model in layout.models
-        if fields.get(model, "").strip() not in ("", MISSING)
-    }
     group = fields[layout.group].strip() if layout.group else ""
     text = fields[layout.text] if layout.text else ""
     return Row(name, group, right, options, answers, text, number)
@@ -165,6 +175,21 @@ class _Problems:
             return value
         self.add(line, f"{column!r} is {text!r}; expected a number of 0 or more")
         return None
+
+    def score(self, line: int, model: str, text: str, layout: Layout) -> float:
+        """A score from 0 to 1; 0, and noted, if it is not."""
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0 <= value <= 1:
+            self.add(
+                line,
+                f"{model!r} is {text!r}; a table without a column of right answers has scores "
+                "from 0 to 1 (name the column of right answers in columns.right)",
+            )
+            return 0.0
+        return value
 
     def whole(self, line: int, column: str, text: str) -> int:
         """A whole number of at least 2; 0 where nothing is given."""

@@ -33,14 +33,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Recording", "State"]
 
+SOLVED = 0.5
+"""The score from which a question counts as solved."""
+
 
 @frozen
 class State:
-    """A question, the models asked as a bit set, and choices that must not be taken again although
-    the team's roster does not have them."""
+    """A question, the models asked as a bit set, turns so far, and choices that must not be taken
+    again although the team's roster does not have them."""
 
     case: Case
     asked: int = 0
+    turns: int = 0
     foreign: frozenset[str] = frozenset()
 
 
@@ -51,10 +55,18 @@ class Recording(Task):
         settings: of the task.
         table: all questions.
         roster: the team, whose choices are blocked once their model was asked.
+        turns: after so many the question is handed in with what was seen; None for no limit.
     """
 
-    def __init__(self, settings: RecordedTask, table: Table, roster: Sequence[Member] = ()) -> None:
+    def __init__(
+        self,
+        settings: RecordedTask,
+        table: Table,
+        roster: Sequence[Member] = (),
+        turns: int | None = None,
+    ) -> None:
         self.settings, self.table, self.models = settings, table, table.models
+        self._turns = turns
         self.splits: dict[str, Split] = {
             row.id: split_of(row.id, settings.split) for row in table.rows
         }
@@ -66,9 +78,7 @@ class Recording(Task):
             )
         self.estimates = estimate(train, settings.shrinkage, settings.classes)
         self.pricing = Pricing(train, settings.unit)
-        self.votes = [
-            [ballot(weight, settings.vote) for weight in group] for group in self.estimates.votes
-        ]
+        self.votes = self.ballots(self.estimates.votes)
         made = cases(
             table, self.estimates.groups, self.pricing, self.estimates.options, settings.usd
         )
@@ -78,6 +88,10 @@ class Recording(Task):
         self.blockers = [_choices(model, roster) for model in self.models]
         dearest = max(max(case.costs) for case in made if self.splits[case.row.id] == "train")
         self._viewer = Viewer(self.models, self.estimates, self.votes, self.blockers, dearest)
+
+    def ballots(self, votes: Sequence[Sequence[int]]) -> list[list[int]]:
+        """What votes count for under the task's `vote`, by group and model."""
+        return [[ballot(weight, self.settings.vote) for weight in group] for group in votes]
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The questions of a split, in the table's order."""
@@ -101,6 +115,7 @@ class Recording(Task):
 
     def step(self, state: State, turn: Turn, key: Key) -> Step:
         """Show the answer of the model that a turn asked and paid for; other turns show nothing."""
+        state = evolve(state, turns=state.turns + 1)
         model = self._asked(state.case, turn)
         if model is None:
             return self._step(state)
@@ -108,7 +123,7 @@ class Recording(Task):
         choice = turn.agent if turn.option is None else f"{turn.agent}:{turn.option}"
         if choice not in self.blockers[model]:
             foreign |= {choice}
-        return self._step(State(state.case, state.asked | 1 << model, foreign))
+        return self._step(evolve(state, asked=state.asked | 1 << model, foreign=foreign))
 
     def _asked(self, case: Case, turn: Turn) -> int | None:
         data = turn.output.data
@@ -126,7 +141,10 @@ class Recording(Task):
         observation = seen.observation
         if state.foreign:
             observation = evolve(observation, blocked=observation.blocked | state.foreign)
-        return Step(state, observation, seen.done)
+        # Of scores there is no vote: the one model asked is the choice. And what was paid for
+        # counts also where the limit on turns leaves no room to say "stop".
+        chosen = self.table.scored and state.asked != 0
+        return Step(state, observation, seen.done or chosen or state.turns == self._turns)
 
     ceiling = no_calls
 
@@ -139,16 +157,23 @@ class Recording(Task):
         final: bool,
         calls: Calls,
     ) -> Scores:
-        """1 if the vote is the recorded right answer."""
+        """1 if the vote is the recorded right answer; or the score, solved from 0.5."""
+        asked = {"asked": float(state.asked.bit_count())}
+        if self.table.scored:
+            chosen = state.asked.bit_length() - 1
+            worth = problem.hidden["scores"].get(self.models[chosen], 0.0) if chosen >= 0 else 0.0
+            return Scores(worth, worth >= SOLVED, asked)
         leads = self._viewer.see(state.case, state.asked).leader
         right = leads >= 0 and same(state.case.labels[leads]) == same(problem.hidden["right"])
-        return Scores(float(right), right, {"asked": float(state.asked.bit_count())})
+        return Scores(float(right), right, asked)
 
 
 def _problem(case: Case) -> Problem:
     row = case.row
     text = row.text or f"question {row.id}" + (f" of the group {row.group}" if row.group else "")
-    return Problem(row.id, text, {"options": case.options}, row.group, {"right": row.right})
+    scores = {model: told.score for model, told in row.answers.items() if told.score is not None}
+    hidden = {"scores": scores} if scores else {"right": row.right}
+    return Problem(row.id, text, {"options": case.options}, row.group, hidden)
 
 
 def _choices(model: str, roster: Sequence[Member]) -> frozenset[str]:

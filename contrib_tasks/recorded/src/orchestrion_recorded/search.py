@@ -34,7 +34,7 @@ from orchestrion import (
     View,
 )
 from orchestrion.choices import choices
-from orchestrion_recorded.cascade import CascadeRunner
+from orchestrion_recorded.cascade import CascadeRunner, Steps
 
 __all__ = ["BestCascade"]
 
@@ -44,19 +44,22 @@ class BestCascade(Trainer):
     """Finds the best two-level cascade for the task `recorded`, and hands it to `cascade`.
 
     The table knows every answer, so nothing is asked: all cascades are evaluated exactly on all
-    training questions, under the task's own vote and the run's reward.
+    training questions, under the task's own vote and the run's reward. Votes count for what they
+    were worth on other questions than the one at hand (cross-fitting, in five parts).
 
     Args:
         task: the task `recorded`, as `task`.
         reward: the run's reward, as `reward`; it must be linear in outcome and cost.
-        search: every `cascade` of that kind, or the best fixed `set` of any size (by beam search).
+        search: every `cascade` of that kind; the best fixed `set` of any size (by beam search); or
+            a look-up by `category` of question: for each nobody, one model, or one and another
+            unless so many agree.
         most: how many a cascade asks first.
         beam: how many sets of each size are extended.
     """
 
     task: Task
     reward: RewardFunction
-    search: Literal["cascade", "set"] = "cascade"
+    search: Literal["cascade", "set", "category"] = "cascade"
     most: Annotated[int, Meta(ge=1, le=4)] = 3
     beam: Annotated[int, Meta(ge=1)] = 32
 
@@ -81,21 +84,32 @@ class BestCascade(Trainer):
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand over what was found."""
-        from orchestrion_recorded.baselines import best_set, candidates, evaluate, matrix
+        from orchestrion_recorded import baselines
 
         self.check(session)
         runner: CascadeRunner = session.policy
         task: Any = self.task  # its runtime, a Recording
         weight = await _weight(self.reward)
         asking = _asking(task.models, session)
-        data = matrix(task, "train", [problem.id for problem in session.problems("train")])
-        if self.search == "set":
-            found = best_set(data, weight, self.beam, list(asking))
+        ids = [problem.id for problem in session.problems("train")]
+        data = baselines.cross_fitted(task, baselines.matrix(task, "train", ids))
+        models = list(asking)
+        if self.search == "category":
+            chosen = baselines.best_by_category(data, weight, models=models)
+        elif self.search == "set":
+            chosen = {"": baselines.best_set(data, weight, self.beam, models)}
         else:
-            found = candidates(data, self.most, models=list(asking)).best(weight)
-        then = None if found.then is None else asking[found.then]
-        runner.set([asking[model] for model in found.first], found.agree, then)
-        result = evaluate(data, found)
+            chosen = {"": baselines.candidates(data, self.most, models=models).best(weight)}
+        steps = {
+            group: Steps(
+                tuple(asking[model] for model in strategy.first),
+                strategy.agree,
+                None if strategy.then is None else asking[strategy.then],
+            )
+            for group, strategy in chosen.items()
+        }
+        runner.set(steps.pop(""), steps)
+        result = baselines.evaluate_by_category(data, chosen)
         return {
             "reward": float(result.reward(weight).mean()),
             "accuracy": float(result.correct.mean()),

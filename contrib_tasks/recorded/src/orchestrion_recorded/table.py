@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
 __all__ = ["MISSING", "NONE", "Recorded", "Row", "Table", "same"]
 
@@ -23,7 +23,8 @@ def same(answer: str) -> str:
 class Recorded:
     """What one model did on one question; `answer` is None where it gave none.
 
-    `price` is None where the table has one price a model.
+    `price` is None where the table has one price a model. In a table of scores, `score` is how good
+    the answer was, from 0 to 1, and `answer` is the model's name: what it said is not recorded.
     """
 
     answer: str | None
@@ -31,6 +32,7 @@ class Recorded:
     input_tokens: int = 0
     output_tokens: int = 0
     latency: float | None = None
+    score: float | None = None
 
 
 @frozen
@@ -51,15 +53,19 @@ class Row:
 
 @frozen
 class Table:
-    """Questions in the order of their file, and every model's price where one is known."""
+    """Questions in the order of their file, and every model's price where one is known.
+
+    A `scored` table has a score in place of every answer, and no right answers.
+    """
 
     source: str
     models: tuple[str, ...]
     rows: tuple[Row, ...]
     prices: Mapping[str, float] = Factory(dict)
+    scored: bool = False
 
     def only(self, ids: Iterable[str]) -> Table:
         """The same table with these questions, in the table's order."""
         wanted = set(ids)
         rows = tuple(row for row in self.rows if row.id in wanted)
-        return Table(self.source, self.models, rows, self.prices)
+        return evolve(self, rows=rows)

@@ -32,7 +32,9 @@ class RecordedTask:
     """Ask models whose answers are recorded; the vote over what was seen is the result.
 
     A question that nobody was asked, or where nobody gave an answer, counts as wrong. Every model
-    can be asked once; one without a record for the question not at all.
+    can be asked once; one without a record for the question not at all. After `limits.turns` turns
+    the vote so far is the result. A table without right answers has scores from 0 to 1: one model
+    is asked, its score is the result, and a question is solved from 0.5.
 
     Args:
         table: CSV or JSON lines (`.gz` is unpacked) with one question a line; or `generated`.
@@ -64,17 +66,17 @@ class RecordedTask:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """Read the table and learn from its training questions what models are worth."""
-        yield self.recording(ctx.roster)
+        yield self.recording(ctx.roster, ctx.turns)
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The questions of a split, for those who only want to count them."""
         return self.recording().problems(split)
 
-    def recording(self, roster: Sequence[Member] = ()) -> Recording:
-        """The task at work, for a team."""
+    def recording(self, roster: Sequence[Member] = (), turns: int | None = None) -> Recording:
+        """The task at work, for a team whose episodes have so many turns."""
         from orchestrion_recorded.recording import Recording
 
-        return Recording(self, self.read(), roster)
+        return Recording(self, self.read(), roster, turns)
 
     def read(self) -> Table:
         """The table.

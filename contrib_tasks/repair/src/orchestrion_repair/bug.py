@@ -67,7 +67,7 @@ class Bug:
         split: where it belongs; a group is never in two.
         category: the area, e.g. "strings".
         prelude: source the statements need (imports, helpers), run after `code`.
-        solution: a correct source, if known; for reports and tests, never for agents.
+        solution: a correct source, if known; for reports and checks, never for agents.
     """
 
     id: str

@@ -60,15 +60,21 @@ def features(state: State) -> tuple[float, ...]:
 
 
 def hints(state: State) -> dict[str, tuple[float, ...]]:
-    """Numbers about each choice of a skilled agent, for policies that score choices alike.
+    """Numbers about each choice whose worth is known, for policies that score choices alike.
 
     The outlook, how many calls the choice had, and how many candidates it has left, each 0 to 1.
+    As long as no results are known, running the tests has the best outlook there is: all other
+    outlooks are worth more after it, and it costs what two or three candidates cost.
     """
     calls = dict(state.calls)
-    return {
+    found: dict[str, tuple[float, ...]] = {
         choice: (one.outlook, min(1.0, calls.get(choice, 0) / 3), min(1.0, one.left / 50))
         for choice, one in outlooks(state).items()
+        if one.left
     }
+    if state.results is None:
+        found |= dict.fromkeys(state.testers, (1.0, 0.0, 0.0))
+    return found
 
 
 # ---------------------------------------------------------------- groups

@@ -5,7 +5,7 @@ A folder holds problems as sub-folders or pairs of files, and files of JSON line
     NAME/buggy.py      the program                                     NAME.py
     NAME/tests.json    or a file test_*.py                             NAME.json or test_NAME.py
     NAME/problem.json  optional: entry_point, split, kind, group       NAME.problem.json
-    NAME/correct.py    optional: a solution, for reports only
+    NAME/correct.py    optional: a solution, for reports and checks
 
 `tests.json` is a list of cases (or one a line, as in QuixBugs), or an object with `visible` and
 `hidden`. A case is `[arguments, wanted]`, `{"call": [...], "want": ...}`, `{"assert": "..."}` or a
@@ -22,7 +22,8 @@ A JSON line is in one of these forms; other fields are ignored:
     MBPP        task_id, test_list, code, and `buggy`
 
 Where the tests are not divided into visible and hidden, every second one is hidden, beginning with
-the second; equal tests count once. A problem that names no split is in `test`, or in the split
+the second; equal tests count once (`checking.py` sees to it that a failing one is visible). A
+problem that names no split is in `test`, or in the split
 that `fractions` gives its group. Problems with equal tests are variants of one function: they are
 one group, and a group is in one split.
 
@@ -58,10 +59,14 @@ _EXPECTED = (
 
 @frozen
 class Collection:
-    """What was loaded, and what was left out: one line each, with place and reason."""
+    """What was loaded, and what was left out: one line each, with place and reason.
+
+    `divided` has the ids of the bugs whose tests were divided here, not by their author.
+    """
 
     bugs: tuple[Bug, ...]
     skipped: tuple[str, ...] = ()
+    divided: frozenset[str] = frozenset()
 
 
 def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) -> Collection:
@@ -83,7 +88,8 @@ def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) 
     if not found.bugs:
         reasons = _listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
         raise UsageError(f"{path}: no problem could be loaded{reasons}")
-    return Collection(tuple(found.in_splits(fractions)), tuple(found.skipped))
+    bugs = tuple(found.in_splits(fractions))
+    return Collection(bugs, tuple(found.skipped), frozenset(found.divided))
 
 
 @frozen
@@ -157,6 +163,7 @@ class _Found:
     ids: set[str] = Factory(set)
     labels: dict[str, str] = Factory(dict)
     splits: dict[str, tuple[Split, str]] = Factory(dict)
+    divided: set[str] = Factory(set)
 
     def take(self, place: str, row: Mapping[str, JSON]) -> None:
         """One row: a bug, a reason to leave it out, or something malformed."""
@@ -173,6 +180,8 @@ class _Found:
             self.malformed.append(f"{where}: {error}")
         else:
             self.bugs.append(bug)
+            if not read.divided:
+                self.divided.add(bug.id)
             self.skipped += [f"{where}: left out {note}" for note in read.notes]
 
     def _new_id(self, wanted: str) -> str:

@@ -8,7 +8,7 @@ import json
 import re
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from attrs import frozen
 
@@ -23,6 +23,7 @@ __all__ = [
     "Tests",
     "Unusable",
     "completed",
+    "divided",
     "entry_point",
     "kind_of",
     "parsed",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 SPLITS = ", ".join(get_args(Split))
+T = TypeVar("T")
 
 
 class Malformed(Exception):
@@ -49,11 +51,13 @@ class Row:
     Args:
         bug: with `group` as the row gives it, perhaps "".
         placed: whether the row names its split.
+        divided: whether the row says which tests are hidden.
         notes: tests that were left out, each with its reason.
     """
 
     bug: Bug
     placed: bool
+    divided: bool
     notes: tuple[str, ...] = ()
 
 
@@ -80,7 +84,7 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
     if solution:
         parsed("the solution", solution)
     tests = read_tests(name, row)
-    visible, hidden = _divided(tests)
+    visible, hidden = _parts(tests)
     split = row.get("split", "test")
     if split not in get_args(Split):
         raise Malformed(f"split is {split!r}; expected {SPLITS}")
@@ -98,7 +102,7 @@ def read_row(name: str, row: Mapping[str, JSON]) -> Row:
         prelude=tests.prelude,
         solution=solution,
     )
-    return Row(bug, "split" in row, tests.left_out)
+    return Row(bug, "split" in row, tests.hidden is not None, tests.left_out)
 
 
 # ---------------------------------------------------------------- sources
@@ -302,7 +306,8 @@ def _statement(place: str, text: str) -> Case:
     return Case(statement=text)
 
 
-def _divided(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+def _parts(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
+    """The visible and the hidden tests."""
     if tests.hidden is not None:
         return tests.cases, tests.hidden
     different = {json.dumps(case.to_json(), sort_keys=True): case for case in tests.cases}
@@ -311,7 +316,12 @@ def _divided(tests: Tests) -> tuple[tuple[Case, ...], tuple[Case, ...]]:
         raise Malformed("has no tests")
     if len(cases) == 1:
         raise Unusable("it has one test only, and nothing would be left to hide")
-    return cases[::2], cases[1::2]
+    return divided(cases)
+
+
+def divided(tests: Sequence[T]) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Every second one is hidden, beginning with the second."""
+    return tuple(tests[::2]), tuple(tests[1::2])
 
 
 # ---------------------------------------------------------------- fields

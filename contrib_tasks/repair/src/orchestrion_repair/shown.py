@@ -36,17 +36,21 @@ def observation_text(state: State, lines: Map) -> str:
 
 
 def _results(state: State) -> list[str]:
-    if state.results is None:
+    entry, cases = state.target.entry_point, state.target.visible
+    if state.results is not None:
+        return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]
+    if not state.last:
         return ["Tests: not run yet."]
-    rows = []
-    for result, case in zip(state.results, state.target.visible, strict=True):
-        if result["passed"]:
-            rows.append(f"pass  {_case(state.target.entry_point, case)}")
-        else:
-            raised = result["error"] and result["got"] is None
-            what = result["error"] if raised else f"got {_cut(result['got'])}"
-            rows.append(f"FAIL  {_case(state.target.entry_point, case)}: {what}")
-    return rows
+    rows = [_row(entry, cases[number], one) for number, one in state.last if number < len(cases)]
+    return ["Tests: run on edits of this program only; the last edit gave:", *rows]
+
+
+def _row(entry_point: str, case: Mapping[str, JSON], result: Mapping[str, Any]) -> str:
+    if result["passed"]:
+        return f"pass  {_case(entry_point, case)}"
+    raised = result["error"] and result["got"] is None
+    what = result["error"] if raised else f"got {_cut(result['got'])}"
+    return f"FAIL  {_case(entry_point, case)}: {what}"
 
 
 def _case(entry_point: str, case: Mapping[str, JSON]) -> str:

@@ -50,6 +50,8 @@ class State:
         target: the function to repair.
         code: the current program.
         results: outcomes of the visible tests on it, if known.
+        last: as long as these are not known: what the tests gave that ran last, on an edit of the
+            program, with their numbers.
         suspicion: Ochiai's coefficient by line, if tests were run with coverage.
         tried: numbers of the candidates that were run.
         boosts: by line, the best share of failing tests that an edit there mended.
@@ -61,12 +63,14 @@ class State:
         fixed: whether an agent says that all visible tests pass.
         improved: whether the current program is one that an agent proposed.
         skills: the families of every agent that tries edits, as far as known.
+        testers: the agents that run the visible tests, as far as known.
         done: agents that have nothing more to say about this program.
     """
 
     target: Target
     code: str
     results: tuple[Any, ...] | None = None
+    last: tuple[tuple[int, Any], ...] = ()
     suspicion: tuple[tuple[int, float], ...] | None = None
     tried: frozenset[int] = frozenset()
     boosts: tuple[tuple[int, float], ...] = ()
@@ -78,6 +82,7 @@ class State:
     fixed: bool = False
     improved: bool = False
     skills: Skills = ()
+    testers: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
 
     @property
@@ -174,6 +179,7 @@ def _tests(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
     return evolve(
         state,
         results=results,
+        last=(),
         suspicion=_suspicion(results) or state.suspicion,
         fixed=all(one["passed"] for one in results),
         done=state.done | {turn.agent},
@@ -207,8 +213,10 @@ def _edits(state: State, data: Mapping[str, JSON], turn: Turn) -> State:
         moved[int(line)] = moved.get(int(line), 0) + int(number)
     calls, choice = dict(state.calls), f"{turn.agent}:{data['region']}"
     calls[choice] = calls.get(choice, 0) + 1
+    last = tuple((int(number), _result(one)) for number, one in data.get("last", ()))
     return evolve(
         state,
+        last=last or state.last,
         tried=state.tried | {int(number) for number in data["tried"]},
         boosts=tuple(sorted(boosts.items())),
         moved=tuple(sorted(moved.items())),
@@ -238,6 +246,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         fixed=known is not None and all(one["passed"] for one in known),
         improved=True,
         skills=state.skills,
+        testers=state.testers,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import Factory, asdict, field, frozen
 from orchestrion_sandbox import Sandbox
@@ -32,12 +32,17 @@ from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
-from orchestrion_repair.skills import Skills, skills_of
+from orchestrion_repair.skills import Skills, skills_of, testers_of
 from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
+
+if TYPE_CHECKING:
+    from orchestrion_repair.loaders import Collection
 
 __all__ = ["Repair", "observed"]
 
 BUILTIN = "builtin"
+SHOWN = 100
+"""How many lines say what was left out of a suite."""
 
 
 @frozen
@@ -79,10 +84,28 @@ class Repair(Task):
         async with shared_runner(self.sandbox, self.level) as runner:
             backend, level = await runner.where()
             ctx.note("sandbox", f"{backend} (level {level})")
-            yield RunningRepair(self, self.bugs(), runner, skills_of(ctx.roster))
+            roster, bugs = ctx.roster, await self._usable(runner)
+            yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster))
+
+    async def _usable(self, runner: Runner) -> tuple[Bug, ...]:
+        """The bugs that can be mended under the limits; what is left out is said by name."""
+        if self.suite == BUILTIN:  # whose every program and solution is run in its tests
+            return self.bugs()
+        from structlog import get_logger
+
+        from orchestrion_repair.checking import checked
+
+        found = await checked(self._loaded(), runner, self.limits)
+        for line in found.skipped[:SHOWN]:
+            get_logger().warning(f"{self.suite}: left out: {line}")
+        if len(found.skipped) > SHOWN:
+            get_logger().warning(f"{self.suite}: {len(found.skipped) - SHOWN} more left out")
+        if not found.bugs:
+            raise UsageError(f"{self.suite}: no problem can be used: {found.skipped[0]}")
+        return found.bugs
 
     def bugs(self) -> tuple[Bug, ...]:
-        """All problems, in a fixed order.
+        """All problems, in a fixed order, before any was run.
 
         Raises:
             UsageError: if the suite cannot be read.
@@ -91,17 +114,12 @@ class Repair(Task):
             from orchestrion_repair import suite
 
             return suite.bugs()
+        return self._loaded().bugs
+
+    def _loaded(self) -> Collection:
         from orchestrion_repair.loaders import load_path
 
-        found = load_path(Path(self.suite), self.fractions)
-        if found.skipped:
-            from structlog import get_logger
-
-            get_logger().warning(
-                "problems left out", suite=self.suite, count=len(found.skipped),
-                first=found.skipped[0],
-            )  # fmt: skip
-        return found.bugs
+        return load_path(Path(self.suite), self.fractions)
 
     @property
     def limits(self) -> Limits:
@@ -137,6 +155,7 @@ class RunningRepair(Task):
     bugs: tuple[Bug, ...]
     runner: Runner | None
     skills: Skills = ()
+    testers: tuple[str, ...] = ()
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -172,7 +191,7 @@ class RunningRepair(Task):
         """Nothing is known but the program and its visible tests."""
         data = problem.data
         target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
-        state = State(target, data["code"], skills=self.skills)
+        state = State(target, data["code"], skills=self.skills, testers=self.testers)
         return Step(state, observed(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:

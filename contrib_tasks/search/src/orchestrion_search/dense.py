@@ -5,8 +5,12 @@ Imported when a task with `dense` is opened, and not before.
 
 from __future__ import annotations
 
+import hashlib
+import os
+import tempfile
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +20,8 @@ from orchestrion_search.documents import Document
 
 __all__ = ["Dense"]
 
+Vectors = np.ndarray[Any, np.dtype[np.float32]]
+
 
 class Dense:
     """Documents by the cosine between their embedding and the query's.
@@ -23,9 +29,23 @@ class Dense:
     Args:
         documents: the corpus.
         path: a folder with the encoder, or its name on a hub.
+        query_prompt: put before a query, e.g. "query: " for E5; None for the encoder's own prompt.
+        document_prompt: put before a document, e.g. "passage: "; None for the encoder's own.
+        index: a folder where the corpus's embeddings are kept for the next time; None encodes the
+            corpus whenever this is made.
+
+    Raises:
+        UsageError: sentence-transformers is not installed, or `index` cannot be written.
     """
 
-    def __init__(self, documents: Sequence[Document], path: str) -> None:
+    def __init__(
+        self,
+        documents: Sequence[Document],
+        path: str,
+        query_prompt: str | None = None,
+        document_prompt: str | None = None,
+        index: Path | None = None,
+    ) -> None:
         try:
             library = import_module("sentence_transformers")
         except ImportError as error:
@@ -35,19 +55,49 @@ class Dense:
             ) from error
         self._documents = tuple(documents)
         self._encoder: Any = library.SentenceTransformer(path)
-        self._vectors = self._encode([f"{one.title}\n{one.text}" for one in documents])
+        self._query_prompt, self._document_prompt = query_prompt, document_prompt
+        texts = [f"{document.title}\n{document.text}" for document in documents]
+        self._vectors = self._encoded(texts) if index is None else self._kept(texts, index)
 
-    def _encode(self, texts: list[str]) -> np.ndarray[Any, np.dtype[np.float32]]:
-        found = self._encoder.encode(
-            texts, normalize_embeddings=True, convert_to_numpy=True, show_progress_bar=False
+    def _encoded(self, texts: list[str]) -> Vectors:
+        return self._plain(self._encoder.encode_document, texts, self._document_prompt)
+
+    def _plain(self, encode: Any, texts: list[str], prompt: str | None) -> Vectors:
+        embeddings = encode(
+            texts,
+            prompt=prompt,
+            normalize_embeddings=True,
+            convert_to_numpy=True,
+            show_progress_bar=False,
         )
-        return np.asarray(found, dtype=np.float32)
+        return np.asarray(embeddings, dtype=np.float32)
+
+    def _kept(self, texts: list[str], folder: Path) -> Vectors:
+        """Read the embeddings of this corpus by this encoder, or make and keep them."""
+        # The embedding of a fixed text stands for the encoder: a name may get other weights.
+        probe = self._encoded(["Which encoder is this?"]).round(3) + 0.0
+        digest = hashlib.sha256(probe.tobytes())
+        for text in texts:
+            digest.update(hashlib.sha256(text.encode()).digest())
+        file = folder / f"{digest.hexdigest()[:32]}.npy"
+        if not file.exists():
+            embeddings = self._encoded(texts)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile(dir=folder, delete=False) as temporary:
+                    np.save(temporary, embeddings)
+                os.replace(temporary.name, file)
+            except OSError as error:
+                raise UsageError(f"task search: dense_index: {folder}: {error}") from error
+        vectors: Vectors = np.load(file, mmap_mode="r")
+        return vectors
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
-        """The nearest documents; equally near ones in the order of the corpus."""
+        """Return the nearest documents; equally near ones in the order of the corpus."""
         if not query.strip():
             return ()
-        nearness = self._vectors @ self._encode([query])[0]
+        embedded = self._plain(self._encoder.encode_query, [query], self._query_prompt)
+        nearness = self._vectors @ embedded[0]
         order = np.argsort(-nearness, kind="stable")[:results]
         return tuple(self._documents[int(i)] for i in order)
 

@@ -55,6 +55,9 @@ class Search(Task):
         split: how the questions of `source` are divided.
         generated: what a generated world is like.
         dense: a folder with a sentence encoder, or its name on a hub; without it, BM25.
+        query_prompt: put before a query for `dense`, e.g. "query: "; by default the encoder's own.
+        document_prompt: put before a document for `dense`; by default the encoder's own.
+        dense_index: a folder where embeddings of the corpus are kept between runs.
         rounds: at most.
         results: documents that a search shows.
         history: of how many searches the observation shows the results.
@@ -71,6 +74,9 @@ class Search(Task):
     split: Shares = Shares()
     generated: World = World()
     dense: str | None = None
+    query_prompt: str | None = None
+    document_prompt: str | None = None
+    dense_index: Path | None = None
     rounds: Count = 4
     results: Count = 3
     history: Count = 4
@@ -84,6 +90,8 @@ class Search(Task):
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
         refuse_idle(self, idle, f"with `source: {self.source}`")
+        if self.dense is None:
+            refuse_idle(self, ("query_prompt", "document_prompt", "dense_index"), "without `dense`")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
@@ -108,7 +116,9 @@ class Search(Task):
             return Bm25(documents)
         from orchestrion_search.dense import Dense
 
-        return Dense(documents, self.dense)
+        return Dense(
+            documents, self.dense, self.query_prompt, self.document_prompt, self.dense_index
+        )
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """The questions of a split, for those who only want to count them."""

@@ -13,6 +13,7 @@ try:
 
     from orchestrion import __version__
     from orchestrion.errors import OrchestrionError, PluginError
+    from orchestrion.interrupts import from_outside
 except KeyboardInterrupt:  # Ctrl-C while it starts is no reason for a traceback
     sys.stderr.write("interrupted\n")
     raise SystemExit(130) from None
@@ -158,10 +159,12 @@ class Main(click.Group):
 
         if not standalone_mode:
             return run()
+        from orchestrion.cli.signals import leave_threads, own_interrupts
         from orchestrion.cli.streams import usable_streams
 
-        with usable_streams():
+        with usable_streams(), own_interrupts():
             code = self._exit_code(run)
+        leave_threads(code)
         sys.exit(code)
 
     def _exit_code(self, run: Any) -> int:
@@ -216,9 +219,9 @@ def _load(plugin: Plugin) -> click.Command:
 
     try:
         command = resolve(plugin.value)
-    except KeyboardInterrupt:
-        raise
     except BaseException as exc:
+        if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+            raise
         raise PluginError(
             f"command {plugin.name!r} of {plugin.origin} cannot be loaded: "
             f"{type(exc).__name__}: {exc}"

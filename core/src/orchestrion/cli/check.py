@@ -10,6 +10,7 @@ import click
 
 from orchestrion.cli.common import emit, json_option, plugins_of
 from orchestrion.errors import UsageError
+from orchestrion.interrupts import from_outside
 
 __all__ = ["command"]
 
@@ -57,10 +58,10 @@ def _run(plugin: str, check: Any, quiet: bool) -> dict[str, Any]:
     problem, examples = "", None
     try:
         examples = check.run()
-    except KeyboardInterrupt:
-        raise
     # BaseException: a component that calls sys.exit() fails its check, and ends nothing.
     except BaseException as exc:
+        if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+            raise
         problem = str(exc).strip() or type(exc).__name__
         if not isinstance(exc, AssertionError):
             problem = f"{type(exc).__name__}: {problem}"
@@ -88,7 +89,10 @@ def _result(plugin: str, component: str, check: str, problem: str) -> dict[str, 
 def _print_totals(results: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
     seconds = sum(result.get("seconds", 0.0) for result in results)
     examples = sum(result.get("examples") or 0 for result in results)
-    components = {(r["plugin"], r["component"]) for r in results}
+    # The plugin itself has a check, too, and is no component.
+    components = {(r["plugin"], r["component"]) for r in results} - {
+        (r["plugin"], "plugin") for r in results
+    }
     click.echo(
         f"{len(results)} checks of {len(components)} components, {examples} examples, "
         f"{seconds:.1f} s: {len(failed) or 'none'} failed"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -12,7 +12,7 @@ import click
 
 from orchestrion.cli import Options
 from orchestrion.cli.streams import visible
-from orchestrion.errors import RunError, UsageError
+from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,7 +30,6 @@ __all__ = [
     "emit",
     "failure_lines",
     "find_config",
-    "in_loop",
     "json_option",
     "load_config",
     "note",
@@ -45,7 +44,6 @@ __all__ = [
 SCHEMA = 1
 """Version of every JSON document that commands print."""
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
@@ -188,30 +186,11 @@ def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
     return plugins
 
 
-def in_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end; what plugins raise to end the process is an error like others.
-
-    Raises:
-        RunError: something raised SystemExit or the like, whose exit code is not ours.
-    """
-    import asyncio
-
-    from orchestrion.plugins import reason_of
-
-    try:
-        with aside():
-            return asyncio.run(work)
-    except (Exception, KeyboardInterrupt, asyncio.CancelledError):
-        raise
-    except BaseException as error:
-        raise RunError(f"a component raised {reason_of(error)}") from error
-
-
 def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
     """How many turns, verifications and rewards failed, and the most frequent reasons."""
     verifications = sum(n for what, n in failures.items() if what.startswith("verifier:"))
     # A name in a config has no space.
-    rewards = sum(n for what, n in failures.items() if what.startswith("reward function "))
+    rewards = sum(n for what, n in failures.items() if what.startswith(("reward (", "reward fun")))
     turns = sum(failures.values()) - verifications - rewards
     if not failures:
         return []

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrion.cli.streams import visible
+from orchestrion.run import Progress
 
 if TYPE_CHECKING:
     from orchestrion.interfaces import Metrics
@@ -31,7 +32,7 @@ __all__ = [
 _QUIET_SECONDS = 5.0
 
 
-class Display:
+class Display(Progress):
     """Shows progress on standard error. Use as a context manager.
 
     Args:
@@ -52,13 +53,14 @@ class Display:
     def __enter__(self) -> Display:
         if self._terminal:
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
             from rich.table import Column
 
             console = Console(file=self._out)
             # On a narrow terminal the bar gives way first, then what does not fit of the note.
             bar = [BarColumn(bar_width=min(24, console.width // 8))] if console.width >= 60 else []
-            self._bar = Progress(
+            self._bar = Bar(
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
                 *bar,
                 MofNCompleteColumn(table_column=Column(no_wrap=True)),
@@ -172,15 +174,26 @@ def _results(report: Report, width: int) -> list[str]:
         turns = f"{one.turns.mean:.1f}" if one.turns.count else "-"
         trained = f"{one.trained_on} episodes" if one.trained_on else "-"
         how.append([one.name, turns, f"{one.limit:.1%}", f"{one.failed:.1%}", trained])
+    passes = _passes(report)
     lines = [*aligned(what), "", *aligned(how), ""]
     if max(map(len, lines)) <= width:
-        return lines
+        return [*lines, *passes]
     lines = []
     for row, other in zip(what[1:], how[1:], strict=True):
         lines.append(row[0])
         cells = [*zip(what[0][1:], row[1:], strict=True), *zip(how[0][1:], other[1:], strict=True)]
         lines += [f"  {name} {value}" for name, value in cells]
-    return [*lines, ""]
+    return [*lines, "", *passes]
+
+
+def _passes(report: Report) -> list[str]:
+    """What share of problems at least one of k tries solved, where there are several."""
+    ks = list(report.contenders[0].passes)
+    if not ks:
+        return []
+    rows = [["", *(f"pass@{k}" for k in ks)]]
+    rows += [[one.name, *(interval(one.passes[k], True) for k in ks)] for one in report.contenders]
+    return [*aligned(rows), ""]
 
 
 def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import signal
+from asyncio import CancelledError
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion.cli.common import answer, aside, emit, failure_lines, in_loop, note
+from orchestrion.cli.common import answer, aside, emit, failure_lines, note
 from orchestrion.cli.display import Display, cost_text, report_lines
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -38,11 +38,7 @@ def carry_out(
     with Display(verbose, terminal=False if as_json else None) as display:
         display.say(f"run: {store.directory}")
         run = Run(config, store, display, observers)
-        asked = asyncio.Event()
-        try:
-            report = _train(run, display, asked)
-        except (KeyboardInterrupt, asyncio.CancelledError):
-            raise (Terminated if asked.is_set() else KeyboardInterrupt) from None
+        report = _train(run, display)
         for service, seconds in run.calls.waits().items():
             if seconds >= 1:
                 display.say(
@@ -56,6 +52,8 @@ def carry_out(
                     "run": str(store.directory),
                     "status": "completed",
                     "report": report.as_json(),
+                    "never_tried": store.never_tried(),
+                    "stopped_at_once": store.stopped_at_once(),
                     "failures": run.failures,
                 }
             )
@@ -68,18 +66,17 @@ def carry_out(
     return 0
 
 
-class Terminated(KeyboardInterrupt):
-    """A SIGTERM came."""
-
-    exit_code = 128 + signal.SIGTERM
-
-
-def _train(run: Run, display: Display, asked: asyncio.Event) -> Report:
+def _train(run: Run, display: Display) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
     status: RunStatus = "failed"
     go_on = f"go on with: orchestrion resume {run.store.directory}"
+
+    def ended_from_outside(error: str) -> None:
+        _note_end(run, "failed" if error else "cancelled", error or "interrupted")
+        display.say(go_on)
+
     try:
-        report = in_loop(_interruptible(run, asked))
+        report = in_loop(run.train(), ended_from_outside)
         status = "completed"
         run.store.set_status(status, **run.unbooked())
         return report
@@ -88,7 +85,7 @@ def _train(run: Run, display: Display, asked: asyncio.Event) -> Report:
         _note_end(run, status, str(error))
         display.say(go_on)
         raise
-    except (KeyboardInterrupt, asyncio.CancelledError):
+    except (KeyboardInterrupt, CancelledError):
         status = "cancelled"
         _note_end(run, status, "interrupted")
         display.say(go_on)
@@ -116,20 +113,6 @@ def _tell_observers(run: Run, status: str, display: Display) -> None:
             run.observers.run_finished(run.store.directory, status)
     except RunError as error:
         display.say(f"warning: {error}")
-
-
-async def _interruptible(run: Run, asked: asyncio.Event) -> Report:
-    """The run, which a SIGTERM ends as orderly as a SIGINT; `asked` says that one came."""
-    task = asyncio.current_task()
-    assert task is not None
-
-    def end() -> None:
-        asked.set()
-        task.cancel()
-
-    with suppress(NotImplementedError):  # no signal handlers on Windows loops
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, end)
-    return await run.train()
 
 
 def _export(store: RunStore) -> None:
@@ -192,7 +175,19 @@ def training_lines(store: RunReader) -> list[str]:
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
             lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
-    return lines
+    return [*lines, *_odd_lines(store)]
+
+
+def _odd_lines(store: RunReader) -> list[str]:
+    """What a policy left out altogether, which the averages of a report hide."""
+    lines = []
+    if never := store.never_tried():
+        count = sum(one.episodes for one in store.iterations())
+        lines.append(f"never tried in {count} training episodes: {', '.join(never)}")
+    if kinds := store.stopped_at_once():
+        names = ", ".join(kind or "problems without a category" for kind in kinds)
+        lines.append(f"always stopped before the first turn by what was learned: {names}")
+    return ["", *lines] if lines else []
 
 
 def _pair(name: str, value: float) -> str:

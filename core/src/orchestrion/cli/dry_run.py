@@ -4,22 +4,33 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from math import isnan
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion.cli.common import emit, in_loop, table, usage_data
+from orchestrion.cli.common import emit, note, table, usage_data
+from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
     from orchestrion.forecast import Forecast
     from orchestrion.records import Usage
+    from orchestrion.sampling import Seen
 
 __all__ = ["describe"]
 
 
-def describe(config: Config, as_json: bool) -> None:
-    """Open the components without a way to the outside, ask them, and print what they say."""
+def describe(config: Config, as_json: bool, root: Path, name: str, sample: int = 0) -> None:
+    """Open the components without a way to the outside, ask them, and print what they say.
+
+    Args:
+        config: structured and checked.
+        as_json: whether to print JSON.
+        root: the folder of all runs; the newest of the same config is estimated from.
+        name: of the config, for the folder of a sample.
+        sample: how many episodes are run for real first.
+    """
     from orchestrion.errors import RunError
     from orchestrion.forecast import forecast
     from orchestrion.offline import no_network
@@ -34,15 +45,65 @@ def describe(config: Config, as_json: bool) -> None:
 
     with no_network(RunError, "a dry run asks nobody"):
         facts, found = in_loop(ask())
+    seen = _seen(config, root, name, sample)
     if as_json:
-        emit({"dry_run": True, **facts, "bound": _data(config, found)})
+        emit({"dry_run": True, **facts, "bound": _data(config, found), **_estimated(seen, found)})
         return
     click.echo(f"{config.source}: ok, nothing was run")
     for name, value in facts.items():
         click.echo(f"  {name.replace('_', ' ')}: {_said(value)}")
     click.echo("")
-    for line in _lines(config, found):
+    for line in [*_lines(config, found), *_guessed(seen, found)]:
         click.echo(line)
+
+
+def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
+    """Episodes of this config that were run for real, now or earlier."""
+    from orchestrion.sampling import run_sample, seen_before
+
+    if sample:
+        from orchestrion.run import manifest
+        from orchestrion.store import RunStore
+
+        text, facts = config.to_yaml(), manifest(config)
+        with RunStore.create_next(root, f"{name}-sample", text, facts) as store:
+            note(f"run: {store.directory}")
+            in_loop(run_sample(config, store, sample))
+    return seen_before(config, root)
+
+
+def _estimated(seen: Seen | None, found: Forecast) -> dict[str, Any]:
+    from orchestrion.sampling import guesses
+
+    if seen is None:
+        return {"estimate": None}
+    sums = {
+        name: {"total": one.total, "low": one.low, "high": one.high}
+        for name, one in guesses(seen, found).items()
+    }
+    return {"estimate": {"run": str(seen.origin), "episodes": seen.episodes, **sums}}
+
+
+def _guessed(seen: Seen | None, found: Forecast) -> list[str]:
+    """The estimate for people, where there is something to take at all."""
+    from orchestrion.sampling import guesses
+
+    if not found.total.calls and not found.unknown and (seen is None or not seen.paid.usd):
+        return []
+    if seen is None:
+        return ["", "no estimate: there is no completed run of this config; `--sample 5` runs some"]
+    what = ", ".join(
+        f"{one.total:,.3g} {'US dollars' if name == 'usd' else name} "
+        f"[{one.low:,.3g}, {one.high:,.3g}]"
+        for name, one in guesses(seen, found).items()
+    )
+    return [
+        "",
+        f"estimate: {what}",
+        f"from {seen.episodes:,} episodes of {seen.origin}, with 95 % intervals by how much these "
+        "differ;",
+        "what comes after training, and baselines, are taken to cost as much an episode as these",
+    ]
 
 
 def _facts(config: Config, opened: Any) -> dict[str, Any]:
@@ -130,6 +191,29 @@ def _lines(config: Config, found: Forecast) -> list[str]:
             None: "may or may not be enough",
         }[enough]
         lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {most:,.6g})")
+    return lines + _at_once(config, found)
+
+
+def _at_once(config: Config, found: Forecast) -> list[str]:
+    """What the budget covers at the same moment, where that is less than is allowed to run."""
+    each, width, lines = found.each(), config.run.concurrency, []
+    for name, most in (("tokens", float(each.tokens)), ("usd", each.usd)):
+        cap = getattr(config.budget, name)
+        if not cap or not most or isnan(most) or cap >= most * width:
+            continue
+        fits = int(cap / most)
+        if not fits:
+            lines.append(
+                f"budget.{name}: {cap:,g} may not cover a single call (at most {most:,.3g}), and "
+                "the run would end with it; lower max_tokens of the models, or raise the budget"
+            )
+            continue
+        lines.append(
+            f"budget.{name}: {cap:,g} covers {fits:,} calls at once (each at most {most:,.3g}), "
+            f"and run.concurrency is {width}: others wait until these have taken less; "
+            f"lower max_tokens of the models, or set run.concurrency or limits.concurrency "
+            f"of the models to {fits:,}"
+        )
     return lines
 
 

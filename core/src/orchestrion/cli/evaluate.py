@@ -11,12 +11,12 @@ from orchestrion.cli.common import (
     block_option,
     emit,
     failure_lines,
-    in_loop,
     json_option,
     note,
     options,
     override_option,
 )
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import StoreError
 
 if TYPE_CHECKING:

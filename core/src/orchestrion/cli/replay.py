@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrion.cli.common import answer, block_option, emit, in_loop, json_option, note, options
+from orchestrion.cli.common import answer, block_option, emit, json_option, note, options
+from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion.replay import Replayed

@@ -12,7 +12,6 @@ from orchestrion.cli.common import (
     answer,
     block_option,
     emit,
-    in_loop,
     json_option,
     note,
     options,
@@ -20,6 +19,7 @@ from orchestrion.cli.common import (
     printable,
 )
 from orchestrion.cli.display import cost_text
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import UsageError
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ def command(
         emit({"episode": _data(episode)})
     else:
         _conclude(episode)
-    if episode.turns and all(turn.status != "completed" for turn in episode.turns):
-        note(f"none of its {len(episode.turns)} turns gave anything")
+    if episode.turns and episode.answer is None:
         return 1
     return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
 

@@ -32,6 +32,12 @@ __all__ = ["command"]
     is_flag=True,
     help="Say what would be done and what it costs at most; do none of it.",
 )
+@click.option(
+    "--sample",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="With --dry-run: run N episodes for real, and estimate from them what all will cost.",
+)
 @click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
 @json_option
 @click.pass_context
@@ -43,6 +49,7 @@ def command(
     verbose: bool,
     show_best: bool,
     dry_run: bool,
+    sample: int | None,
     smoke: bool,
     as_json: bool,
 ) -> int:
@@ -51,6 +58,8 @@ def command(
     Every run has a folder of its own under runs/. What was learned is evaluated on held-out
     problems beside the baselines of the config, all by the same evaluator.
     """
+    if sample and not dry_run:
+        raise UsageError("--sample is for --dry-run: add it, or take --sample out")
     path = find_config(config)
     loaded = load_config(ctx, path, overrides, block)
     if smoke:
@@ -63,7 +72,8 @@ def command(
     if dry_run:
         from orchestrion.cli.dry_run import describe
 
-        describe(loaded, as_json)
+        name = loaded.run.name or path.stem
+        describe(loaded, as_json, _folder(loaded.run.directory), name, sample or 0)
         return 0
 
     from orchestrion.cli.driving import carry_out

@@ -12,11 +12,11 @@ from orchestrion.cli.common import (
     config_argument,
     emit,
     find_config,
-    in_loop,
     json_option,
     load_config,
     override_option,
 )
+from orchestrion.cli.looping import in_loop
 from orchestrion.errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Builder", "Entry", "kind_of"]
 
-NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
 _MAX_CHAIN = 24
 
 
@@ -80,7 +80,7 @@ class Entry:
 
     def _name_of(self, path: str) -> str:
         inline = path.startswith(f"{self.path}.")
-        return path if inline else path.rpartition(".")[2]
+        return path if inline else path.partition(".")[2] or path
 
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
         """The component with the runtimes of these paths in place of the components wired in.
@@ -170,9 +170,12 @@ class Builder:
         for name, child in node.value.items():
             path = f"{kind.section}.{name}"
             if not NAME.fullmatch(name):
-                self.problems.add(
-                    child, path, f"{name!r} cannot be a name: use letters, digits, '-' and '_'"
-                )
+                text = f"{name!r} cannot be a name: use letters, digits, '-', '_' and '.'"
+                self.problems.add(child, path, text)
+                self._done[path] = None
+            elif before := [other for other in node.value if name.startswith(f"{other}.")]:
+                text = f"{name!r} reads like a setting of {before[0]!r}; rename one of them"
+                self.problems.add(child, path, text)
                 self._done[path] = None
             else:
                 self.define(kind.name, path, child)

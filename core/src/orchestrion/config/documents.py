@@ -12,7 +12,17 @@ from typing import Any, Final
 
 from attrs import define, field
 
-from orchestrion.config.nodes import BROKEN, MAX_DEPTH, MAX_NODES, Node, Problems, Source, at_key
+from orchestrion.config.nodes import (
+    BROKEN,
+    MAX_DEPTH,
+    MAX_NODES,
+    Node,
+    Problems,
+    Source,
+    at_index,
+    at_key,
+)
+from orchestrion.suggest import article
 
 __all__ = ["MAX_BYTES", "from_plain", "read_toml", "read_yaml", "scalar"]
 
@@ -80,21 +90,31 @@ def _text(text: str) -> str:
     return text
 
 
-def from_plain(value: Any, source: Source, line: int | None = None, depth: int = 0) -> Node:
+def from_plain(
+    value: Any, source: Source, line: int | None = None, depth: int = 0, path: str = ""
+) -> Node:
     """Plain data as nodes that all have the same place.
 
+    A class stands for its import path, as `use` names it.
+
     Raises:
-        ValueError: something that cannot stand in a config.
+        ValueError: something that cannot stand in a config; says where.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} levels deep")
     if isinstance(value, dict):
         if wrong := [key for key in value if not isinstance(key, str)]:
-            raise ValueError(f"key {wrong[0]!r} is not text")
-        items = {_text(k): from_plain(v, source, line, depth + 1) for k, v in value.items()}
+            raise ValueError(f"{_before(path)}key {wrong[0]!r} is not text")
+        items = {
+            _text(k): from_plain(v, source, line, depth + 1, at_key(path, k))
+            for k, v in value.items()
+        }
         return Node(items, source, line)
     if isinstance(value, (list, tuple)):
-        return Node([from_plain(v, source, line, depth + 1) for v in value], source, line)
+        nodes = [
+            from_plain(v, source, line, depth + 1, at_index(path, i)) for i, v in enumerate(value)
+        ]
+        return Node(nodes, source, line)
     if isinstance(value, str):
         return Node(_text(value), source, line)
     if isinstance(value, (datetime.date, datetime.time)):
@@ -103,7 +123,28 @@ def from_plain(value: Any, source: Source, line: int | None = None, depth: int =
         return Node(_bounded(value, str(value.bit_length()) + " bits long"), source, line)
     if value is None or isinstance(value, (bool, float)):
         return Node(value, source, line)
-    raise ValueError(f"a {type(value).__name__} cannot stand in a config")
+    if isinstance(value, type):
+        return Node(_import_path(value, path), source, line)
+    raise ValueError(
+        f"{_before(path)}{article(type(value).__name__)} cannot stand in a config; it holds "
+        "numbers, texts, lists and mappings. A component of your own is given by its class, and "
+        "its fields beside it: {'use': MyAgent, 'size': 3}"
+    )
+
+
+def _before(path: str) -> str:
+    return f"{path}: " if path else ""
+
+
+def _import_path(cls: type, path: str) -> str:
+    """ "module:Class", by which a later process finds the class."""
+    name = cls.__qualname__
+    if "<locals>" in name:
+        raise ValueError(
+            f"{_before(path)}the class {name} is made inside a function, so that nothing can "
+            "import it; define it at the top of a module"
+        )
+    return f"{cls.__module__}:{name}"
 
 
 # ------------------------------------------------------------------------------ YAML

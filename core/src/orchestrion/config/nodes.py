@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -149,6 +149,15 @@ def parse_path(path: str) -> list[str | int] | None:
     return segments if segments and isinstance(segments[0], str) and "" not in segments else None
 
 
+def next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[str, list[str | int]]:
+    """Split the key that a path goes through from the rest of it; a key may hold dots."""
+    for count in range(len(segments), 1, -1):
+        key = ".".join(map(str, segments[:count]))
+        if key in mapping and all(isinstance(segment, str) for segment in segments[:count]):
+            return key, segments[count:]
+    return str(segments[0]), segments[1:]
+
+
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:
     """A copy of the tree with one node replaced; mappings on the way are made as needed.
 
@@ -161,8 +170,12 @@ def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -
     if isinstance(first, str):
         value = {} if node.value is None else node.value
         if not isinstance(value, dict):
-            hint = f"; write {path}[0]" if isinstance(value, list) and value else ""
+            hint = ""
+            if isinstance(value, list) and value:
+                place = int(first) if first.isdecimal() and int(first) < len(value) else 0
+                hint = f"; write {path}[{place}]"
             raise ValueError(f"{path} is not a mapping, so it has no {first!r}{hint}")
+        first, rest = next_key(value, segments)
         below = value.get(first) or Node({} if rest else None, new.source, new.line)
         child = replaced(below, rest, new, at_key(path, first))
         return Node({**value, first: child}, node.source, node.line, node.raw)

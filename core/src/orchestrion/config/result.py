@@ -13,7 +13,7 @@ from attrs import field, frozen
 
 from orchestrion.config.components import Entry
 from orchestrion.config.documents import from_plain
-from orchestrion.config.nodes import Node, Problem, Source, parse_path, replaced
+from orchestrion.config.nodes import Node, Problem, Source, next_key, parse_path, replaced
 from orchestrion.config.plain import Dumper, to_yaml
 from orchestrion.config.sections import COSMETIC, Budget, Evaluation, Limits, RunSettings
 from orchestrion.config.shapes import Shaper
@@ -68,8 +68,12 @@ class Config:
 
     @property
     def plugins_used(self) -> tuple[Plugin, ...]:
-        """The plugins that supply its components, by name, with distribution and version."""
-        return tuple(sorted({entry.found.plugin for entry in self.components.values()}))
+        """The plugins that supply its components, by name, with distribution and version.
+
+        A class of the user's own comes from none.
+        """
+        used = {entry.found.plugin for entry in self.components.values()}
+        return tuple(sorted(used.intersection(self.plugins.installed)))
 
     def observers(self) -> Observers:
         """The lifecycle hooks of the plugins in use and of those in `run.observers`."""
@@ -161,13 +165,13 @@ class Config:
 
     def _node(self, path: str) -> Node | None:
         node: Node | None = self._tree
-        for segment in parse_path(path) or ():
-            if node is None:
-                return None
-            if isinstance(segment, int):
-                node = node.value[segment]
+        segments = parse_path(path) or []
+        while segments and node is not None:
+            if isinstance(segments[0], int):
+                node, segments = node.value[segments[0]], segments[1:]
             else:
-                node = node.child(segment)
+                key, segments = next_key(node.value, segments)
+                node = node.child(key)
         return node
 
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:

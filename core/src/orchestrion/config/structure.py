@@ -206,8 +206,8 @@ class Structurer:
             if key in skip:
                 continue
             if key not in settings:
-                names = [name for name in (*settings, *skip) if name not in node.value]
-                close = did_you_mean(key, names)
+                # Also those that are given: an override may mean what the file has.
+                close = did_you_mean(key, (*settings, *skip))
                 known = "" if close else _known(settings)
                 self.problems.add(child, at_key(path, key), f"unknown key{close}{known}")
                 failed = True

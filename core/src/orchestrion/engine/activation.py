@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.engine.calls import ActivationCalls
@@ -18,7 +19,7 @@ from orchestrion.records import NO_USAGE, Activation, Observation, Output
 if TYPE_CHECKING:
     from orchestrion.engine.episode import Engine
 
-__all__ = ["act", "refusal", "reused"]
+__all__ = ["act", "content_of", "refusal", "reused"]
 
 
 def refusal(
@@ -60,18 +61,21 @@ async def act(
 ) -> Output:
     """What an agent returns, checked, with what it spent through `handle`."""
     work = seat.act(view, key, handle)
+    began = monotonic()
     try:
         waits_for = work.send(None)
     except StopIteration as stop:
         # It never had to wait: no timer, and no way through the event loop.
         output = stop.value
+        if seconds is not None and monotonic() - began > seconds:
+            raise TimeoutError from None
     except GeneratorExit as error:
         raise exited(error) from error
     else:
-        output = await engine.rest(seconds, work, waits_for, f"agent {view.agent!r}")
+        output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
     stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
-        engine.calls.budget.charge(output.usage)
+        await engine.calls.state(output.usage, handle.who, engine.stage)
     return stated
 
 
@@ -84,7 +88,7 @@ async def reused(
     label: str | None = None,
 ) -> Output:
     """The output of a pure agent, computed once for equal content."""
-    content = seat.memo(view) if seat.memo is not None else _content(view)
+    content = seat.memo(view) if seat.memo is not None else content_of(view)
     name = digest("act", seat.identity, view.option, content)
     key = Key(name.encode()[:32])
 
@@ -96,7 +100,7 @@ async def reused(
     return output
 
 
-def _content(view: View) -> Any:
+def content_of(view: View) -> Any:
     """All that a view shows, as JSON."""
     observation = view.observation
     return [

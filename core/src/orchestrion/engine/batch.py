@@ -14,10 +14,10 @@ __all__ = ["DecisionBatcher"]
 
 
 class DecisionBatcher:
-    """Asks one policy for many episodes at once."""
+    """Asks one policy for many episodes at once; `place` is what messages call it."""
 
-    def __init__(self, policy: Policy) -> None:
-        self.policy = policy
+    def __init__(self, policy: Policy, place: str) -> None:
+        self.policy, self.place = policy, place
         self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
 
     def now(self, situation: Situation, key: Key) -> Decision:
@@ -53,10 +53,10 @@ class DecisionBatcher:
         try:
             decisions = list(self.policy.decide(situations, keys))
         except BaseException as error:
-            raise broken(self.policy, "decide", error) from error
+            raise broken(self.place, "decide", error) from error
         if len(decisions) != len(situations):
             raise RunError(
-                f"policy {type(self.policy).__name__}: {len(decisions)} decisions for "
+                f"{self.place}: {len(decisions)} decisions for "
                 f"{len(situations)} situations; decide() must return one for each"
             )
         return decisions

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from typing import Protocol
 
 from orchestrion.errors import BudgetError
 from orchestrion.records import NO_USAGE, Usage
 
-__all__ = ["Budget", "BudgetCaps"]
+__all__ = ["Budget", "BudgetCaps", "inside"]
 
 
 class BudgetCaps(Protocol):
@@ -28,11 +30,18 @@ class BudgetCaps(Protocol):
     def minutes(self) -> float | None: ...
 
 
+inside: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether the current code is part of a call, which has a reservation of its own."""
+
+
 class Budget:
     """Reserves the worst case before a call, settles what it took after it.
 
     At every moment spent + reserved <= cap, so that a cap is never passed, however many calls
-    are in flight.
+    are in flight. A reservation that does not fit waits, first come, first served, until calls in
+    flight give back what they did not take. A call made inside another one goes before all that
+    are not: the other one holds a reservation until it is done. When nothing in flight can give
+    anything back, whoever waits first gets a `BudgetError`: nothing that was paid for is cut off.
 
     Args:
         caps: see `BudgetCaps`; None means no cap at all.
@@ -50,6 +59,11 @@ class Budget:
         self._spent, self._reserved = _Sum(), _Sum()
         self._spent.add(spent)
         self._stated = NO_USAGE
+        self._open = 0
+        """How many reservations there are that have something to give back."""
+        self._used_up = ""
+        """Why no call is made any more."""
+        self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
 
     @property
     def spent(self) -> Usage:
@@ -68,7 +82,12 @@ class Budget:
 
     def check(self) -> None:
         """Raise `BudgetError` when the minutes are used up, or a cap was passed."""
-        self.reserve(NO_USAGE)
+        if self._seconds is not None and self.elapsed > self._seconds:
+            raise self._late()
+        if self._caps is not None:
+            passed = self._lacking(NO_USAGE, _NOTHING)
+            if passed:
+                raise BudgetError(passed)
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
@@ -90,26 +109,39 @@ class Budget:
     def _late(self) -> BudgetError:
         return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
 
-    def charge(self, usage: Usage) -> None:
+    def charge(self, usage: Usage) -> bool:
         """Book what a turn states that it took beside its calls.
 
-        It is known only now, so that a cap can be passed by the turns under way.
+        It is known only now, so that a cap can be passed by the turns under way: `check` tells.
 
-        Raises:
-            BudgetError: a cap is passed.
+        Returns:
+            Whether it must be recorded at once, as it costs money or counts against a cap. What
+            need not be is summed up for `take_stated`.
         """
-        if self._caps is not None:
-            self._stated = self._stated + usage
-            self._spent.add(usage)
-            self.check()
+        caps = self._caps
+        if caps is None:
+            return False
+        self._spent.add(usage)
+        if (
+            usage.usd > 0
+            or (caps.calls is not None and usage.calls)
+            or (caps.tokens is not None and usage.tokens)
+        ):
+            return True
+        self._stated = self._stated + usage
+        return False
 
     def take_stated(self) -> Usage:
-        """What turns stated since this was asked last; no journal has it."""
+        """What turns stated since this was asked last and no journal has."""
         taken, self._stated = self._stated, NO_USAGE
         return taken
 
-    def reserve(self, worst: Usage, service: str = "this call") -> None:
-        """Set `worst` aside, or raise `BudgetError` if the caps do not cover it."""
+    async def reserve(self, worst: Usage, service: str = "this call") -> None:
+        """Set `worst` aside, once it fits beside what others have set aside.
+
+        Raises:
+            BudgetError: it does not fit, and nothing in flight can make room for it.
+        """
         if self._seconds is not None and self.elapsed > self._seconds:
             raise self._late()
         caps = self._caps
@@ -119,23 +151,82 @@ class Budget:
                     f"budget.usd is set but the price of {service} is not known; "
                     "give the model's `price` in the config, or take budget.usd out"
                 )
-            spent_, held_ = self._spent, self._reserved
-            for name, cap, spent, held, more in (
-                ("calls", caps.calls, spent_.calls, held_.calls, worst.calls),
-                ("tokens", caps.tokens, spent_.tokens, held_.tokens, worst.tokens),
-                ("usd", caps.usd, spent_.usd, held_.usd, worst.usd),
-            ):
-                if cap is not None and spent + held + more > cap:
-                    raise BudgetError(
-                        f"budget.{name}: {spent:g} of {cap:g} spent and {held:g} reserved"
-                        + (f"; the next call could take {more:g}" if more else "")
-                    )
-        self._reserved.add(worst)
+            if self._used_up:
+                raise BudgetError(self._used_up)
+            nested = inside.get()
+            lacking = self._lacking(worst, self._reserved)
+            if lacking and nested:
+                raise BudgetError(lacking)
+            if lacking or (self._waiting and not nested and worst != NO_USAGE):
+                await self._room(worst)
+                return
+        self._grant(worst)
 
     def settle(self, worst: Usage, actual: Usage) -> None:
         """Give a reservation back and book what the call really took."""
+        self._open -= worst != NO_USAGE
         self._reserved.take_back(worst)
         self._spent.add(actual)
+        self._wake()
+
+    def _grant(self, worst: Usage) -> None:
+        self._open += worst != NO_USAGE
+        self._reserved.add(worst)
+
+    async def _room(self, worst: Usage) -> None:
+        """Wait until a reservation was granted."""
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((worst, granted))
+        self._wake()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.settle(worst, NO_USAGE)
+            else:
+                self._wake()  # another one may be the first now
+            raise
+
+    def _wake(self) -> None:
+        """Grant what fits now, in order; where nothing ever will, say so to all who wait."""
+        while self._waiting:
+            worst, granted = self._waiting[0]
+            lacking = self._used_up or self._lacking(worst, self._reserved)
+            if lacking and self._open and not granted.done():
+                return
+            self._waiting.popleft()
+            if granted.done():
+                continue  # cancelled
+            if lacking:
+                self._used_up = lacking
+                granted.set_exception(BudgetError(lacking))
+                granted.exception()  # whoever waited may be cancelled before it looks
+            else:
+                self._grant(worst)
+                granted.set_result(None)
+
+    def _lacking(self, worst: Usage, held: _Sum) -> str:
+        """Why the caps do not cover `worst` beside what is held; empty if they do."""
+        caps, spent = self._caps, self._spent
+        assert caps is not None
+        for name, cap, taken, aside, more in (
+            ("calls", caps.calls, spent.calls, held.calls, worst.calls),
+            ("tokens", caps.tokens, spent.tokens, held.tokens, worst.tokens),
+            ("usd", caps.usd, spent.usd, held.usd, worst.usd),
+        ):
+            if cap is not None and taken + aside + more > cap:
+                return _told(name, cap, taken, aside, more)
+        return ""
+
+
+def _told(name: str, cap: float, taken: float, aside: float, more: float) -> str:
+    text = f"budget.{name}: {taken:g} of {cap:g} spent"
+    if aside:
+        text += f" and {aside:g} reserved"
+    if not more:
+        return text
+    text += f"; the next call could take {more:g}"
+    return text if name == "calls" else f"{text}: raise it, or lower `max_tokens` of its model"
 
 
 class _Sum:
@@ -173,3 +264,6 @@ class _Sum:
         self.cost -= usage.cost
         if not math.isnan(usage.usd):
             self.usd -= usage.usd
+
+
+_NOTHING = _Sum()

@@ -1,7 +1,10 @@
 """The one path on which anything that costs is done.
 
-    journal -> cache -> limiter -> budget reservation -> journal -> attempt (deadline) -> settle
+    journal -> cache -> budget reservation -> limiter -> journal -> attempt (deadline) -> settle
     -> journal
+
+A call has its reservation before it takes a place in its service, so that whoever holds a place
+never waits for money that another call holds while it waits for that place.
 
 Retries live here and nowhere else: plugins say what kind of fault it was.
 """
@@ -9,6 +12,7 @@ Retries live here and nowhere else: plugins say what kind of fault it was.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -18,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from attrs import astuple, frozen
 
-from orchestrion.engine.budget import Budget
+from orchestrion.engine.budget import Budget, inside
 from orchestrion.engine.deadline import Deadline
 from orchestrion.engine.limiter import ServiceLimiter
 from orchestrion.engine.pieces import cut
@@ -37,6 +41,18 @@ __all__ = ["ActivationCalls", "CallPath", "Facts", "Journal", "Recorded", "Retry
 
 
 _encode, _decode = msgspec.json.encode, msgspec.json.decode
+
+
+_ROUNDING = 1 + 1e-9
+
+
+class _Paid:
+    """What an attempt has taken so far, or may have."""
+
+    __slots__ = ("usage",)
+
+    def __init__(self) -> None:
+        self.usage = NO_USAGE
 
 
 class AnswerCache(Protocol):
@@ -107,6 +123,8 @@ class CallPath:
         self._shared = None if shared is None else Shares(shared, Batch(shared.put_many))
         self._deadlines: dict[float, Deadline] = {}
         self.retried = 0
+        self._dearer: set[str] = set()
+        """Services that took more than their calls could, which was said."""
         self._tried: dict[str, int] = {}
         """How many attempts there were at what has just failed for good."""
 
@@ -168,6 +186,25 @@ class CallPath:
         """
         answer = [message, list(astuple(usage)), list(made)]
         await self._record(Recorded(f"{scope}/late", "late", answer, NO_USAGE, "late", facts))
+
+    async def state(self, usage: Usage, who: str, stage: str) -> None:
+        """Book what a turn states that it took beside its calls; durable when this returns.
+
+        Raises:
+            BudgetError: a cap is passed.
+        """
+        if self.budget.charge(usage) and self._rows is not None:
+            # One row for all turns of an agent in a stage: what is recorded again adds up.
+            key = f"stated:{stage}:{who}"
+            facts = Facts(who=who, stage=stage)
+            await self._rows.add(Recorded(key, "stated", None, usage, "stated", facts))
+        self.budget.check()
+
+    async def drain(self) -> None:
+        """Return when all that was to be recorded is durable, however the run ended."""
+        for rows in (self._rows, None if self._shared is None else self._shared.rows):
+            if rows is not None:
+                await rows.drain()
 
     def _known(self, key: str) -> Recorded | None:
         return self._journal.get(key) if self._journal is not None else None
@@ -320,10 +357,15 @@ class CallPath:
                 *(f"{scope}#{failures}", name, None, reserve, "started", facts), pieces=pieces
             )
             try:
-                async with limiter.slot(reserve.tokens):
-                    # Waiting for a place is no fault of the call.
-                    give_up = min(give_up, time.monotonic() + self.retry.deadline)
-                    answer, seconds = await self._attempt(attempt, request, do)
+                await self.budget.reserve(reserve, request.service)
+                paid = _Paid()  # nothing, as long as nothing was sent
+                try:
+                    async with limiter.slot(reserve.tokens):
+                        # Waiting for a place is no fault of the call.
+                        give_up = min(give_up, time.monotonic() + self.retry.deadline)
+                        answer, seconds = await self._attempt(attempt, request, do, paid)
+                finally:
+                    self.budget.settle(reserve, paid.usage)
             except CallError as error:
                 failures += 1
                 pause = self._pause(error, failures, limiter, Key(scope.encode()[:16]))
@@ -350,20 +392,24 @@ class CallPath:
                 return answer
 
     async def _attempt(
-        self, attempt: Recorded, request: Request, do: Callable[[], Awaitable[Answer]]
+        self, attempt: Recorded, request: Request, do: Callable[[], Awaitable[Answer]], paid: _Paid
     ) -> tuple[Answer, float]:
-        """What one attempt gives, and how many seconds that took."""
+        """What one attempt gives, and how many seconds that took; `paid` says what it took."""
         reserve = attempt.usage
-        self.budget.reserve(reserve, request.service)
-        # What a call that never answers may have taken is its reservation.
-        actual = reserve
         try:
             # On record before it is made: a crash must not lose what it was paid for.
             if self._attempts is not None and reserve != NO_USAGE:
                 await self._attempts.add(attempt)
+            # What a call that never answers may have taken is its reservation.
+            paid.usage = reserve
+            outer = inside.set(True)
             began = time.monotonic()
-            answer = await self._in_time(do, request)
-            actual = answer.usage
+            try:
+                answer = await self._in_time(do, request)
+            finally:
+                inside.reset(outer)
+            paid.usage = answer.usage
+            self._compare(answer.usage, reserve, request.service)
             return answer, time.monotonic() - began
         except TimeoutError:
             await self._record(_spent(attempt, "timeout", reserve))
@@ -371,20 +417,40 @@ class CallPath:
                 f"{request.service}: no answer within {request.timeout:g} s", "transient"
             ) from None
         except CallError as error:
-            actual = error.spent or NO_USAGE
+            paid.usage = actual = error.spent or NO_USAGE
             billed = actual != NO_USAGE
             await self._record(_spent(attempt, "billed", actual) if billed else ended(attempt.key))
             raise
         except asyncio.CancelledError:
             # Not waited for: if it is not written any more, the attempt counts as lost.
             if self._rows is not None:
-                self._rows.add(_spent(attempt, "cut", reserve))
+                sent = paid.usage != NO_USAGE
+                self._rows.add(_spent(attempt, "cut", reserve) if sent else ended(attempt.key))
             raise
         except BaseException:
-            await self._record(_spent(attempt, "cut", reserve))
+            await self._record(_spent(attempt, "cut", paid.usage))
             raise
-        finally:
-            self.budget.settle(reserve, actual)
+
+    def _compare(self, actual: Usage, reserve: Usage, service: str) -> None:
+        """Warn once of a service that takes more than its calls can take."""
+        if service in self._dearer or reserve == NO_USAGE:
+            return
+        if (
+            actual.calls <= reserve.calls
+            and actual.input_tokens <= reserve.input_tokens
+            and actual.output_tokens <= reserve.output_tokens
+            and not actual.usd > reserve.usd * _ROUNDING
+        ):
+            return
+        self._dearer.add(service)
+        logging.getLogger("orchestrion").warning(
+            "%s says that a call took %d calls, %d tokens of input, %d of output and %g US "
+            "dollars, and it could take %d, %d, %d and %g at most: that is booked, but the budget "
+            "can be passed by what such calls take too much",
+            service,
+            *(actual.calls, actual.input_tokens, actual.output_tokens, actual.usd),
+            *(reserve.calls, reserve.input_tokens, reserve.output_tokens, reserve.usd),
+        )
 
     async def _in_time(self, do: Callable[[], Awaitable[Answer]], request: Request) -> Answer:
         """What `do` gives, or TimeoutError. Calls with one limit share a timer."""
@@ -450,7 +516,7 @@ def _spent(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
 class ActivationCalls:
     """The call path as one activation, verifier or reward function sees it (`Calls`)."""
 
-    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "_who", "made", "used")
+    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "made", "used", "who")
 
     def __init__(
         self,
@@ -463,7 +529,7 @@ class ActivationCalls:
         made: list[str] | None = None,
     ) -> None:
         self._engine, self._key, self._scope = engine, key, scope
-        self._who, self._label, self._episode = who, label, episode
+        self.who, self._label, self._episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
         """What went through this handle so far."""
@@ -478,7 +544,7 @@ class ActivationCalls:
     def show(self, text: str) -> None:
         """See `Calls.show`."""
         if self._engine.viewer is not None:
-            self._engine.viewer(self._label or self._who, text)
+            self._engine.viewer(self._label or self.who, text)
 
     async def run(
         self,
@@ -492,7 +558,7 @@ class ActivationCalls:
         scope = self._scope or self._key.hex()
         engine = self._engine
         answer = await engine.calls.run(
-            f"{scope}/{index}", request, do, reserve, self._who, engine.stage, self.made
+            f"{scope}/{index}", request, do, reserve, self.who, engine.stage, self.made
         )
         self.used = self.used + answer.usage
         return answer
@@ -511,7 +577,7 @@ class ActivationCalls:
     ) -> Trajectory:
         """See `Calls.team`."""
         trajectory, error = await self._engine.nested(
-            view, key, members, policy, turns, self._who, self._label, self._episode
+            view, key, members, policy, turns, self.who, self._label, self._episode
         )
         for turn in trajectory.turns:
             self.used = self.used + turn.usage

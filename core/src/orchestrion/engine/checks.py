@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from typing import Any
@@ -12,7 +11,7 @@ from attrs import evolve
 
 from orchestrion.engine.making import make_episode
 from orchestrion.errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
-from orchestrion.interfaces import Policy
+from orchestrion.interrupts import from_outside
 from orchestrion.records import (
     NO_USAGE,
     Activation,
@@ -23,6 +22,7 @@ from orchestrion.records import (
     Reward,
     Scores,
     Step,
+    Trajectory,
     Usage,
 )
 from orchestrion.secrets import hidden
@@ -31,17 +31,17 @@ __all__ = [
     "FATAL",
     "booked",
     "broken",
-    "cancelled_from_outside",
     "check_decision",
     "check_step",
     "check_usage",
     "describe",
     "judged",
+    "nothing_given",
 ]
 
 # Not an agent's failure but the run's, or our own end: the episode cannot go on. Whatever else
 # plugin code raises must neither end the process nor look like our own cancellation.
-FATAL = (BudgetError, ReplayError, StoreError, KeyboardInterrupt, GeneratorExit)
+FATAL = (BudgetError, ReplayError, StoreError, GeneratorExit)
 
 NUMBERS = (int, float)
 LARGEST = 1e100
@@ -52,7 +52,7 @@ COUNTS = 2**63
 """Above every count that a database can hold."""
 
 
-def check_decision(decision: Any, policy: Policy) -> None:
+def check_decision(decision: Any, place: str) -> None:
     """Raise `RunError` unless a policy's answer is a decision."""
     kind: Any = type(decision)
     if (
@@ -68,7 +68,7 @@ def check_decision(decision: Any, policy: Policy) -> None:
         else:
             return
     raise RunError(
-        f"policy {type(policy).__name__}: decide() must give Decisions with a tuple of "
+        f"{place}: decide() must give Decisions with a tuple of "
         "Activations, stop true or false, wait 'all' or 'each', and an error in words; a timeout "
         f"is None or more than 0 s; it gave {decision!r:.200}"
     )
@@ -78,7 +78,7 @@ def _lasts(timeout: Any) -> bool:
     return type(timeout) in NUMBERS and 0 < timeout < inf
 
 
-def check_step(step: Any, task: object, method: str) -> None:
+def check_step(step: Any, place: str, method: str) -> None:
     """Raise `RunError` unless what a task's `start` or `step` gave is a step."""
     kind: Any = type(step)
     if (
@@ -87,7 +87,7 @@ def check_step(step: Any, task: object, method: str) -> None:
         or (step.observation is not None and type(step.observation) is not Observation)
     ):
         raise RunError(
-            f"task {type(task).__name__}: {method}() must give a Step with an Observation or None, "
+            f"{place}: {method}() must give a Step with an Observation or None, "
             f"and done true or false; it gave {step!r:.200}"
         )
 
@@ -225,14 +225,19 @@ def describe(error: BaseException, seconds: float | None) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def cancelled_from_outside(error: BaseException) -> bool:
-    """Whether a CancelledError is ours, and not one that plugin code raised."""
-    task = asyncio.current_task()
-    return isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling() > 0
+def nothing_given(trajectory: Trajectory) -> str:
+    """Why an episode has no answer although agents were asked; empty if it has one."""
+    error = ""
+    for turn in trajectory.backward():
+        if turn.status == "completed":
+            return ""
+        error = error or f"{turn.agent}: {turn.error or turn.status}"
+    count = len(trajectory)
+    return f"none of its {count} turns gave anything; the last, {error}" if error else ""
 
 
-def broken(component: object, method: str, error: BaseException) -> BaseException:
+def broken(place: str, method: str, error: BaseException) -> BaseException:
     """An error of plugin code with the component and method it came from."""
-    if isinstance(error, (OrchestrionError, KeyboardInterrupt)):
+    if isinstance(error, OrchestrionError) or from_outside(error):
         return error
-    return RunError(f"{type(component).__name__}.{method}() raised {describe(error, None)}")
+    return RunError(f"{place}: {method}() raised {describe(error, None)}")

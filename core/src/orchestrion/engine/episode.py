@@ -13,7 +13,6 @@ from orchestrion.engine.calls import ActivationCalls, CallPath, Facts
 from orchestrion.engine.checks import (
     FATAL,
     broken,
-    cancelled_from_outside,
     check_step,
     describe,
     judged,
@@ -21,7 +20,8 @@ from orchestrion.engine.checks import (
 from orchestrion.engine.deadline import Deadline, exited, resume
 from orchestrion.engine.loop import EpisodeLimits, Loop, late_at
 from orchestrion.engine.team import Seat, Team, member_of, seats_of
-from orchestrion.interfaces import Agent, Branch, Policy, Task, View
+from orchestrion.interfaces import Agent, Branch, Policy, View
+from orchestrion.interrupts import from_outside
 from orchestrion.keys import Key
 from orchestrion.records import (
     JSON,
@@ -37,7 +37,7 @@ from orchestrion.records import (
     Turn,
 )
 
-__all__ = ["Engine", "EpisodeLimits", "Observers", "first_step"]
+__all__ = ["Engine", "EpisodeLimits", "Observers"]
 
 
 class Observers(Protocol):
@@ -82,6 +82,8 @@ class Engine:
         self.observers: Observers = observers or _Silent()
         self.identities: dict[int, str] = {}
         """What each opened agent is, settings and all, by its id: for members of nested teams."""
+        self.places: dict[int, str] = {}
+        """Where each opened component stands, and who supplies it, by its id: for messages."""
         self.learnable: Callable[[], Mapping[str, JSON]] = dict
         """Gives the learnable settings of what is open, by config path."""
         self.problems: int | None = None
@@ -108,8 +110,17 @@ class Engine:
         """The one batcher of a policy."""
         found = self._batchers.get(id(policy))
         if found is None:
-            found = self._batchers[id(policy)] = DecisionBatcher(policy)
+            place = self.place(policy, "policy")
+            found = self._batchers[id(policy)] = DecisionBatcher(policy, place)
         return found
+
+    def place(self, component: object, kind: str) -> str:
+        """What messages call a component: its place in the config if it has one."""
+        return self.places.get(id(component)) or f"{kind} {type(component).__name__}"
+
+    def name_of(self, seat: Seat) -> str:
+        """What messages call an agent: its place in the config, else its name."""
+        return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
 
     async def rest(
         self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
@@ -137,7 +148,7 @@ class Engine:
             BudgetError, ReplayError, StoreError: the run cannot go on.
             RunError: the policy or the task broke its contract.
         """
-        step = first_step(self.team.task, problem, key)
+        step = self.first_step(problem, key)
         loop = Loop(self, name, problem, step, key, self.team.seats, training, self.limits)
         self.active += 1
         try:
@@ -150,6 +161,23 @@ class Engine:
             self.observers.episode_finished(episode)
         return episode
 
+    def first_step(self, problem: Problem, key: Key) -> Step:
+        """The environment at the beginning of an episode.
+
+        Raises:
+            RunError: the task's `start` broke its contract.
+        """
+        task = self.team.task
+        start = getattr(task, "start", None)
+        if start is None:
+            return Step()
+        try:
+            step: Step = start(problem, key.child("start"))
+        except BaseException as error:
+            raise broken(self.place(task, "task"), "start", error) from error
+        check_step(step, self.place(task, "task"), "start")
+        return step
+
     async def verify(self, branch: Branch, *, final: bool) -> Scores:
         """The verifier's score of a branch, which may be unfinished."""
         key = branch.key.child("score", int(final))
@@ -160,7 +188,7 @@ class Engine:
                 branch.problem, branch.trajectory, branch.step.state, final=final, calls=handle
             )
         except Exception as error:
-            raise broken(task, "verify", error) from error
+            raise broken(self.place(task, "task"), "verify", error) from error
 
     async def judge(self, episode: Episode, problem: Problem, state: Any, key: Key) -> Episode:
         """The episode with scores and reward.
@@ -181,13 +209,15 @@ class Engine:
             work = self.team.task.verify(
                 problem, episode.trajectory, state, final=True, calls=handle
             )
-            scores = await self._result(work, "the verifier")
+            scores = await self._result(work, self.place(self.team.task, "the verifier of"))
             episode = judged(episode, scores)
         except BaseException as error:
             told = await self._described(
                 error, late_at(episode.id, key.child("verify")), "verifier"
             )
-            message = self._failure("verifier", f"verifying: {told}")
+            place = self.places.get(id(self.team.task))
+            by = f" by {place}" if place else ""
+            message = self._failure("verifier", f"verifying{by}: {told}")
             return evolve(episode, status=Status.FAILED, error=message, scores=None, reward=None)
         function = self.team.reward
         if function is None:
@@ -195,10 +225,12 @@ class Engine:
         handle = ActivationCalls(self, key.child("reward"), who="reward", made=made)
         try:
             self._check_in_time(late_at(episode.id, key.child("reward")))
-            reward = await self._result(function.score(episode, handle), "the reward function")
+            reward = await self._result(
+                function.score(episode, handle), self.place(function, "reward function")
+            )
             return judged(episode, scores, reward, self.team.seats)
         except BaseException as error:
-            who = f"reward function {type(function).__name__}"
+            who = self.place(function, "reward function")
             told = await self._described(error, late_at(episode.id, key.child("reward")), "reward")
             message = self._failure(who, told)
             return evolve(episode, error=episode.error or f"{who}: {message}")
@@ -220,7 +252,7 @@ class Engine:
 
     async def _described(self, error: BaseException, scope: str, who: str) -> str:
         """An error of a verifier or reward function in words; raises it if it is the run's."""
-        if isinstance(error, FATAL) or cancelled_from_outside(error):
+        if isinstance(error, FATAL) or from_outside(error):
             raise error
         late = self.calls.lateness(scope)
         if late is not None:
@@ -288,20 +320,3 @@ class Engine:
         """Note that an agent, verifier or reward function failed."""
         label = f"{who}: {message}"
         self.failed_turns[label] = self.failed_turns.get(label, 0) + 1
-
-
-def first_step(task: Task, problem: Problem, key: Key) -> Step:
-    """The environment at the beginning of an episode.
-
-    Raises:
-        RunError: the task's `start` broke its contract.
-    """
-    start = getattr(task, "start", None)
-    if start is None:
-        return Step()
-    try:
-        step: Step = start(problem, key.child("start"))
-    except BaseException as error:
-        raise broken(task, "start", error) from error
-    check_step(step, task, "start")
-    return step

@@ -16,15 +16,16 @@ from orchestrion.engine.calls import ActivationCalls, Facts
 from orchestrion.engine.checks import (
     FATAL,
     broken,
-    cancelled_from_outside,
     check_decision,
     check_step,
     describe,
+    nothing_given,
 )
 from orchestrion.engine.making import make_episode, make_situation, make_turn, make_view
 from orchestrion.engine.team import Seat
 from orchestrion.errors import ReplayError, RunError
 from orchestrion.interfaces import Task
+from orchestrion.interrupts import from_outside
 from orchestrion.keys import Key
 from orchestrion.records import (
     Activation,
@@ -162,6 +163,10 @@ class Loop:
 
     def episode(self) -> Episode:
         """What happened, not judged yet."""
+        if self.status is Status.COMPLETED:
+            self.error = nothing_given(self.trajectory)
+            if self.error:
+                self.status = Status.FAILED
         return make_episode(
             self.name,
             self.public,
@@ -207,7 +212,7 @@ class Loop:
                     decision = batcher.now(situation, key)
                 else:
                     decision = await batcher.soon(situation, key)
-                check_decision(decision, batcher.policy)
+                check_decision(decision, batcher.place)
                 self.decisions.append(decision)
                 if decision.stop:
                     if decision.error:
@@ -234,7 +239,7 @@ class Loop:
         start, count = decision.start, len(self.decisions) - 1
         if not start and not self.running:
             raise RunError(
-                f"policy {type(batcher.policy).__name__} neither started an agent nor "
+                f"{batcher.place} neither started an agent nor "
                 f"stopped, with nothing running (episode {self.name})"
             )
         if left is not None and len(start) > left:
@@ -402,8 +407,8 @@ class Loop:
         try:
             step = task.step(self.step.state, turn, self.key.child("step", turn.index))
         except BaseException as error:
-            raise broken(task, "step", error) from error
-        check_step(step, task, "step")
+            raise broken(self.engine.place(task, "task"), "step", error) from error
+        check_step(step, self.engine.place(task, "task"), "step")
         self.step = step
 
     async def _turn(self, activation: Activation, index: int, nth: int, decision: int) -> Turn:
@@ -454,7 +459,7 @@ class Loop:
         except FATAL:
             raise
         except BaseException as error:
-            if cancelled_from_outside(error):
+            if from_outside(error):
                 raise
             message = describe(error, timeout)
             engine.count_failure(agent, message)

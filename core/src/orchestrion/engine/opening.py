@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from orchestrion.engine.team import Team, member_of
 from orchestrion.errors import OrchestrionError, RunError
 from orchestrion.guards import calling, described, place_of
 from orchestrion.interfaces import Member, OpenContext, Stateful
+from orchestrion.interrupts import from_outside
 from orchestrion.keys import Key
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ class Opened:
         """An agent as policies see it."""
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
-            member = member_of(_name(path), agent)
+            member = member_of(_name(self.config, path), agent)
         options = member.options
         if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
             raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
@@ -71,10 +73,13 @@ class Opened:
             observers,
         )
         seats = engine.seats(
-            {_name(path): self.runtimes[path] for path in paths},
-            {_name(path): _identity(config, path) for path in paths},
+            {_name(config, path): self.runtimes[path] for path in paths},
+            {_name(config, path): _identity(config, path) for path in paths},
         )
         engine.team = attrs.evolve(team, seats=seats)
+        engine.places = {
+            id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
+        }
         engine.learnable = config.learnable
         engine.problems = config.run.problems
         engine.identities = {
@@ -194,25 +199,58 @@ class _Opener:
             path=path,
             key=self.key.child("open", path),
             roster=roster,
-            names={field: tuple(_name(ref) for ref in refs) for field, refs in entry.refs.items()},
+            names={
+                field: tuple(_name(self.config, ref) for ref in refs)
+                for field, refs in entry.refs.items()
+            },
+            turns=self.config.limits.turns,
             directory=self.directory,
             note=partial(self.note, path),
             live=self.live,
             trial=self.trial,
             environment=self.config.environment,
         )
+        place = place_of(self.config, path)
         try:
-            return await self.stack.enter_async_context(opener(context))
+            return await self.stack.enter_async_context(_Closing(opener(context), place))
         except OrchestrionError:
             raise
-        except Exception as error:
-            raise RunError(f"{path} ({entry.use}) cannot be opened: {described(error)}") from error
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            raise RunError(f"{place} cannot be opened: {described(error)}") from error
 
 
-def _name(path: str) -> str:
+class _Closing:
+    """An opened component whose end can neither fail what was done with it nor hide its error."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Any], place: str) -> None:
+        self._manager, self._place = manager, place
+
+    async def __aenter__(self) -> Any:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
+        try:
+            await self._manager.__aexit__(kind, error, trace)
+        except BaseException as raised:
+            if from_outside(raised):
+                raise
+            if raised is not error:
+                logging.getLogger("orchestrion").warning(
+                    "%s: raised %s when it was closed", self._place, described(raised)
+                )
+
+
+def _name(config: Config, path: str) -> str:
     """The name of a component defined in a section of its own; others go by their path."""
     section, _, name = path.partition(".")
-    return name if section in ("agents", "models") and name and "." not in name else path
+    if section not in ("agents", "models") or not name:
+        return path
+    inline = "." in name and any(path.startswith(f"{owner}.") for owner in config.definitions)
+    return path if inline else name
 
 
 def _identity(config: Config, path: str) -> str:

@@ -19,6 +19,7 @@ Kind = Literal[
     "timeout",  # an attempt without an answer in time: what it may have taken
     "cut",  # an attempt cut off by the run itself: what it may have taken
     "billed",  # an attempt that failed and was paid for
+    "stated",  # what turns stated that they took beside their calls, by agent and stage
     "arrival",  # which turns came first
     "late",  # a turn that took too long, for a replay
 ]
@@ -102,6 +103,20 @@ class Batch:
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._flush())
         return done
+
+    async def drain(self) -> None:
+        """Return when all rows are written, or cannot be; a cancellation does not cut that off.
+
+        Whoever added a row is told of an error; here nobody is.
+        """
+        cancelled = False
+        while (flushing := self._flushing) is not None and not flushing.done():
+            try:
+                await asyncio.wait([flushing])
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            raise asyncio.CancelledError
 
     async def _flush(self) -> None:
         try:

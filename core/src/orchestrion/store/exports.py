@@ -23,9 +23,11 @@
 
 `summary.json`
     `status`, `manifest`, `iterations`; `episodes` (of training: count, successes, unrewarded, by
-    status, turns by agent); `reward` (mean, best, worst, and over the last ten iterations);
-    `stages` (first and last metrics of each); `evaluations` by name; `checkpoint` (file and
-    SHA-256). All of that is a function of config and seed. What is not stands in `execution`:
+    status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
+    `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
+    metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
+    the learned policy always ended before the first turn); `checkpoint` (file and SHA-256).
+    All of that is a function of config and seed. What is not stands in `execution`:
     the run's name, times, and what was spent.
 
 Numbers that are no numbers (NaN, infinity) are null. Files appear whole: see `files`.
@@ -170,10 +172,12 @@ def summarize(store: RunReader) -> dict[str, JSON]:
             "unrewarded": sum(one.unrewarded for one in iterations),
             "by_status": _sums(one.statuses for one in iterations),
             "turns_by_agent": _sums(one.agents for one in iterations),
+            "never_tried": store.never_tried(),
         },
         "reward": _reward(iterations),
         "stages": [_stage(iterations, stage) for stage in sorted({i.stage for i in iterations})],
         "evaluations": store.load_evaluations(),
+        "stopped_at_once": store.stopped_at_once(),
         "checkpoint": (
             {"file": named[-1].checkpoint, "sha256": named[-1].digest} if named else None
         ),

@@ -164,12 +164,13 @@ class CallJournal:
         )
         return int(count)
 
-    def spend(self) -> Usage:
-        """What all recorded calls took; calls with no known price count as free."""
+    def spend(self, kind: str | None = None) -> Usage:
+        """What all rows took, or those of one kind; calls with no known price count as free."""
         row = self._reader.one(
             "SELECT coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0),"
             " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
-            " FROM calls"
+            " FROM calls WHERE ? IS NULL OR kind = ?",
+            (kind, kind),
         )
         return usage_of(row)
 

@@ -197,7 +197,7 @@ class RunReader:
 
         To it comes what turns stated beside their calls, as far as the budget counted it.
         """
-        return self.journal.spend() + self.stated()
+        return self.journal.spend() + self._stated_unrecorded()
 
     def call_rows(self) -> list[tuple[Any, ...]]:
         """What the journal says of each call and attempt, without its answer.
@@ -207,11 +207,15 @@ class RunReader:
         return self._reader.all(
             "SELECT service, who, stage, kind, seconds, attempts, estimated,"
             " calls, input_tokens, output_tokens, usd, cost"
-            " FROM calls WHERE kind NOT IN ('arrival', 'late') ORDER BY rowid"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
         )
 
     def stated(self) -> Usage:
         """What turns stated that they took beside their calls, as far as the budget counted it."""
+        return self.journal.spend("stated") + self._stated_unrecorded()
+
+    def _stated_unrecorded(self) -> Usage:
+        """What turns stated that neither costs money nor counts against a cap."""
         return usage_of(self._state("stated", usage_columns(NO_USAGE)))
 
     def events(self) -> list[Event]:
@@ -335,6 +339,26 @@ class RunReader:
             who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
         """
         return read_all_calls(self._reader, who)
+
+    def never_tried(self) -> list[str] | None:
+        """The agents that had no turn in training, in the order of the team.
+
+        None if that is not known: nothing was trained.
+        """
+        checkpoint = self.latest().checkpoint
+        tried = {agent for iteration in self.iterations() for agent in iteration.agents}
+        if checkpoint is None or not tried:
+            return None
+        return [name for name in checkpoint.roster if name not in tried]
+
+    def stopped_at_once(self, source: str = "learned") -> list[str]:
+        """The kinds of problems that an evaluation always ended before the first turn."""
+        found = self._reader.all(
+            "SELECT category FROM episodes WHERE source = ? GROUP BY category"
+            " HAVING max(turns) = 0 AND min(status = 'completed') ORDER BY category",
+            (source,),
+        )
+        return [category for (category,) in found]
 
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""

@@ -68,7 +68,7 @@ class RunStore(RunReader):
         """The number of the iteration in progress."""
         self._problems: frozenset[str] = frozenset()
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
-        self._stated = self.stated()
+        self._stated = self._stated_unrecorded()
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
         self.journal.keeps_requests = self._retention == "all"
         self.cache = AnswerStore(self._reader, self._writer)
@@ -245,7 +245,7 @@ class RunStore(RunReader):
             metrics: numbers by name, no times among them.
             checkpoint: of the same stage and iteration; None in an iteration that writes none.
             seconds: how long it took.
-            stated: what turns stated since the last one, see `Budget.charge`.
+            stated: what turns stated since the last one that no journal has, see `Budget.charge`.
 
         Returns:
             The checkpoint's file.
@@ -332,8 +332,18 @@ class RunStore(RunReader):
 
     # ------------------------------------------------------------------ episodes, evaluations
 
-    def save_evaluation(self, name: str, results: JSON, episodes: Sequence[Episode] = ()) -> None:
+    def save_evaluation(
+        self,
+        name: str,
+        results: JSON,
+        episodes: Sequence[Episode] = (),
+        *,
+        seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
+    ) -> None:
         """Store a finished evaluation under a name, so that a resume does not repeat it.
+
+        `seconds` and `stated` are added to what the run took, see `commit_iteration`.
 
         Raises:
             UsageError: it is called like the episodes of training.
@@ -341,12 +351,16 @@ class RunStore(RunReader):
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
         with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
             with self._writer.transaction("evaluation") as connection:
                 connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
                 connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
                 known = self._insert(connection, episodes, self._next - 1, name)
                 self._put(connection, "evaluations", name, self._next - 1, dumps(results))
+                self._set_state(connection, "seconds", total)
+                self._set_state(connection, "stated", usage_columns(usage))
             self._problems = known
+            self._seconds, self._stated = total, usage
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""

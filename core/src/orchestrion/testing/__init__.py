@@ -17,6 +17,7 @@ from orchestrion.testing.fakes import (
     ScriptedAgent,
     ScriptedModel,
     engine_for,
+    opened_engine,
 )
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ScriptedAgent",
     "ScriptedModel",
     "engine_for",
+    "opened_engine",
     "parametrize_with_checks",
 ]
 

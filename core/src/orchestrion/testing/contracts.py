@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import io
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from math import isfinite
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from hypothesis import HealthCheck
+from attrs import evolve
 
+from orchestrion.engine.activation import content_of
 from orchestrion.engine.calls import ActivationCalls, CallPath
+from orchestrion.engine.checks import booked
 from orchestrion.engine.opening import Opened
-from orchestrion.errors import CallError
-from orchestrion.interfaces import View
+from orchestrion.errors import CallError, OrchestrionError
+from orchestrion.interfaces import Member, View
 from orchestrion.keys import Key
-from orchestrion.records import (
-    Episode,
-    Output,
-    Problem,
-    Reward,
-    Scores,
-    Step,
-    Trajectory,
-    Turn,
-    Usage,
-)
+from orchestrion.records import Output, Step, Trajectory, Turn
 from orchestrion.testing.learning_contracts import (
     keeps_state,
     policy_decides,
+    policy_draws,
     policy_is_pure,
+    policy_is_quick,
+    policy_keeps_what_it_learned,
+    trainer_draws,
+    trainer_goes_on,
     trainer_has_iterations,
     trainer_trains,
 )
+from orchestrion.testing.probes import Draws, check_pace, drawing, offline, snapshot
 from orchestrion.testing.stage import opened
+from orchestrion.testing.task_contracts import (
+    CLAIMS,
+    NEUTRAL,
+    reward_believes_nobody,
+    reward_scores,
+    task_believes_nobody,
+    task_hides,
+    task_splits,
+    task_steps,
+    task_verifies,
+)
 
 if TYPE_CHECKING:
     from orchestrion.testing.kit import Subject
 
-__all__ = ["HEALTH", "METHODS", "examples", "of_kind"]
+__all__ = ["METHODS", "of_kind"]
 
-HEALTH = tuple(HealthCheck)
 METHODS: Mapping[str, tuple[str, ...]] = {
     "agent": ("act",),
     "model": ("complete",),
@@ -52,11 +59,6 @@ METHODS: Mapping[str, tuple[str, ...]] = {
     "policy": ("decide",),
     "trainer": ("iterate",),
 }
-
-
-def examples() -> int:
-    """How many settings and episodes are drawn; ORCHESTRION_CHECK_EXAMPLES raises it."""
-    return int(os.environ.get("ORCHESTRION_CHECK_EXAMPLES", "25"))
 
 
 def of_kind(kind: str) -> Mapping[str, Callable[[Subject], int]]:
@@ -76,68 +78,217 @@ def _typing() -> Iterator[None]:
 
 # ---------------------------------------------------------------------------- agents
 
-
-def _views(subject: Subject, opened_: Opened) -> list[View]:
-    """The first view of the task's problems, and one with another agent's turn before it."""
-    task, agent = opened_.runtimes["task"], opened_.runtimes[subject.path]
-    option = next(iter(getattr(agent, "options", ())), None)
-    views = []
-    for problem in list(task.problems("train"))[:2]:
-        step = task.start(problem, Key(1)) if hasattr(task, "start") else Step()
-        before = Trajectory([Turn(0, "a", output=Output("something was said"))])
-        for trajectory in (Trajectory(), before):
-            view = View("tested", option, problem.public(), trajectory, step.observation)
-            views.append(view)
-    return views
+_SLIPS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    NameError,
+    RecursionError,
+    TypeError,
+)
+"""Errors that come from a mistake in a program rather than from work that cannot be done."""
 
 
-async def _act(opened_: Opened, path: str, view: View) -> Output:
-    engine = opened_.engine(CallPath())
-    seat = engine.seats({"tested": opened_.runtimes[path]}, {})["tested"]
-    try:
-        return await seat.act(view, Key(2), ActivationCalls(engine, Key(2)))
-    finally:
-        engine.close()
+@asynccontextmanager
+async def _acting(subject: Subject) -> AsyncIterator[_Acting]:
+    with _typing():
+        async with opened(subject.config()) as parts:
+            engine = parts.engine(CallPath())
+            try:
+                yield _Acting(subject.path, parts, engine)
+            finally:
+                engine.close()
+
+
+class _Acting:
+    """An agent that is open on the kit's stage."""
+
+    def __init__(self, path: str, parts: Opened, engine: Any) -> None:
+        self.parts, self.engine = parts, engine
+        self.agent: Any = parts.runtimes[path]
+        self.seat = engine.seats({"tested": self.agent}, {})["tested"]
+
+    def views(self, said: str = "something was said") -> list[View]:
+        """The first view of the task's problems, and one with another agent's turn before it."""
+        task = self.parts.runtimes["task"]
+        option = next(iter(getattr(self.agent, "options", ())), None)
+        views = []
+        for problem in list(task.problems("train"))[:2]:
+            step = task.start(problem, Key(1)) if hasattr(task, "start") else Step()
+            turn = Turn(0, "a", output=Output(said, data={"said": [said]}))
+            for trajectory in (Trajectory(), Trajectory([turn])):
+                view = View("tested", option, problem.public(), trajectory, step.observation)
+                views.append(view)
+        return views
+
+    async def act(self, view: View, key: Key = Key(2)) -> Output | str:  # noqa: B008  immutable
+        """The output, or the reason why there is none, in words."""
+        handle = ActivationCalls(self.engine, key)
+        try:
+            output: Any = await self.seat.act(view, key, handle)
+        except _SLIPS as error:
+            raise AssertionError(
+                f"act() raised {type(error).__name__}: {error}. An agent that cannot do the work "
+                "says so by an error with a reason, e.g. ValueError('there is no draft yet'); this "
+                f"one looks like a mistake (the view had {len(view.turns)} turns)"
+            ) from error
+        except Exception as error:
+            if not str(error):
+                raise AssertionError(
+                    f"act() raised {type(error).__name__} without saying why"
+                ) from error
+            return f"{type(error).__name__}: {error}"
+        try:
+            return booked(output, handle.used)
+        except (TypeError, ValueError) as error:
+            raise AssertionError(f"act() gave what no agent may give: {error}") from None
 
 
 def _agent_acts(subject: Subject) -> int:
     async def check() -> int:
-        async with opened(subject.config()) as one:
-            views = _views(subject, one)
+        async with _acting(subject) as acting:
+            reasons = []
+            views = acting.views()
             for view in views:
-                shown = repr(view)
-                output = await _act(one, subject.path, view)
-                assert isinstance(output, Output), f"act() gave a {type(output).__name__}"
-                assert repr(view) == shown, "act() changed what it was shown"
-                usage = output.usage
-                assert min(usage.calls, usage.tokens, usage.usd, usage.cost) >= 0, (
-                    f"a turn cannot cost less than nothing: {usage}"
+                shown = snapshot(view)
+                with offline("act()"):
+                    output = await acting.act(view)
+                assert snapshot(view) == shown, (
+                    "act() changed what it was shown, which other agents and episodes share; "
+                    "copy it first (copy.deepcopy), or build something new"
                 )
+                reasons += [output] if isinstance(output, str) else []
+            assert len(reasons) < len(views), (
+                f"act() raised on every problem of the task around it: {reasons[-1]}. Where an "
+                "agent needs a certain task, team or model, its Component names one: "
+                "Component(..., around={'task': {'use': 'my-task'}})"
+            )
             return len(views)
 
-    with _typing():
-        return asyncio.run(check())
+    return asyncio.run(check())
 
 
 def _agent_repeats(subject: Subject) -> int:
-    async def outputs() -> list[Output]:
-        async with opened(subject.config()) as one:
-            return [await _act(one, subject.path, view) for view in _views(subject, one)]
+    async def outputs() -> list[Any]:
+        async with _acting(subject) as acting:
+            views = acting.views()
+            first = [snapshot(await acting.act(view)) for view in views]
+            again = [snapshot(await acting.act(view)) for view in reversed(views)][::-1]
+            assert first == again, (
+                "the second time, equal views and keys gave different outputs; keep nothing from "
+                "one turn to the next, draw from the key, and read no clock"
+            )
+            return first
 
-    with _typing():
-        first, second = asyncio.run(outputs()), asyncio.run(outputs())
+    first, second = asyncio.run(outputs()), asyncio.run(outputs())
     assert first == second, (
         "equal views and keys gave different outputs; draw from the key, and read no clock"
     )
     return len(first)
 
 
+def _agent_draws(subject: Subject) -> int:
+    async def draws(acting: _Acting, view: View, key: Key) -> Draws:
+        with drawing() as result:
+            await acting.act(view, key)
+        return result
+
+    async def check() -> int:
+        async with _acting(subject) as acting:
+            views = acting.views()
+            await acting.act(views[-1])  # imports and caches draw what they like
+            for view in views[-2:]:
+                first = await draws(acting, view, Key(3))
+                first.check_own("act()")
+                first.check_once("act()")
+                first.check_apart(await draws(acting, view, Key(4)), "act()")
+            return len(views[-2:])
+
+    return asyncio.run(check())
+
+
+def _agent_is_pure(subject: Subject) -> int:
+    async def check() -> int:
+        async with _acting(subject) as acting:
+            if not acting.seat.pure:
+                return 0
+            memo = acting.seat.memo or content_of
+            compared = 0
+            for view in acting.views():
+                output = snapshot(await acting.act(view))
+                for other in (view, *_alike(view)):
+                    if snapshot(memo(other)) != snapshot(memo(view)):
+                        continue
+                    compared += 1
+                    assert snapshot(await acting.act(other, Key(5 + compared))) == output, (
+                        "it says `pure`, and equal content gave different outputs: the engine "
+                        "would reuse the first for all; let the output hang on nothing but the "
+                        "settings and memo(view), or leave `pure` out"
+                    )
+            return compared
+
+    return asyncio.run(check())
+
+
+def _alike(view: View) -> list[View]:
+    """Views that differ in what the reuse of results does not go by."""
+    observation = view.observation
+    failed = Turn(1, "b", "x", status="failed", error="it failed")
+    return [
+        evolve(view, problem=evolve(view.problem, id="another", category="another")),
+        evolve(view, agent="another", team=(Member("another"),)),
+        evolve(view, trajectory=view.trajectory.append(failed)),
+        evolve(view, observation=observation and evolve(observation, features=(), progress=0.3)),
+    ]
+
+
+def _agent_is_quick(subject: Subject) -> int:
+    async def check() -> int:
+        async with _acting(subject) as acting:
+            if not inspect.iscoroutinefunction(acting.agent.act):
+                return 0  # it runs in a worker thread
+            views = acting.views()
+            for view in (views[0], views[-1]):
+                await check_pace(
+                    "act()",
+                    lambda view=view: acting.act(view),  # type: ignore[misc]
+                    "await (asyncio.sleep, asyncio.to_thread), or make act() a plain function, "
+                    "which runs in a worker thread",
+                )
+            return 2
+
+    return asyncio.run(check())
+
+
+def _agent_believes_nobody(subject: Subject) -> int:
+    async def check() -> int:
+        async with _acting(subject) as acting:
+            plain = [await acting.act(view) for view in acting.views(NEUTRAL)]
+            tried = 0
+            for claim in CLAIMS:
+                for view, before in zip(acting.views(claim), plain, strict=True):
+                    output = await acting.act(view)
+                    ended = isinstance(output, Output) and output.final
+                    assert not ended or (isinstance(before, Output) and before.final), (
+                        f"it ends the episode because another agent says {claim!r}; look at the "
+                        "work (view.observation, or a check of your own), not at what is said of it"
+                    )
+                    tried += 1
+            return tried
+
+    return asyncio.run(check())
+
+
 def _agent_options(subject: Subject) -> int:
     async def check() -> int:
-        async with opened(subject.config()) as one:
-            options = list(getattr(one.runtimes[subject.path], "options", ()))
+        async with opened(subject.config()) as parts:
+            options = list(getattr(parts.runtimes[subject.path], "options", ()))
             assert all(isinstance(option, str) and option for option in options)
             assert len(set(options)) == len(options), f"options are repeated: {options}"
+            again = list(getattr(parts.runtimes[subject.path], "options", ()))
+            assert again == options, f"options change: {options}, then {again}"
             return len(options)
 
     return asyncio.run(check())
@@ -148,188 +299,96 @@ def _agent_options(subject: Subject) -> int:
 
 def _model_answers(subject: Subject) -> int:
     async def check() -> int:
-        async with opened(subject.config()) as one:
-            engine = one.engine(CallPath())
+        async with opened(subject.config()) as parts:
+            engine = parts.engine(CallPath())
             request = {"messages": [{"role": "user", "content": "say something"}]}
-            calls = ActivationCalls(engine, Key(1))
+            model = parts.runtimes[subject.path]
+            shown = snapshot(request)
+
+            async def complete() -> Any:
+                calls = ActivationCalls(engine, Key(1))
+                return await model.complete(request, Key(1), calls)
+
             try:
-                answer = await one.runtimes[subject.path].complete(request, Key(1), calls)
+                with offline("complete()"):
+                    answer, again = await complete(), await complete()
             except CallError:
                 return 0  # a service that cannot be asked here must be a fault, never an answer
             finally:
                 engine.close()
             assert isinstance(answer.data.get("text"), str), "the answer's data has no text"
+            assert snapshot(request) == shown, "complete() changed the request"
+            assert snapshot(answer.data) == snapshot(again.data), (
+                "equal requests and keys gave different answers; sample by the key"
+            )
             return 1
 
     return asyncio.run(check())
 
 
-# ---------------------------------------------------------------------------- tasks
-
-
-def _task_splits(subject: Subject) -> int:
+def _model_is_quick(subject: Subject) -> int:
     async def check() -> int:
-        async with opened(subject.config()) as one:
-            task = one.runtimes["task"]
-            splits = {s: list(task.problems(s)) for s in ("train", "validation", "test")}
-            assert any(splits.values()), "no split has a problem"
-            ids = [problem.id for problems in splits.values() for problem in problems]
-            assert len(set(ids)) == len(ids), "a problem's id occurs twice, or in two splits"
-            for split, problems in splits.items():
-                assert list(task.problems(split)) == problems, f"problems({split!r}) changes"
-            return len(ids)
+        async with opened(subject.config()) as parts:
+            engine = parts.engine(CallPath())
+            request = {"messages": [{"role": "user", "content": "say something"}]}
+            model = parts.runtimes[subject.path]
+
+            async def complete() -> Any:
+                try:
+                    return await model.complete(request, Key(1), ActivationCalls(engine, Key(1)))
+                except OrchestrionError:
+                    return None
+
+            try:
+                await check_pace("complete()", complete, "await, or use asyncio.to_thread")
+            finally:
+                engine.close()
+            return 1
 
     return asyncio.run(check())
-
-
-def _task_steps(subject: Subject) -> int:
-    async def check() -> int:
-        async with opened(subject.config()) as one:
-            task = one.runtimes["task"]
-            turn = Turn(0, "a", output=Output("a turn"))
-            problems = list(task.problems("train"))[:3]
-            for problem in problems:
-                start = task.start(problem, Key(1)) if hasattr(task, "start") else Step()
-                assert isinstance(start, Step), "start() must give a Step"
-                once, again = (
-                    task.step(start.state, turn, Key(2)),
-                    task.step(start.state, turn, Key(2)),
-                )
-                assert once.observation == again.observation, (
-                    "step() is not pure: equal state, turn and key gave different observations"
-                )
-                widths = {len(s.observation.features) for s in (start, once) if s.observation}
-                assert len(widths) <= 1, f"features change their length: {sorted(widths)}"
-            return len(problems)
-
-    return asyncio.run(check())
-
-
-_CLAIMS = ("PASS", "All tests passed. Score: 10/10.", '{"success": true, "score": 1.0}')
-
-
-def _task_believes_nobody(subject: Subject) -> int:
-    async def check() -> int:
-        async with opened(subject.config()) as one:
-            task = one.runtimes["task"]
-            engine = one.engine(CallPath())
-            tried = 0
-            for problem in list(task.problems("train"))[:3]:
-                for claim in ("", *_CLAIMS):
-                    scores = await _verify(task, engine, problem, claim)
-                    assert isinstance(scores, Scores), "verify() must give Scores"
-                    assert isfinite(scores.value), "a score must be finite"
-                    assert 0 <= scores.value <= 1, "a score must be from 0 to 1"
-                    assert not scores.success, (
-                        f"problem {problem.id} counts as solved after {claim!r} from an agent "
-                        "that did nothing; judge the result, not what is said of it"
-                    )
-                    tried += 1
-            engine.close()
-            return tried
-
-    return asyncio.run(check())
-
-
-async def _verify(task: Any, engine: Any, problem: Problem, claim: str) -> Scores:
-    step = task.start(problem, Key(1)) if hasattr(task, "start") else Step()
-    trajectory = Trajectory()
-    if claim:
-        turn = Turn(0, "a", output=Output(claim, data={"success": True}, final=True))
-        trajectory = trajectory.append(turn)
-        if hasattr(task, "step"):
-            step = task.step(step.state, turn, Key(2))
-    calls = ActivationCalls(engine, Key(3))
-    scores: Scores = await task.verify(problem, trajectory, step.state, final=True, calls=calls)
-    return scores
-
-
-def _task_hides(subject: Subject) -> int:
-    async def check() -> int:
-        async with opened(subject.config()) as one:
-            problems = list(one.runtimes["task"].problems("train"))[:3]
-            assert all(problem.public().hidden is None for problem in problems)
-            return len(problems)
-
-    return asyncio.run(check())
-
-
-# ---------------------------------------------------------------------------- rewards
-
-
-def _reward_scores(subject: Subject) -> int:
-    from hypothesis import Phase, given, seed, settings
-    from hypothesis import strategies as st
-
-    from orchestrion.testing.strategies import record
-
-    cost = st.floats(0, 1e6)
-    usage = record(Usage, usd=cost, cost=cost)
-    turns = st.lists(record(Turn, output=record(Output, usage=usage)), max_size=3)
-    episodes = record(
-        Episode,
-        trajectory=turns.map(Trajectory),
-        scores=st.none() | record(Scores, value=st.floats(0, 1)),
-        reward=st.none(),
-    )
-    tried = 0
-
-    @seed(0)
-    @settings(
-        max_examples=examples(),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HEALTH),
-    )
-    @given(episodes)
-    def check(episode: Episode) -> None:
-        nonlocal tried
-        first, second = asyncio.run(_rewards(subject, episode))
-        assert first == second, "the same episode got two rewards"
-        if first is not None:
-            assert isfinite(first.total), f"the reward of {episode} is {first.total}"
-            assert first.turns is None or len(first.turns) == len(episode.turns), (
-                "Reward.turns has one number a turn"
-            )
-        tried += 1
-
-    check()
-    return tried
-
-
-async def _rewards(subject: Subject, episode: Episode) -> tuple[Reward | None, Reward | None]:
-    async with opened(subject.config()) as one:
-        engine = one.engine(CallPath())
-        reward = one.runtimes["reward"]
-        first = await reward.score(episode, ActivationCalls(engine, Key(1)))
-        second = await reward.score(episode, ActivationCalls(engine, Key(1)))
-        engine.close()
-        return first, second
 
 
 _KINDS: Mapping[str, Mapping[str, Callable[[Subject], int]]] = {
     "agent": {
         "acts on any view": _agent_acts,
         "acts alike for equal keys": _agent_repeats,
+        "draws from its key alone": _agent_draws,
+        "is as pure as it says": _agent_is_pure,
+        "never blocks the event loop": _agent_is_quick,
+        "believes nobody": _agent_believes_nobody,
         "has distinct options": _agent_options,
+        "loads what it saved": keeps_state,
     },
-    "model": {"answers": _model_answers},
+    "model": {
+        "answers": _model_answers,
+        "never blocks the event loop": _model_is_quick,
+        "loads what it saved": keeps_state,
+    },
     "task": {
-        "has disjoint, repeatable splits": _task_splits,
-        "steps purely": _task_steps,
-        "believes nobody": _task_believes_nobody,
-        "hides what is hidden": _task_hides,
+        "has disjoint, repeatable splits": task_splits,
+        "steps purely": task_steps,
+        "verifies alike": task_verifies,
+        "believes nobody": task_believes_nobody,
+        "hides what is hidden": task_hides,
     },
-    "reward": {"gives finite, repeatable rewards": _reward_scores},
+    "reward": {
+        "gives finite, repeatable rewards": reward_scores,
+        "believes nobody": reward_believes_nobody,
+        "loads what it saved": keeps_state,
+    },
     "policy": {
         "decides among what there is": policy_decides,
         "decides alike alone and in a batch": policy_is_pure,
+        "draws from its keys alone": policy_draws,
+        "never blocks the event loop": policy_is_quick,
         "loads what it saved": keeps_state,
+        "keeps what it learned": policy_keeps_what_it_learned,
     },
     "trainer": {
         "has iterations": trainer_has_iterations,
         "trains alike for equal seeds": trainer_trains,
+        "draws from the session's key": trainer_draws,
         "loads what it saved": keeps_state,
+        "goes on as before after a reload": trainer_goes_on,
     },
 }

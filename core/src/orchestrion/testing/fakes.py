@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from attrs import define, field, frozen
@@ -11,11 +12,14 @@ from attrs import define, field, frozen
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.episode import Engine, EpisodeLimits
 from orchestrion.engine.team import Team, member_of
+from orchestrion.errors import UsageError
 from orchestrion.interfaces import (
     Agent,
     Answer,
     Calls,
+    Member,
     Model,
+    OpenContext,
     Policy,
     RewardFunction,
     Situation,
@@ -35,7 +39,7 @@ from orchestrion.records import (
     Usage,
 )
 
-__all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for"]
+__all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for", "opened_engine"]
 
 
 @define
@@ -123,10 +127,62 @@ def engine_for(
     limits: EpisodeLimits | None = None,
     calls: CallPath | None = None,
     timeout: float | None = None,
+    turns: int | None = None,
 ) -> Engine:
-    """An engine for a team put together by hand, without a config."""
+    """An engine for a team put together by hand, without a config.
+
+    Raises:
+        UsageError: a component has `open`; `opened_engine` opens it.
+    """
+    for part in (*agents.values(), policy, task, reward):
+        if callable(getattr(part, "open", None)):
+            raise UsageError(
+                f"{type(part).__name__} has open(), which yields what acts in its place: write "
+                "`async with opened_engine(...) as engine:` instead of engine_for(...)"
+            )
     roster = tuple(member_of(name, agent) for name, agent in agents.items())
     team = Team({}, roster, policy, task or ListTask(), reward)
+    limits = limits or EpisodeLimits(turns=turns)
     engine = Engine(team, calls, limits, timeout)
     engine.team = Team(engine.seats(agents, {}), roster, policy, team.task, reward)
     return engine
+
+
+@asynccontextmanager
+async def opened_engine(
+    agents: Mapping[str, Agent],
+    policy: Policy,
+    task: Task | None = None,
+    reward: RewardFunction | None = None,
+    key: Key = Key(0),  # noqa: B008  immutable
+    **settings: Any,
+) -> AsyncIterator[Engine]:
+    """Like `engine_for`, with components that have `open`: they are open until the block ends.
+
+    Args:
+        agents: the team.
+        policy: starts them.
+        task: `ListTask` by default.
+        reward: the reward function, if any.
+        key: randomness of what is opened.
+        settings: the others of `engine_for`.
+    """
+    async with AsyncExitStack() as stack:
+
+        async def runtime(part: Any, path: str, roster: tuple[Member, ...] = ()) -> Any:
+            if not callable(getattr(part, "open", None)):
+                return part
+            context = OpenContext(path, key.child("open", path), roster)
+            return await stack.enter_async_context(part.open(context))
+
+        team = {name: await runtime(agent, f"agents.{name}") for name, agent in agents.items()}
+        roster = tuple(member_of(name, agent) for name, agent in team.items())
+        engine = engine_for(
+            team,
+            await runtime(policy, "policy", roster),
+            await runtime(task, "task", roster),
+            await runtime(reward, "reward", roster),
+            **settings,
+        )
+        stack.callback(engine.close)
+        yield engine

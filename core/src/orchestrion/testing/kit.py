@@ -27,7 +27,7 @@ from orchestrion.config.components import kind_of
 from orchestrion.config.shapes import Shaper, UnsupportedError
 from orchestrion.errors import ConfigError, OrchestrionError
 from orchestrion.plugins import Found, Plugins
-from orchestrion.testing import contracts
+from orchestrion.testing import contracts, task_contracts
 from orchestrion.testing.stage import NAME, Stage, config_for, opened
 
 __all__ = ["Check", "checks", "parametrize_with_checks"]
@@ -51,16 +51,17 @@ class Check:
     run: Callable[[], int]
 
 
-def checks(plugin: str) -> Iterator[Check]:
+def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     """Every check of every component a plugin supplies.
 
     Args:
         plugin: its name, or its distribution's.
+        plugins: where it is registered; by default those of the environment.
 
     Raises:
         PluginError: it is not installed, or cannot be loaded.
     """
-    plugins = Plugins()
+    plugins = plugins or Plugins()
     plugins.register(Stage(), NAME)
     loaded = plugins.load(plugins.get(plugin))
     kinds = plugins.kinds()
@@ -222,11 +223,11 @@ def _round_trips(subject: Subject) -> int:
 
     @seed(0)
     @options(
-        max_examples=contracts.examples(),
+        max_examples=task_contracts.examples(),
         database=None,
         deadline=None,
         phases=[Phase.generate],
-        suppress_health_check=list(contracts.HEALTH),
+        suppress_health_check=list(task_contracts.HEALTH),
     )
     @given(settings(subject.cls, subject.shaper))
     def check(drawn: dict[str, Any]) -> None:

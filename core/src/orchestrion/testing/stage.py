@@ -94,37 +94,46 @@ class KitModel(Model):
 
 @frozen
 class KitTask(Task):
-    """Solved once "a" has acted; "b:y" is blocked until then, and its observation counts turns."""
+    """Solved once an agent has acted; "b:y" is blocked until then. Its observation counts turns.
+
+    Args:
+        solver: the agent.
+    """
+
+    solver: str = "a"
 
     def problems(self, split: Split) -> Sequence[Problem]:
         """Four in each split."""
-        return [Problem(f"{split}-{i}", f"problem {i}", category="kit") for i in range(4)]
+        return [
+            Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
+            for i in range(4)
+        ]
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Nobody has acted."""
-        return Step((), _seen(()))
+        return Step((), self._seen(()))
 
     def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
         """One more has."""
         state = (*state, turn.agent)
-        return Step(state, _seen(state))
+        return Step(state, self._seen(state))
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Whether "a" has acted."""
-        solved = any(turn.agent == "a" for turn in trajectory.turns)
+        """Whether the solver has acted."""
+        solved = any(turn.agent == self.solver for turn in trajectory.turns)
         return Scores(float(solved), solved)
 
-
-def _seen(acted: tuple[str, ...]) -> Observation:
-    solved = "a" in acted
-    return Observation(
-        f"{len(acted)} turns",
-        features=(float(solved), min(len(acted), 10) / 10),
-        blocked=frozenset() if solved else frozenset({"b:y"}),
-        progress=float(solved),
-    )
+    def _seen(self, acted: tuple[str, ...]) -> Observation:
+        solved = self.solver in acted
+        return Observation(
+            f"{len(acted)} turns",
+            data={"acted": list(acted)},
+            features=(float(solved), min(len(acted), 10) / 10),
+            blocked=frozenset() if solved else frozenset({"b:y"}),
+            progress=float(solved),
+        )
 
 
 @frozen
@@ -252,7 +261,8 @@ class KitUser(Agent):
 
 
 @asynccontextmanager
-async def opened(config: Config) -> AsyncIterator[Opened]:
-    """A config's components, open."""
+async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opened]:
+    """A config's components, open; by default with the config's own seed."""
+    key = Key(config.seed if seed is None else seed)
     async with AsyncExitStack() as stack:
-        yield await open_components(config, stack, Key(config.seed), live=False)
+        yield await open_components(config, stack, key, live=False)

@@ -55,15 +55,16 @@ class _Following(Policy):
 
     def _one(self, situation: Situation) -> Decision:
         last = situation.trajectory.last
-        if last is None or last.agent != self.router.agent:
-            return Decision((self.router,))
-        wanted = self._wanted(last)
-        if wanted == "stop":
-            return STOP
-        choice = self.known.get(wanted)
-        if choice is None or is_blocked(choice, situation.observation):
-            choice = self.fallback
-        return STOP if choice is None else Decision((choice,))
+        choice: Activation | None = self.router
+        if last is not None and last.agent == self.router.agent:
+            wanted = self._wanted(last)
+            if wanted == "stop":
+                return STOP
+            choice = self.known.get(wanted)
+        for one in (choice, self.fallback):
+            if one is not None and not is_blocked(one, situation.observation):
+                return Decision((one,))
+        return STOP
 
     def _wanted(self, turn: Turn) -> str:
         data: Any = turn.output.data

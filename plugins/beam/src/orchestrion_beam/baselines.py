@@ -3,6 +3,7 @@
 single            one agent alone, attempt after attempt; one is picked as the search picks
 best-of-n         the team as it is, attempt after attempt; likewise
 self-consistency  the same attempts; one of those with the most frequent answer
+greedy            a search of width 1 with more samples a turn: what keeping several is worth
 sequential        the team in rotation, one trajectory that goes on
 discussion        everybody at once, round after round, one trajectory
 
@@ -16,9 +17,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import TYPE_CHECKING
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from orchestrion import JSON, Activation, Branch, Episode, Key, Member, Problem, Session
 from orchestrion.choices import choices, parse_choice
@@ -27,7 +29,7 @@ from orchestrion_beam.groups import reward_of
 from orchestrion_beam.interfaces import ValueEstimator
 from orchestrion_beam.nodes import Node
 from orchestrion_beam.planning import most_turns
-from orchestrion_beam.search import Counts, Estimates, Flight
+from orchestrion_beam.search import Counts, Estimates, Flight, Search
 from orchestrion_beam.together import together
 
 if TYPE_CHECKING:
@@ -150,14 +152,15 @@ class Rivals:
     async def run(self, searched: Counts) -> None:
         """All of them, each with what the search took."""
         wanted = self.settings.baselines
-        names = [name for name in ("single", "sequential", "discussion") if name in wanted]
+        names = [one for one in ("single", "greedy", "sequential", "discussion") if one in wanted]
         if "best-of-n" in wanted or "self-consistency" in wanted:
             names.append("best-of-n")
         budgets = [self._budget(searched) for _ in names]
-        found = await together(
-            self._try(name, budget) for name, budget in zip(names, budgets, strict=True)
+        tried = await together(
+            self._greedy(searched) if name == "greedy" else self._try(name, budget)
+            for name, budget in zip(names, budgets, strict=True)
         )
-        self.tried = dict(zip(names, found, strict=True))
+        self.tried = dict(zip(names, tried, strict=True))
         if "self-consistency" in wanted:
             same = self.tried["best-of-n"]
             self.tried["self-consistency"] = Tried(same.attempts, same.calls, same.turns)
@@ -181,6 +184,31 @@ class Rivals:
                 return await self._one(Everybody([*members.values()][::-1]), budget, key)
             case _:
                 return await self._attempts(self.team, budget, key)
+
+    async def _greedy(self, searched: Counts) -> Tried:
+        """One trajectory at a time, with as many samples a turn as the search's calls allow."""
+        turns = max(1, searched.activations)
+        each, levels = max(1.0, searched.calls / turns), max(1, len(searched.parents))
+        # As many as the search drew a level, within what `plan` bounds.
+        samples = min(ceil(searched.calls / (levels * each)), most_turns(turns) // levels)
+        settings = evolve(
+            self.settings, beam_width=1, min_parents=1, min_roots=1, samples=max(1, samples)
+        )
+        search = Search(
+            settings,
+            self.session,
+            self.problem,
+            self.team,
+            self.values.estimator,
+            self.key.child("greedy"),
+            self.flight,
+        )
+        found = await search.run()
+        return Tried(
+            [Attempt([node]) for node in found.finalists],
+            found.counts.calls,
+            found.counts.activations,
+        )
 
     async def _attempts(self, chooser: Chooser, budget: Budget, key: Key) -> Tried:
         """Attempt after attempt, side by side as far as the budget certainly reaches."""

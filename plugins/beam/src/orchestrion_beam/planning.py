@@ -71,6 +71,12 @@ def comparison(settings: GrpoBeam, value: ValueEstimator) -> Plan:
         if settings.select == "value":
             estimates += most
     longest = 0
+    if "greedy" in wanted:
+        # Its samples a turn are those of the search, which may have ended sooner.
+        drawn = most_turns(found.activations) * (1 + settings.lookahead)
+        activations += drawn
+        verdicts += 1
+        estimates += drawn
     for name in ("sequential", "discussion"):
         if name in wanted:
             longest = min(settings.longest_turns, most)

@@ -86,14 +86,32 @@ def _value(value: Mapping[str, Any], rivals: list[Mapping[str, Any]]) -> list[st
         f"trajectories, is {_interval(found, sign=True)}, over {_problems(found['count'])}"
     )
     if value["better_than_noise"]:
-        return [f"The value {name!r} orders unfinished trajectories: {what}."]
-    told = [f"The value {name!r} is no better than noise: {what}."]
-    best = next((one for one in rivals if one["name"] == "best-of-n"), None)
-    if best is not None and best["ahead"]["mean"] is not None and not best["ahead"]["low"] > 0:
+        told = [f"The value {name!r} orders unfinished trajectories better than noise: {what}."]
+    else:
+        told = [f"The value {name!r} is no better than noise: {what}."]
+    # A value may tell something and still too little: what counts is what the calls bought.
+    if _no_better("best-of-n", rivals):
         told.append(
-            "With it, searching is not worth its calls: independent attempts do as well or better."
+            "Searching by it was not worth its calls here: independent attempts did as well or "
+            "better."
+        )
+    elif _no_better("greedy", rivals):
+        told.append(
+            "Keeping several trajectories was not worth its calls here: `beam_width: 1` with more "
+            "`samples` did as well or better."
         )
     return told
+
+
+def _no_better(name: str, rivals: list[Mapping[str, Any]]) -> bool:
+    """Whether the search is not shown to be ahead of a baseline."""
+    rival = next((one for one in rivals if one["name"] == name), None)
+    return (
+        rival is not None
+        and rival["ahead"]["mean"] is not None
+        and rival["ahead"]["count"] >= FEW
+        and not rival["ahead"]["low"] > 0
+    )
 
 
 def _problems(count: int, which: str = "") -> str:

@@ -15,7 +15,7 @@ from orchestrion_beam.interfaces import Improver, ValueEstimator
 
 __all__ = ["Baseline", "GrpoBeam"]
 
-Baseline = Literal["single", "best-of-n", "self-consistency", "sequential", "discussion"]
+Baseline = Literal["single", "best-of-n", "self-consistency", "greedy", "sequential", "discussion"]
 Count = Annotated[int, Meta(ge=1)]
 Whole = Annotated[int, Meta(ge=0)]
 
@@ -101,6 +101,7 @@ class GrpoBeam:
         "single",
         "best-of-n",
         "self-consistency",
+        "greedy",
         "sequential",
         "discussion",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 
 from orchestrion.suggest import did_you_mean
 from orchestrion_dag.expressions import (
@@ -19,7 +20,7 @@ from orchestrion_dag.expressions import (
     paths,
 )
 from orchestrion_dag.graph import START, Edge, Node, Wiring
-from orchestrion_dag.order import leads_to
+from orchestrion_dag.order import topological
 from orchestrion_dag.ports import ANY, Port, Type, fits, kind_of, output_type, parse_port
 
 __all__ = ["RESERVED", "Checker"]
@@ -54,6 +55,7 @@ class Checker:
         self.found: list[str] = []
         self.types: dict[str, Type] = {START: ANY}
         self.inputs: dict[str, dict[str, Port]] = {}
+        self.branching = {edge.source for edge in wiring.edges if edge.when}
 
         for name, node in wiring.nodes.items():
             self._read_types(name, node)
@@ -68,7 +70,7 @@ class Checker:
     def until(self, where: str, text: str) -> list[str]:
         """What is wrong with a condition on the whole graph, of which all nodes can be seen."""
         self.found = []
-        self.expression(where, text, set(self.wiring.nodes), None)
+        self.expression(where, text, None)
         return self.found
 
     def _read_types(self, name: str, node: Node) -> None:
@@ -88,18 +90,37 @@ class Checker:
     def _condition(self, place: str, edge: Edge) -> None:
         if edge.when and edge.otherwise:
             self.found.append(f"{place}: an edge is taken `when` or `otherwise`, not both")
-        if edge.otherwise and not any(
-            other.source == edge.source and other.when for other in self.wiring.edges
-        ):
+        if edge.otherwise and edge.source not in self.branching:
             self.found.append(
                 f"{place}: `otherwise` needs another edge of {edge.source} with `when`"
             )
         if edge.when:
             where = f"{place}.when" if place != "chain" else place
-            before = leads_to(self.wiring, [edge.source]) - {START}
-            self.expression(where, edge.when, before, edge.source)
+            self.expression(where, edge.when, edge.source)
 
-    def expression(self, where: str, text: str, visible: set[str], source: str | None) -> None:
+    @cached_property
+    def _before(self) -> dict[str, int]:
+        """For each node the nodes it comes after, and itself: a bit for the place of each."""
+        # Whole numbers, since a set for each node would be quadratic.
+        into: dict[str, list[str]] = {}
+        for edge in self.wiring.edges:
+            into.setdefault(edge.target, []).append(edge.source)
+        before = {START: 0}
+        for place, name in enumerate(topological(self.wiring)):
+            bits = 1 << place
+            for source in into.get(name, ()):
+                bits |= before[source]
+            before[name] = bits
+        return before
+
+    def _sees(self, source: str | None, name: str) -> bool:
+        """Whether a condition at `source` (None: over the whole graph) may look at a node."""
+        if source is None or source == name:
+            return True
+        own = self._before[name]
+        return self._before[source] & own == own
+
+    def expression(self, where: str, text: str, source: str | None) -> None:
         """Check an expression: that it can be read, its names, and its types."""
         try:
             expression = parse(text)
@@ -109,14 +130,14 @@ class Checker:
         problems = [
             f"{where}: column {path.column}: {problem}, in {text!r}"
             for path in paths(expression)
-            if (problem := self._path(path, visible, source))
+            if (problem := self._path(path, source))
         ]
         self.found += problems or [
             f"{where}: column {column}: {problem}, in {text!r}"
             for column, problem in self._comparisons(expression, source)
         ]
 
-    def _path(self, path: Path, visible: set[str], source: str | None) -> str:
+    def _path(self, path: Path, source: str | None) -> str:
         root = path.root
         if root == "iteration" or (root in OWN and source not in (None, START)):
             return "" if root != "data" else self._fields(self.types[str(source)], path.parts, root)
@@ -125,10 +146,11 @@ class Checker:
         if root in _OF_THE_REST:
             return self._known(_OF_THE_REST[root], path.parts, root)
         if root not in self.wiring.nodes:
+            visible = [name for name in self.wiring.nodes if self._sees(source, name)]
             known = [*visible, *RESERVED[1:]]
             close = did_you_mean(root, known) or f" (there are: {', '.join(sorted(known))})"
             return f"no node is called {root!r}{close}; text stands in quotes"
-        if root not in visible:
+        if not self._sees(source, root):
             return f"{root!r} does not come before {source}, so its result may not be there"
         if problem := self._known(_OF_A_NODE, path.parts, root):
             return problem

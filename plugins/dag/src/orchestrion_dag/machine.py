@@ -178,7 +178,7 @@ class Machine:
             elif step.links:
                 broken = status != SUCCEEDED and scope.broken[place] > 0
                 if status == FAILED:
-                    broken = step.node.on_error == "skip"
+                    broken = step.node.on_error == "skip" and not step.handled
                 # Who takes care of a failure reads what the failed node was to read.
                 results = scope.reads[place] if status == FAILED else scope.results[place]
                 self._follow(scope, place, step.links, status, results, broken)

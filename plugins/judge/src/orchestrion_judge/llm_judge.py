@@ -19,6 +19,7 @@ from orchestrion import (
     Reward,
     RewardFunction,
     Usage,
+    supports,
 )
 from orchestrion_judge.judging import Combine, Judge, Judgement, Orders
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
@@ -57,7 +58,12 @@ class Judging(Showing):
     needed: Annotated[int, Meta(ge=1)] | None = field(default=None)
     retries: Annotated[int, Meta(ge=0, le=5)] = 1
     temperature: Annotated[float, Meta(ge=0)] | None = None
-    structured: bool = True
+    structured: bool = field(default=True)
+
+    @structured.validator
+    def _check_structured(self, attribute: Attribute[Any], value: bool) -> None:
+        if value and not supports(self.model, "schema"):
+            raise ValueError("this model cannot be held to a schema; set `structured: false`")
 
     @needed.validator
     def _check_needed(self, attribute: Attribute[Any], value: int | None) -> None:

@@ -119,15 +119,16 @@ class Client:
             result = (
                 self._wire.read(response.content)
                 if show is None
-                else await self._collect(response, show)
+                else await self._collect(response, show, reserve)
             )
         except Exception as error:
             failure = self._fault(error, reserve)
         if failure is None:
             return self._answer(result, reserve)
         if isinstance(failure, CallError) and faults.is_refusal(failure):
-            declined = Result("", "refused", self._place.model, tokens=Tokens(0, 0))
-            return self._answer(declined, reserve)
+            # Before anything was written it is free; in the middle of an answer it may not be.
+            tokens = Tokens(0, 0) if failure.spent is None else None
+            return self._answer(Result("", "refused", self._place.model, tokens=tokens), reserve)
         raise failure
 
     async def _send(self, content: bytes, name: str, stream: bool) -> httpx2.Response:
@@ -145,15 +146,19 @@ class Client:
         )
         return response
 
-    async def _collect(self, response: httpx2.Response, show: Callable[[str], None]) -> Result:
+    async def _collect(
+        self, response: httpx2.Response, show: Callable[[str], None], reserve: Usage
+    ) -> Result:
         """The answer of a stream, which must say that it is whole, or why the answer ended.
 
         A body that is cut (by its length, or in chunks) is an error in any case.
         """
         collector = self._wire.collector()
+        begun = False
         try:
             async for name, data in _events(response):
                 text = collector.event(name, data)
+                begun = True
                 if text:
                     show(text)
                 if collector.whole:
@@ -162,6 +167,11 @@ class Client:
             if isinstance(error, httpx2.TimeoutException):
                 raise
             raise MalformedError(_broken_off(collector, faults.described(error))) from None
+        except ServiceError as error:
+            fault = faults.of_error(self._place, error)
+            # What came before it may have been paid for, as in a stream that breaks off.
+            fault.spent = reserve if begun else None
+            raise fault from None
         finally:
             await response.aclose()
         if not collector.whole and not collector.ended:
@@ -169,17 +179,18 @@ class Client:
         return collector.result()
 
     def _answer(self, result: Result, reserve: Usage) -> Answer:
-        data = result.data()
-        if result.tokens is not None:
-            return Answer(data, usage_of(result.tokens, self._price))
-        # The bound of the prompt, and a byte a token for what was written.
-        written = len(result.text.encode()) + sum(len(c.arguments) for c in result.tool_calls)
-        tokens = Tokens(reserve.input_tokens, min(reserve.output_tokens, written + 1))
-        return Answer(data, usage_of(tokens, self._price), estimated=True)
+        data, tokens = result.data(), result.tokens
+        if tokens is not None and (tokens.output or not (result.text or result.tool_calls)):
+            return Answer(data, usage_of(tokens, self._price))
+        # The service does not say, or says that an answer with something in it took nothing. What
+        # it wrote is no bound either: models think in tokens that are paid for and not shown.
+        return Answer(data, reserve, estimated=True)
 
     def _fault(self, error: Exception, reserve: Usage) -> CallError | TimeoutError:
         """What a failed attempt means; core books time-outs in full."""
         sdk, place = self._sdk, self._place
+        if isinstance(error, CallError):
+            return error
         if isinstance(error, sdk.status_error):
             response: httpx2.Response = error.response  # type: ignore[attr-defined]
             return faults.of_answer(place, response.status_code, response.headers, response.content)

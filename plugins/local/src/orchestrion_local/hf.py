@@ -12,7 +12,7 @@ from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usag
 from orchestrion.idle import refuse_idle
 from orchestrion_local.devices import Device
 from orchestrion_local.server import Server
-from orchestrion_local.settings import Limits
+from orchestrion_local.settings import UNSUPPORTED, Limits
 
 __all__ = ["HF", "Architecture", "Lora", "itself"]
 
@@ -89,6 +89,8 @@ class HF(Model):
         server: samples in this process's place; the weights are here as well, and are trained
             here. `batch` and `overlap` are its own affair.
     """
+
+    unsupported = UNSUPPORTED
 
     path: str | None = None
     architecture: Architecture | None = None

@@ -144,7 +144,7 @@ class Imitation(Trainer):
             for start in range(0, len(chosen), settings.micro_batch):
                 scored = model.score(chosen[start : start + settings.micro_batch])
                 loss = -scored.logprobs.sum() / tokens
-                loss.backward()  # type: ignore[no-untyped-call]
+                optimizer.backward(loss)
                 total += float(loss.detach())
             optimizer.step()
             losses.append(total)

@@ -111,6 +111,11 @@ class Trainable(Protocol):
         """Where it computes."""
         ...
 
+    @property
+    def max_tokens(self) -> int:
+        """Tokens of a response at most, unless an agent asks for another number."""
+        ...
+
     def parameters(self) -> Iterable[tuple[str, torch.nn.Parameter]]:
         """What training changes, with names, in a fixed order."""
         ...

@@ -11,6 +11,7 @@ from attrs import frozen
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
 from orchestrion_local.hf import HF
 from orchestrion_local.naming import server_of
+from orchestrion_local.settings import UNSUPPORTED
 
 __all__ = ["Mixture"]
 
@@ -30,6 +31,8 @@ class Mixture(Model):
         max_tokens: of a response, where the request does not say.
         temperature: likewise.
     """
+
+    unsupported = UNSUPPORTED
 
     members: Annotated[Sequence[Model], Meta(min_length=2)]
     weights: Sequence[Annotated[float, Meta(gt=0)]] = ()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from attrs import frozen
 
-from orchestrion import Array, CheckpointError, Saved
+from orchestrion import Array, CheckpointError, RunError, Saved
 from orchestrion_local.interfaces import Trainable
 from orchestrion_local.offloading import size_of
 from orchestrion_local.runtime import pack, unpack
@@ -19,6 +19,7 @@ from orchestrion_local.settings import Optimizer
 __all__ = ["Stepped", "WeightOptimizer"]
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
+_MASTER = "master"
 
 
 @frozen
@@ -37,13 +38,19 @@ class Stepped:
 class WeightOptimizer:
     """AdamW (Loshchilov and Hutter 2019) over what a model trains.
 
+    Weights of lower precision than float32 are trained through float32 masters (Micikevicius et
+    al. 2018, arXiv 1710.03740, section 3.1): gradients are summed and steps are taken in float32,
+    and each step's result is rounded into the weights. A step of bfloat16 weights themselves
+    would mostly be rounded away.
+
     Args:
         model: whose weights.
         settings: learning rate and the rest.
         total: steps that are planned, for schedules that end.
 
     Raises:
-        RunError: gradients and moments do not fit the device beside the model.
+        RunError: masters, gradients and moments do not fit the device beside the model; or the
+            weights are float16, whose gradients need a scaled loss.
     """
 
     def __init__(self, model: Trainable, settings: Optimizer, total: int) -> None:
@@ -51,18 +58,30 @@ class WeightOptimizer:
         self.steps = 0
         """Steps that were taken; skipped ones are not among them."""
         self._named = list(model.parameters())
+        if any(parameter.dtype == torch.float16 for _, parameter in self._named):
+            raise RunError(
+                f"model {model.name}: float16 weights cannot be trained, small gradients would "
+                "become 0; set `dtype: bfloat16` or `dtype: float32`"
+            )
+        self._masters = {name: _master(weight) for name, weight in self._named if _is_low(weight)}
         self._adam = torch.optim.AdamW(
-            [parameter for _, parameter in self._named],
+            [self._stepped(name, parameter) for name, parameter in self._named],
             lr=settings.learning_rate,
             betas=(settings.beta1, settings.beta2),
             eps=settings.epsilon,
             weight_decay=settings.weight_decay,
         )
-        # A gradient and two moments.
-        size = 3 * size_of(one for _, one in self._named)
-        self._resident = model.resident.beside(f"{model.name}'s optimizer", self._moments, size)
+        # A gradient and two moments of each weight; a master beside those of low precision.
+        size = 3 * size_of(self._stepped(name, weight) for name, weight in self._named)
+        size += size_of(self._masters.values())
+        self._resident = model.resident.beside(f"{model.name}'s optimizer", self._state, size)
 
-    def _moments(self) -> Iterator[torch.Tensor]:
+    def _stepped(self, name: str, parameter: torch.nn.Parameter) -> torch.nn.Parameter:
+        """Return what AdamW steps on: the weight, or its master."""
+        return self._masters.get(name, parameter)
+
+    def _state(self) -> Iterator[torch.Tensor]:
+        yield from self._masters.values()
         for state in self._adam.state.values():
             yield from (state[moment] for moment in _MOMENTS)
 
@@ -89,10 +108,25 @@ class WeightOptimizer:
     def zero(self) -> None:
         """Forget the gradients."""
         self._adam.zero_grad(set_to_none=True)
+        for _, parameter in self._named:
+            parameter.grad = None
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add a loss's gradients to those that were gathered since `zero`, in float32 or more."""
+        loss.backward()  # type: ignore[no-untyped-call]
+        for name, parameter in self._named:
+            if name in self._masters and parameter.grad is not None:
+                master, gradient = self._masters[name], parameter.grad.float()
+                master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+                parameter.grad = None
 
     def step(self) -> Stepped:
         """Take a step by the gradients that were gathered since `zero`."""
-        gradients = [one.grad for _, one in self._named if one.grad is not None]
+        gradients = [
+            gradient
+            for name, parameter in self._named
+            if (gradient := self._stepped(name, parameter).grad) is not None
+        ]
         if not gradients:
             return Stepped(0.0, False)
         # In one order and in full precision, so that a norm is the same in every run.
@@ -107,22 +141,34 @@ class WeightOptimizer:
                 one.mul_(limit / norm)
         for group in self._adam.param_groups:
             group["lr"] = self.learning_rate
-        with self.pinned():
+        with self.pinned(), torch.no_grad():
+            self._fill_masters()
             self._adam.step()
+            for name, parameter in self._named:
+                if name in self._masters:
+                    parameter.copy_(self._masters[name])
         self.steps += 1
         self.zero()
         return Stepped(norm, False)
 
+    def _fill_masters(self) -> None:
+        """Copy weights into masters that have not stepped yet; `load` may have changed those."""
+        for name, parameter in self._named:
+            if name in self._masters and self._masters[name] not in self._adam.state:
+                self._masters[name].copy_(parameter)
+
     def save(self, prefix: str = "") -> Saved:
-        """Moments and step count; nothing of a weight that had no gradient yet."""
+        """Moments, masters and step count; nothing of a weight that had no gradient yet."""
         arrays: dict[str, Array] = {}
         taken: dict[str, float] = {}
         for name, parameter in self._named:
-            state: Mapping[str, Any] = self._adam.state.get(parameter, {})
+            state: Mapping[str, Any] = self._adam.state.get(self._stepped(name, parameter), {})
             if state:
                 taken[name] = float(state["step"])
                 for moment in _MOMENTS:
                     arrays[f"{prefix}{name}.{moment}"] = pack(state[moment])
+                if name in self._masters:
+                    arrays[f"{prefix}{name}.{_MASTER}"] = pack(self._masters[name])
         return Saved(arrays, {"steps": self.steps, "taken": taken})
 
     def load(self, saved: Saved, prefix: str = "") -> None:
@@ -137,12 +183,24 @@ class WeightOptimizer:
         for name, taken in saved.data["taken"].items():
             if name not in known:
                 raise CheckpointError(f"the model has no weight {name} as the saved optimizer has")
-            parameter = known[name]
-            state: dict[str, Any] = {"step": torch.tensor(taken)}
-            for moment in _MOMENTS:
-                found = saved.arrays.get(f"{prefix}{name}.{moment}")
-                if found is None or tuple(found.shape) != tuple(parameter.shape):
+            parameter = self._stepped(name, known[name])
+
+            def kept(part: str, name: str = name, shape: torch.Size = parameter.shape) -> Any:
+                array = saved.arrays.get(f"{prefix}{name}.{part}")
+                if array is None or tuple(array.shape) != tuple(shape):
                     raise CheckpointError(f"the saved optimizer does not fit weight {name}")
-                state[moment] = unpack(found)
-            self._adam.state[parameter] = state
+                return unpack(array)
+
+            state = {"step": torch.tensor(taken)}
+            self._adam.state[parameter] = state | {moment: kept(moment) for moment in _MOMENTS}
+            if name in self._masters:
+                parameter.data = kept(_MASTER)
         self._resident.settle()
+
+
+def _is_low(weight: torch.Tensor) -> bool:
+    return weight.is_floating_point() and weight.element_size() < 4
+
+
+def _master(weight: torch.Tensor) -> torch.nn.Parameter:
+    return torch.nn.Parameter(weight.detach().to(torch.float32, copy=True))

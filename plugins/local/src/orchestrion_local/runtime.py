@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.interfaces import Generation, Scored
 from orchestrion_local.offloading import Resident
 from orchestrion_local.sampling import Drawn, Wanted, sample
-from orchestrion_local.settings import Limits
+from orchestrion_local.settings import UNSUPPORTED, Limits
 from orchestrion_local.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
@@ -40,7 +41,6 @@ __all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", 
 
 VERSION = "1"
 _ANCHOR = "anchor/"
-_UNKNOWN = ("tools", "schema", "stop")
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -60,6 +60,8 @@ class LocalModel(Model):
         adapter: the adapter that is this model; None for the network itself.
         base: whose module this adapter is on, if it is another model's.
     """
+
+    unsupported = UNSUPPORTED
 
     def __init__(
         self,
@@ -81,6 +83,9 @@ class LocalModel(Model):
         self.resident: Resident = _resident(self) if base is None else base.resident
         self._turn: threading.RLock = threading.RLock() if base is None else base._turn
         self._anchor: dict[str, torch.Tensor] | None = None
+        self._anchor_in_path = False
+        """Whether `_anchor` holds the weights as `path` has them."""
+        self._digest: str | None = None
         self.resident.settle()
         self._teacher: Model | None = None
         self.served: Served | None = None
@@ -113,6 +118,11 @@ class LocalModel(Model):
     def context(self) -> int:
         """Tokens of prompt and response together at most."""
         return int(getattr(self.module.config, "max_position_embeddings", 1 << 30))
+
+    @property
+    def max_tokens(self) -> int:
+        """See `Trainable.max_tokens`."""
+        return self._usual.max_tokens
 
     # ------------------------------------------------------------------ answering
 
@@ -260,6 +270,12 @@ class LocalModel(Model):
     def anchor(self) -> None:
         """See `Trainable.anchor`."""
         self._anchor = self._copied()
+        self._anchor_in_path = self._in_path and self.version == 0
+
+    @property
+    def _in_path(self) -> bool:
+        """Whether untrained weights can be read again from `path`."""
+        return self.adapter is None and self.settings.path is not None
 
     def _copied(self) -> dict[str, torch.Tensor]:
         return {name: self.resident.copy_away(value) for name, value in self.parameters()}
@@ -345,19 +361,57 @@ class LocalModel(Model):
     # ------------------------------------------------------------------ being kept
 
     def save(self) -> Saved:
-        """What was trained: the weights, or the adapter's; and what they are compared with."""
-        arrays = {name: pack(value) for name, value in self.parameters()}
-        for name, value in (self._anchor or {}).items():
-            arrays[f"{_ANCHOR}{name}"] = pack(value)
-        return Saved(arrays, {"version": self.version})
+        """What was trained: the weights, or the adapter's; and what they are compared with.
+
+        Of weights that are read from `path` and were not trained, a digest is enough.
+        """
+        arrays: dict[str, Array] = {}
+        data: dict[str, JSON] = {"version": self.version}
+        if self._in_path and self.version == 0:
+            data["digest"] = self._digest_of_path()
+        else:
+            arrays.update((name, pack(value)) for name, value in self.parameters())
+        if self._anchor_in_path:
+            data["anchor"] = self._digest_of_path()
+        else:
+            for name, value in (self._anchor or {}).items():
+                arrays[f"{_ANCHOR}{name}"] = pack(value)
+        return Saved(arrays, data)
 
     def load(self, saved: Saved) -> None:
         """See `Stateful.load`."""
-        self._set(self._saved(saved, ""))
+        if saved.data.get("anchor"):
+            self._check_path(saved.data["anchor"])
+            self.anchor()
+        if saved.data.get("digest"):
+            self._check_path(saved.data["digest"])
+        else:
+            self._set(self._saved(saved, ""))
         if any(name.startswith(_ANCHOR) for name in saved.arrays):
             kept = self._saved(saved, _ANCHOR)
             self._anchor = {name: self.resident.copy_away(value) for name, value in kept.items()}
+            self._anchor_in_path = False
         self.version = int(saved.data["version"])
+
+    def _digest_of_path(self) -> str:
+        """Return a digest of the weights as they were read; taken once, before any training."""
+        if self._digest is None:
+            digest = hashlib.sha256()
+            weights: Mapping[str, torch.Tensor] = dict(self.parameters())
+            if self.version > 0 and self._anchor is not None:
+                weights = self._anchor
+            for name, value in weights.items():
+                digest.update(name.encode())
+                digest.update(pack(value).data)
+            self._digest = digest.hexdigest()
+        return self._digest
+
+    def _check_path(self, digest: str) -> None:
+        if self.version or self._digest_of_path() != digest:
+            raise CheckpointError(
+                f"{self.name}: the weights of {self.settings.path} are not those that the "
+                "checkpoint was made with; put them back"
+            )
 
     def _saved(self, saved: Saved, prefix: str) -> dict[str, torch.Tensor]:
         values = {}
@@ -399,9 +453,9 @@ def limits_of(
     Raises:
         CallError: (permanent) it does not fit the context, or weights alone cannot do it.
     """
-    for unknown in _UNKNOWN:
-        if request.get(unknown):
-            raise CallError(f"{name}: local weights do not do `{unknown}`", "permanent")
+    for unsupported in sorted(UNSUPPORTED):
+        if request.get(unsupported):
+            raise CallError(f"{name}: local weights do not support `{unsupported}`", "permanent")
     longest = int(request.get("max_tokens") or usual.max_tokens)
     if prompt + longest > context:
         raise CallError(

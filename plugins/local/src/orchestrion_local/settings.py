@@ -8,7 +8,10 @@ from attrs import frozen
 
 from orchestrion import Meta
 
-__all__ = ["Limits", "Optimizer"]
+__all__ = ["UNSUPPORTED", "Limits", "Optimizer"]
+
+UNSUPPORTED = frozenset(("tools", "schema", "stop"))
+"""Fields of a request that sampling from weights cannot honour; see `Model.unsupported`."""
 
 Share = Annotated[float, Meta(ge=0, lt=1)]
 

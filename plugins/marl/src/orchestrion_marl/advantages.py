@@ -6,8 +6,8 @@ deviations. Statistics never cross a group, which is one problem's episodes. In 
 - a cell whose values are equal gives exactly 0, by comparing values, not by dividing by a
   standard deviation that rounding has made;
 - a cell of one gives 0 unless `single` says otherwise: nothing was there to compare it with;
-- the penalty comes off after the normalisation unless `fined` is "inside": a group that differs in
-  penalties alone would otherwise be blown up to full size, whatever the size of the penalty.
+- the penalty comes off once, after the normalisation, unless `fined` is "inside": a group that
+  differs in penalties alone would otherwise be blown up to full size, whatever the penalty's size.
 """
 
 from __future__ import annotations
@@ -166,11 +166,11 @@ def reinforce(
     baseline: Literal["none", "batch", "agent"] = "agent",
     moving: dict[int, float] | None = None,
 ) -> Floats:
-    """r - b, shape [B]: Williams 1992.
+    """R - b - penalty, shape [B]: Williams 1992.
 
     Args:
         rows: the calls.
-        baseline: nothing, the mean of all calls, or of all calls of that agent.
+        baseline: nothing, the mean reward of all calls, or of all calls of that agent.
         moving: baselines by agent from earlier batches; takes the place of `baseline`.
     """
     scores: Floats = rows.outcome - rows.penalty
@@ -179,10 +179,8 @@ def reinforce(
         return scores - np.array(known, np.float64)
     if baseline == "none" or not len(rows):
         return scores
-    if baseline == "batch":
-        return scores - float(scores.mean())
-    cells = Cells(rows.agent)
-    return scores - cells.mean(scores)[cells.of]
+    cells = Cells(rows.agent if baseline == "agent" else np.zeros_like(rows.agent))
+    return scores - cells.mean(rows.outcome)[cells.of]
 
 
 def reinforce_plus_plus(
@@ -196,23 +194,23 @@ def reinforce_plus_plus(
 
     Hu 2025 (arXiv 2501.03262). The reward is on a call's last token. With `centered`, its variant
     with a baseline: the group's mean is subtracted first. Whitening is over the tokens of each
-    agent, so that no agent's scale is another's; `over` "group" whitens all together.
+    agent, so that no agent's scale is another's; `over` "group" whitens all together. Every token
+    of a call then has the call's penalty taken off.
 
     Raises:
         ValueError: a call has no tokens.
     """
     if (lengths < 1).any():
         raise ValueError("every call needs a token")
-    scores = rows.outcome - rows.penalty
+    scores = rows.outcome
     if centered:
         groups = Cells(rows.group)
         scores = scores - groups.mean(scores)[groups.of]
     ends = np.cumsum(lengths)
     to_end = np.repeat(ends, lengths) - 1 - np.arange(ends[-1] if len(ends) else 0)
     returns = np.repeat(scores, lengths) * gamma**to_end
-    if over == "group":
-        return whiten(returns, np.zeros(len(returns), np.int64))
-    return whiten(returns, np.repeat(rows.agent, lengths))
+    owner = np.zeros(len(returns), np.int64) if over == "group" else np.repeat(rows.agent, lengths)
+    return whiten(returns, owner) - np.repeat(rows.penalty, lengths)
 
 
 def whiten(values: Floats, owner: Integers) -> Floats:
@@ -236,7 +234,7 @@ def gigpo(
 
     Feng et al. 2025 (arXiv 2505.10978). Returns are discounted over steps of the environment; all
     calls of one step share its return, and calls that met the same situation in a group are
-    compared with each other.
+    compared with each other. The penalty comes off with the episode's advantage.
 
     Args:
         rows: the calls; within an episode in any order.

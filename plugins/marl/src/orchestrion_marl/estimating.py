@@ -98,30 +98,27 @@ def _gigpo(one: Advantage, calls: Sequence[Call], rows: Rows, ddof: int) -> Floa
     # The outcome comes with the last call of an episode.
     last = {call.episode: call.turn for call in calls}
     rewards = [call.outcome if call.turn == last[call.episode] else 0.0 for call in calls]
-    return (
-        adv.gigpo(
-            rows,
-            step,
-            np.array(rewards),
-            np.array(anchor, np.int64),
-            one.weight,
-            one.gamma,
-            one.scale != "none",
-            one.over == "agent",
-            ddof,
-        )
-        - rows.penalty
+    return adv.gigpo(
+        rows,
+        step,
+        np.array(rewards),
+        np.array(anchor, np.int64),
+        one.weight,
+        one.gamma,
+        one.scale != "none",
+        one.over == "agent",
+        ddof,
     )
 
 
 def _gae(one: Advantage, calls: Sequence[Call], rows: Rows, values: Floats) -> Floats:
     """An episode's calls are its actions; the outcome comes with the last one."""
-    found = np.zeros(len(rows))
+    estimates = np.zeros(len(rows))
     for episode in np.unique(rows.episode):
         mine = np.flatnonzero(rows.episode == episode)
         mine = mine[np.argsort([calls[int(i)].turn for i in mine], kind="stable")]
-        rewards = -rows.penalty[mine]
-        rewards[-1] += rows.outcome[mine[-1]]
-        found[mine] = adv.gae(rewards, values[mine], one.gamma, one.lam)
+        rewards = np.zeros(len(mine))
+        rewards[-1] = rows.outcome[mine[-1]]
+        estimates[mine] = adv.gae(rewards, values[mine], one.gamma, one.lam)
     # Whitened by agent: another's scale is none of its business.
-    return adv.whiten(found, rows.agent)
+    return adv.whiten(estimates, rows.agent) - rows.penalty

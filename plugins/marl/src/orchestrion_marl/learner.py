@@ -190,7 +190,7 @@ class Learner(Trainer):
     def _remember(self, calls: Sequence[Call]) -> None:
         rows = rows_of(calls, self.team)
         for i, name in enumerate(self.team):
-            mine = (rows.outcome - rows.penalty)[rows.agent == i]
+            mine = rows.outcome[rows.agent == i]
             if len(mine):
                 memory = _advantage(self.agents[name]).memory
                 known = self.moving.get(name, float(mine.mean()))

@@ -115,15 +115,28 @@ class Kl:
         weight: of the divergence; 0 for none.
         form: k1, k2 and k3 of Schulman 2020 (Approximating KL divergence), or the absolute value.
         where: in the loss, token by token, or taken off the reward of a call.
+        corrected: whether a token's estimate in the loss is multiplied by rho, which makes its
+            gradient unbiased for tokens of an earlier policy (DeepSeek-V3.2, arXiv 2512.02556,
+            section 3.1). It can be with `k1` and `k3`, and is there unless set to false.
     """
 
     weight: Amount = 0.0
     form: Literal["k1", "k2", "k3", "abs"] = "k3"
     where: Literal["loss", "reward"] = "loss"
+    corrected: bool | None = None
 
     def __attrs_post_init__(self) -> None:
         if not self.weight:
-            refuse_idle(self, {"form", "where"}, "without a `weight`")
+            refuse_idle(self, {"form", "where", "corrected"}, "without a `weight`")
+        if self.where == "reward":
+            refuse_idle(self, {"corrected"}, "with `where: reward`, which has no gradient")
+        if self.form in ("k2", "abs"):
+            refuse_idle(self, {"corrected"}, f"with `form: {self.form}`")
+
+    @property
+    def is_corrected(self) -> bool:
+        """Whether `corrected` acts."""
+        return self.where == "loss" and self.form in ("k1", "k3") and self.corrected is not False
 
 
 @frozen
@@ -176,7 +189,7 @@ class Marl(Trainer):
         clip_high: how far it may rise; more than `clip_low` is DAPO's clip-higher.
         dual_clip: see above; null for no cut.
         aggregation: mean over all tokens; or over responses, of their sums, of their means, or of
-            their sums over a fixed length (Dr. GRPO).
+            their sums divided by the model's `max_tokens` (Dr. GRPO).
         entropy: weight of the entropy.
         kl: divergence from where the models were when this trainer began.
         dynamic: batches at most that are sampled until `problems` groups are found whose episodes

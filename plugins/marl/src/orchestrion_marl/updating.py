@@ -13,7 +13,7 @@ from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion import Key
 from orchestrion_marl.calls import Call, lengths_of
 from orchestrion_marl.loss import divergence, policy_terms, row_weights
-from orchestrion_marl.marl import AgentSettings, Marl
+from orchestrion_marl.marl import AgentSettings, Kl, Marl
 from orchestrion_marl.rows import Floats, Integers
 
 __all__ = ["Lesson", "Progress", "micro_batches", "update"]
@@ -120,13 +120,12 @@ def _step(
         lengths,
         np.array([agents[call.agent].weight for call in calls]),
         [agents[call.agent].aggregation or "" for call in calls],
-        int(max(len(call.generation.response) for call in lesson.calls)),
+        model.max_tokens,
     )
     sizes = lengths + np.array([len(call.generation.prompt) for call in calls])
     optimizer.zero()
     for chosen in micro_batches(sizes, settings.micro_batch):
-        loss = _loss(model, lesson, part[chosen], weights[chosen], settings, progress)
-        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.backward(_loss(model, lesson, part[chosen], weights[chosen], settings, progress))
     stepped = optimizer.step()
     if stepped.skipped:
         progress.skipped += 1
@@ -156,13 +155,21 @@ def _loss(
         terms = terms - settings.entropy * scored.entropy
     if lesson.reference:
         reference = _padded([lesson.reference[i] for i in places], scored)
-        kl = divergence(scored.logprobs, reference, settings.kl.form)
-        parts["kl"] = kl.detach()
+        parts["kl"] = divergence(scored.logprobs, reference, settings.kl.form).detach()
         if settings.kl.where == "loss":
+            kl = token_divergence(scored.logprobs, old, reference, settings.kl)
             terms = terms + settings.kl.weight * kl
     _note(progress, calls, scored, parts)
     by_row = torch.as_tensor(weights, dtype=terms.dtype, device=terms.device)
     return (terms * scored.mask * by_row[:, None]).sum()
+
+
+def token_divergence(
+    logprobs: torch.Tensor, old: torch.Tensor, reference: torch.Tensor, settings: Kl
+) -> torch.Tensor:
+    """Return what the divergence adds to the loss token by token, shape [B, L]."""
+    kl = divergence(logprobs, reference, settings.form)
+    return kl * (logprobs - old).exp() if settings.is_corrected else kl
 
 
 def _note(

@@ -43,7 +43,7 @@ class Distribution:
         starts: what each choice starts; nothing is stopping.
         inputs: the situation as numbers [width].
         mask: what is allowed [choices]; None for everything.
-        hints: what the task says of each choice [choices, k].
+        hints: what `Encoder.hinted` gives for it [choices, k + 1].
         below: cumulated weights of the choices; all 0 where nothing is allowed.
         logp: logarithms of their probabilities.
     """

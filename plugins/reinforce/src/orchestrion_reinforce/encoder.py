@@ -139,14 +139,22 @@ class Encoder:
                 row[width:] += hashed_words(turn.output.content, width)
 
     def hinted(self, situations: Sequence[Situation]) -> Floats | None:
-        """What the task says of each choice [n, choices, k]; 0 where it says nothing."""
+        """What the task says of each choice [n, choices, k + 1]; None if it gives no hints.
+
+        The first k numbers are the hints, 0 where it says nothing. The last is the opinion that
+        a policy begins with: the first hint, and for a choice of which the task says nothing the
+        mean of the others' first hints, so that saying nothing speaks neither for nor against.
+        """
         if not self.hints:
             return None
         nothing = (0.0,) * self.hints
-        rows = [
-            [seen.hints.get(name, nothing) for _, name in self._names]
-            for seen in (one.observation or UNSEEN for one in situations)
-        ]
+        rows = []
+        for one in situations:
+            hints = (one.observation or UNSEEN).hints
+            told = [hints.get(name) for _, name in self._names]
+            firsts = [each[0] for each in told if each]
+            mean = sum(firsts) / len(firsts) if firsts else 0.0
+            rows.append([(*each, each[0]) if each else (*nothing, mean) for each in told])
         try:
             return np.array(rows)
         except ValueError:

@@ -27,7 +27,7 @@ class Batch:
     Args:
         inputs: what the policy saw, as numbers [m, width]; learned baselines read it as well.
         masks: what was allowed [m, choices]; None where everything was.
-        hints: what the task said of each choice [m, choices, k]; None where it says nothing.
+        hints: what `Encoder.hinted` gives [m, choices, k + 1]; None where the task says nothing.
         rows: the situation each decision was taken in [n].
         actions: what was chosen [n].
     """

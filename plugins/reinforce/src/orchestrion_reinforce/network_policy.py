@@ -162,13 +162,15 @@ class NetworkPolicy(Policy):
         return rows, masks, hints, weights
 
     def _logits(self, outputs: Floats, hints: Floats | None) -> Floats:
-        """Each choice's own output, plus its hints by the weights that the other outputs are."""
+        """Each choice's own output, its hints by the weights that the other outputs are, and the
+        opinion that training begins with."""
         if hints is None:
             return outputs
         count = len(self.choices)
         result: Floats = outputs[:, :count] + HINT * np.einsum(
-            "nck,nk->nc", hints, outputs[:, count:]
+            "nck,nk->nc", hints[:, :, :-1], outputs[:, count:]
         )
+        result += self.settings.outlook * hints[:, :, -1]
         return result
 
     def _ready(self, first: Situation) -> tuple[Network, Encoder]:
@@ -186,9 +188,6 @@ class NetworkPolicy(Policy):
         self._network = Network(
             widths, self.settings.activation, generator, START, self._embedding(hints)
         )
-        if hints:
-            _, bias = self._network.views(self._network.parameters)[-1]
-            bias[len(self.choices)] = self.settings.outlook / HINT
         return self._network, self._encoder
 
     def _embedding(self, hints: int) -> Floats | None:
@@ -275,7 +274,7 @@ class NetworkPolicy(Policy):
         chosen = np.bincount(rows * choices + batch.actions, by_logp, m * choices)
         by_logits += chosen.reshape(m, choices)
         if batch.hints is not None:
-            by_hints = HINT * np.einsum("nc,nck->nk", by_logits, batch.hints)
+            by_hints = HINT * np.einsum("nc,nck->nk", by_logits, batch.hints[:, :, :-1])
             by_logits = np.concatenate([by_logits, by_hints], axis=1)
         return self._network.gradient(tape, by_logits)
 
@@ -349,6 +348,8 @@ class NetworkPolicy(Policy):
             # How much the task shows is the task's; a policy that has seen nothing takes any.
             if name in ("features", "hints") and (value is None or data.get(name) is None):
                 continue
+            if name == "outlook" and not data.get("hints"):  # it weighed nothing
+                continue
             if data.get(name) != value:
                 raise CheckpointError(
                     f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
@@ -363,6 +364,7 @@ class NetworkPolicy(Policy):
         return {
             "features": None if self._encoder is None else self._encoder.features,
             "hints": None if self._encoder is None else self._encoder.hints,
+            "outlook": s.outlook,
             "hidden": list(s.hidden),
             "activation": s.activation,
             "observation": s.observation,

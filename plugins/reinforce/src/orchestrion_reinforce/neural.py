@@ -26,9 +26,10 @@ class Neural:
         observation: read the features and the progress that the task shows.
         hints: let the network weigh what the task says of single choices, all choices alike, and
             add that to the choices' own scores.
-        outlook: weight of a choice's first hint before anything is learned. What looks promising
-            to the task is then tried more often from the beginning: e^8 times as often if it is
-            certain to help as if it is certain not to. 0 begins with all choices alike.
+        outlook: fixed weight of a choice's first hint, beside what is learned. What looks
+            promising to the task is then tried more often from the beginning: e^8 times as often
+            if it is certain to help as if it is certain not to. A choice of which the task says
+            nothing counts as the mean of those it speaks of. 0 begins with all choices alike.
         history: read how often each choice was made, the number of turns, their cost, the last
             choice, and whether it failed.
         cost_unit: what the cost is divided by before the network sees it.

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     )
     from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
     from orchestrion_sandbox.pytest_profile import pytest_profile
+    from orchestrion_sandbox.repository import judge_repository
     from orchestrion_sandbox.sandboxes import choose, require
     from orchestrion_sandbox.split import PYTEST_LIMITS, collect, judge_pytest
-    from orchestrion_sandbox.tampering import judge_repository
     from orchestrion_sandbox.verdict import Case, CaseOutcome, Verdict
 
 # Where each name is; modules are loaded when a name is first used, so that listing plugins and
@@ -35,9 +35,9 @@ _HOMES = {
     "interface": ("Box", "Limits", "Profile", "Program", "Result", "Sandbox", "Status"),
     "judge": ("JUDGE_LIMITS", "judge_calls", "judge_statements"),
     "pytest_profile": ("pytest_profile",),
+    "repository": ("judge_repository",),
     "sandboxes": ("choose", "require"),
     "split": ("PYTEST_LIMITS", "collect", "judge_pytest"),
-    "tampering": ("judge_repository",),
     "verdict": ("Case", "CaseOutcome", "Verdict"),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

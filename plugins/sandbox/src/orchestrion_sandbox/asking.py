@@ -2,22 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from orchestrion_sandbox.compare import Outside
 from orchestrion_sandbox.errors import ConversationEnded
-from orchestrion_sandbox.inside.plain import Codec, Malformed
+from orchestrion_sandbox.inside.plain import Malformed, crowded
 from orchestrion_sandbox.interface import Conversation, Result
 from orchestrion_sandbox.verdict import CaseOutcome
 
-__all__ = ["Asked", "Forged", "Relay", "Reply", "brought_down", "printable", "raised"]
+__all__ = [
+    "MOST_SHOWN",
+    "Asked",
+    "Forged",
+    "Relay",
+    "Reply",
+    "aside",
+    "brought_down",
+    "for_the_other_side",
+    "printable",
+    "raised",
+]
 
 Reply = Mapping[str, Any]
 Relay = Callable[[Reply], Awaitable[Reply]]
 
-_MOST_SHOWN = 200
+_T = TypeVar("_T")
+
+MOST_SHOWN = 200
+_LARGE = 1 << 14
+_MOST_KEYS = 32  # of one object; `encode` makes none with more than two, a reply has a few
+_MOST_DIGITS = 1300  # `encode` writes longer numbers in another way
 _END_SECONDS = 2.0
 _NAMES = {
     "timeout": "OutOfTime",
@@ -38,6 +56,7 @@ class Asked:
     def __init__(self, run: Conversation) -> None:
         self.run = run
         self.lies = False
+        self.size = 0  # of the last reply
 
     async def ask(self, request: Reply, relay: Relay | None = None) -> Reply:
         """Its reply to this request, and to no other.
@@ -51,7 +70,9 @@ class Asked:
         number = secrets.token_hex(8)
         line = json.dumps({"id": number, **request}).encode()
         while True:
-            reply = read(await self.run.ask(line), number)
+            said = await self.run.ask(line)
+            self.size = len(said)
+            reply = await aside(self.size, read, said, number)
             self.lies = self.lies or reply.get("lies") is True
             if relay is None or "relay" not in reply:
                 return reply
@@ -78,6 +99,16 @@ class Asked:
         return read(await self.run.ask(line, _END_SECONDS), number)
 
 
+async def aside(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function with something of so many bytes, on another thread if they are many.
+
+    What comes out of a sandbox is bounded, and still too much to go through while others wait.
+    """
+    if size < _LARGE:
+        return function(*arguments)
+    return await asyncio.to_thread(function, *arguments)
+
+
 def read(line: bytes, number: str) -> Reply:
     """A reply, if it is one to the request of this number.
 
@@ -85,7 +116,7 @@ def read(line: bytes, number: str) -> Reply:
         Forged: for anything else.
     """
     try:
-        reply = _JSON.decode(line.decode())
+        reply: Any = None if crowded(line) else _JSON.decode(line.decode())
         right = isinstance(reply, dict) and reply.get("id") == number
     except Exception:  # whatever hostile bytes make a parser raise
         right = False
@@ -95,6 +126,8 @@ def read(line: bytes, number: str) -> Reply:
 
 
 def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MOST_KEYS:
+        raise ValueError("more keys than a reply has")
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key twice")
@@ -105,10 +138,16 @@ def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+def _integer(digits: str) -> int:
+    if len(digits) > _MOST_DIGITS:
+        raise ValueError("a number of more digits than a reply has")
+    return int(digits)
 
 
-class _Shape(Codec):
+_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_integer)
+
+
+class _Shape(Outside):
     def handle(self, data: Any) -> Any:
         """Anything that could be one; whether it is known is for the other side to say."""
         if type(data) is not dict:
@@ -160,12 +199,12 @@ def raised(reply: Reply) -> CaseOutcome | None:
     if not isinstance(name, str) or not name.isidentifier():
         name = "Refused"
     text = reply.get("text")
-    return CaseOutcome(False, name[:_MOST_SHOWN], printable(text if isinstance(text, str) else ""))
+    return CaseOutcome(False, name[:MOST_SHOWN], printable(text if isinstance(text, str) else ""))
 
 
 def printable(text: str) -> str:
     """Text of a program, cut, and with nothing in it that a terminal or a file could choke on."""
-    cut = text[:_MOST_SHOWN]
+    cut = text[:MOST_SHOWN]
     return "".join(
         c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in cut
     )

@@ -1,7 +1,7 @@
 """Conversations with sandboxed code for a process without an event loop.
 
 For a judge of its own that is a plain loop, e.g. in a worker process. It looks after the wall
-clock itself; memory of a whole process tree is not watched, so its runs have one process each.
+clock itself, and its runs have one process each.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from typing import Any
 from attrs import asdict, evolve
 
 from orchestrion_sandbox.errors import SandboxError
-from orchestrion_sandbox.inside.zygote import sealed
 from orchestrion_sandbox.interface import Limits, Profile, Program
 from orchestrion_sandbox.launching import START_SECONDS, Mode, encode_program, hello, launch
 
 __all__ = ["BlockingBox", "BlockingRun"]
+
+_DAYS = 30 * 86400.0
 
 
 class BlockingBox:
@@ -43,7 +44,8 @@ class BlockingBox:
             SandboxError: if the sandbox failed twice.
         """
         payload = encode_program(Program(""), more)
-        message = json.dumps({"limits": asdict(evolve(limits, processes=1))}).encode()
+        limits = evolve(limits, processes=1, wall_seconds=_DAYS)
+        message = json.dumps({"limits": asdict(limits)}).encode()
         for last in (False, True):
             try:
                 return self._start(message, payload)
@@ -80,6 +82,8 @@ class BlockingBox:
             self._process = None
 
     def _start(self, message: bytes, payload: bytes) -> BlockingRun:
+        from orchestrion_sandbox.inside.zygote import sealed
+
         self.open()
         assert self._control is not None
         status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

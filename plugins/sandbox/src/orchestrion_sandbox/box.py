@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import json
 import os
 import signal
@@ -19,7 +18,6 @@ from typing import Any, Literal
 from attrs import asdict
 
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.inside.zygote import sealed
 from orchestrion_sandbox.interface import NO_LIMIT_GIVEN, Limits, Profile, Program, Result, Status
 from orchestrion_sandbox.launching import (
     HARNESS,
@@ -29,12 +27,13 @@ from orchestrion_sandbox.launching import (
     encode_program,
     hello,
     launch,
+    processors,
 )
-from orchestrion_sandbox.watchdog import tree_usage
 
 __all__ = ["Mode", "Run", "ZygoteBox"]
 
-WATCH_SECONDS = 0.02
+LATE_SECONDS = 1.0
+"""A run is ended by what watches it inside; so much later this side does it."""
 GRACE_SECONDS = 5.0
 """How long a run may take to be gone once it was ended, before its interpreter goes too."""
 
@@ -55,7 +54,7 @@ class ZygoteBox:
         self._starting = asyncio.Lock()
         self._closed = False
         self._beside: dict[str, ZygoteBox] = {}
-        self.slots = asyncio.Semaphore(_processors())
+        self.slots = asyncio.Semaphore(processors())
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -223,7 +222,7 @@ class Run:
         self._status: socket.socket | None = None
         self._channel: socket.socket | None = None
         self._pidfd: int | None = None
-        self._timers: list[asyncio.TimerHandle] = []
+        self._timer: asyncio.TimerHandle | None = None
         self._why: tuple[Status, str] | None = None
         self._seen: dict[str, Any] = {}
         self._truncated = self._cancelled = False
@@ -242,6 +241,8 @@ class Run:
 
     def descriptors(self, payload: bytes, stdin: bytes, conversation: bool) -> list[int]:
         """The program's ends, to be sent and then closed here."""
+        from orchestrion_sandbox.inside.zygote import sealed
+
         self._status, status = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._status.setblocking(False)
         fds = [status.detach(), sealed(payload), sealed(stdin)]
@@ -266,9 +267,8 @@ class Run:
             self._loop.add_reader(stream, self._hear_output, stream)
         limits = self._limits
         reason = f"it took more than {limits.wall_seconds:g} seconds"
-        wall = self._loop.call_later(limits.wall_seconds, self.kill, "timeout", reason)
-        self._timers.append(wall)
-        self._watch_tree()
+        late = limits.wall_seconds + LATE_SECONDS
+        self._timer = self._loop.call_later(late, self.kill, "timeout", reason)
 
     def abandon(self) -> None:
         """Never started: nothing will be heard of it."""
@@ -305,16 +305,6 @@ class Run:
     def _pid(self) -> int | None:
         return _pid_of(self._pidfd) if self._pidfd is not None else None
 
-    def _watch_tree(self) -> None:
-        """Memory and CPU time of all processes of the run, which no limit of one process covers."""
-        if self._pidfd is not None and (pid := self._pid()):
-            usage = tree_usage(pid)
-            if usage.bytes > self._limits.memory_mb << 20:
-                self.kill("memory", f"it took more than {self._limits.memory_mb} MiB")
-            elif usage.cpu_seconds > self._limits.cpu_seconds:
-                self.kill("cpu", f"it took more than {self._limits.cpu_seconds} CPU seconds")
-        self._timers[1:] = [self._loop.call_later(WATCH_SECONDS, self._watch_tree)]
-
     def _hear_output(self, stream: int) -> bool:
         """Take in what is there; whether there may be more."""
         try:
@@ -347,6 +337,8 @@ class Run:
                 self.kill(*self._why)
         if data:
             self._seen |= json.loads(data)
+            if self._why is None and self._seen.get("why"):
+                self._why = tuple(self._seen["why"])
             return
         self._loop.remove_reader(self._status)
         self._status.close()
@@ -367,8 +359,8 @@ class Run:
     def _finish_if_over(self) -> None:
         if self._status is not None or self._open or self.ended.done():
             return
-        for timer in self._timers:
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         if self._box.level < 2 and (pid := self._seen.get("pid")):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -448,8 +440,9 @@ class Run:
             data = await self._loop.sock_recv(self._channel, 1 << 16)
             if not data:
                 raise ConversationEnded("it is gone")
+            known = len(self._heard)
             self._heard += data
-            end = self._heard.find(b"\n")
+            end = self._heard.find(b"\n", known)
             if end >= 0:
                 line = bytes(self._heard[:end])
                 del self._heard[: end + 1]
@@ -488,8 +481,3 @@ def _pid_of(pidfd: int) -> int | None:
             pid = int(line[4:])
             return pid if pid > 0 else None
     return None
-
-
-@functools.cache
-def _processors() -> int:
-    return len(os.sched_getaffinity(0))

@@ -15,18 +15,17 @@ import shutil
 import signal
 import sys
 import sysconfig
+import threading
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from attrs import asdict, frozen
 
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.inside import root
-from orchestrion_sandbox.inside.cold import BOOT
-from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS
-from orchestrion_sandbox.inside.zygote import NOBODY
+from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, NOBODY
+from orchestrion_sandbox.inside.usage import exceeded, tree_usage
 from orchestrion_sandbox.interface import (
     NO_LIMIT_GIVEN,
     PLAIN,
@@ -36,14 +35,38 @@ from orchestrion_sandbox.interface import (
     Result,
     Status,
 )
-from orchestrion_sandbox.launching import HARNESS, encode_program
-from orchestrion_sandbox.watchdog import tree_usage
+from orchestrion_sandbox.launching import HARNESS, encode_program, processors
 
 __all__ = ["ColdBox", "bubblewrap_command", "engine_command"]
 
 _INSIDE = Path(__file__).parent / "inside"
+# Given to `python -c`: imports the package from sources on standard input, so that nothing of the
+# host has to be mounted for it.
+BOOT = """
+import importlib.abc, importlib.util, json, os, sys
+def read(n):
+    data = b""
+    while len(data) < n:
+        data += os.read(0, n - len(data)) or sys.exit(70)
+    return data
+job = json.loads(read(int.from_bytes(read(8), "big")))
+sources = job["modules"]
+class Given(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path, target=None):
+        if name in sources:
+            return importlib.util.spec_from_loader(name, self, is_package=sources[name] is None)
+    def create_module(self, spec):
+        return None
+    def exec_module(self, module):
+        source = sources[module.__name__] or ""
+        exec(compile(source, module.__name__, "exec"), module.__dict__)
+sys.meta_path.insert(0, Given())
+from orchestrion_sandbox.inside.cold import main
+main(job)
+"""
 _PYTHON = ("-c", BOOT)
 _WATCH_SECONDS = 0.05
+_SIGKILL = 9  # in what an engine reports, whatever system this is
 _STARTING_SECONDS = 30.0  # an engine may have to fetch an image first
 
 Command = Callable[[Limits], list[str]]
@@ -60,16 +83,19 @@ def bubblewrap_command(
     Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
 
     Args:
-        limits: of the run; its folder's size is set from outside, the rest from inside.
+        limits: of the run; its folder's size is set here, the rest from inside.
         program: bubblewrap.
         files: the interpreter's, see `root.python_files`; `multiarch` names the folder of shared
             libraries, if they have one.
         packages: folders to show as /packages/0 and so on.
     """
+    from orchestrion_sandbox.inside import root
+
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     for name, value in ENVIRONMENT.items():
         command += ["--setenv", name, value]
-    command += ["--cap-drop", "ALL", "--hostname", "sandbox"]
+    # The one right is given up before the program's first line: see `inside/cold.py`.
+    command += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "sandbox"]
     for folder in root.SYSTEM:
         if Path(folder).is_symlink():
             command += ["--symlink", str(Path(folder).readlink()), folder]
@@ -133,7 +159,7 @@ class ColdBox:
     def __init__(self, backend: str, level: int, way: _Way, profile: Profile) -> None:
         self.backend, self.level = backend, level
         self.way, self.profile = way, profile
-        self.slots = asyncio.Semaphore(len(os.sched_getaffinity(0)))
+        self.slots = asyncio.Semaphore(processors())
 
     async def run(
         self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
@@ -179,6 +205,7 @@ class ColdBox:
         return {
             "payload": json.loads(encode_program(program, more)),
             "limits": asdict(limits),
+            "own_folder": self.backend == "bwrap",
             "conversation": more is not None,
             "modules": {**_sources(), **self.profile.modules},
             "path": [f"/packages/{i}" for i in range(len(self.profile.packages))],
@@ -200,7 +227,8 @@ class ColdRun:
         self._ready = False
         self._cpu_seconds = 0.0  # as last seen
         self._out, self._err = bytearray(), bytearray()
-        self._watchers: list[asyncio.Task[None]] = []
+        self._over = threading.Event()
+        self._errors: asyncio.Task[None] | None = None
         self._result: Result | None = None
 
     # ------------------------------------------------------------ its life
@@ -212,7 +240,9 @@ class ColdRun:
             SandboxError: if they do not.
         """
         way = self._box.way
-        groups: Sequence[int] | None = None if way.user is None else []
+        user = way.user
+        as_user: dict[str, Any]
+        as_user = {} if user is None else {"user": user, "group": user, "extra_groups": []}
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *way.command(self._limits, self._name, self._box.profile.packages),
@@ -222,10 +252,8 @@ class ColdRun:
                 env={"PATH": os.environ.get("PATH", ""), **_engine_variables()},
                 cwd="/",
                 start_new_session=True,
-                user=way.user,
-                group=way.user,
-                extra_groups=groups,
                 limit=self._limits.output_bytes * 2,
+                **as_user,
             )
         except OSError as error:
             raise SandboxError(
@@ -249,10 +277,8 @@ class ColdRun:
             reason = text or "it was not ready in time"
             raise SandboxError(f"the sandbox {self._box.backend!r} cannot start: {reason}")
         self._began = time.monotonic()
-        self._watchers = [
-            asyncio.create_task(self._watch()),
-            asyncio.create_task(self._collect(self._process.stderr, self._err)),
-        ]
+        self._errors = asyncio.create_task(self._collect(self._process.stderr, self._err))
+        threading.Thread(target=self._watch, args=(self._process.pid,), daemon=True).start()
 
     async def output(self, stdin: bytes) -> Result:
         """All of it, from start to end."""
@@ -270,24 +296,26 @@ class ColdRun:
     async def end(self) -> None:
         """Leave nothing of it."""
         await self._kill()
-        if self._watchers:
+        self._over.set()
+        if self._errors is not None:
             # What it had said is there to be read; then its output has ended.
-            await asyncio.wait([self._watchers[1]], timeout=1.0)
+            await asyncio.wait([self._errors], timeout=1.0)
         if self._result is None and self._ready and self._process is not None:
             self._result = self._judged(self._process.returncode)
-        for task in self._watchers:
-            task.cancel()
-        await asyncio.gather(*self._watchers, return_exceptions=True)
+        if self._errors is not None:
+            self._errors.cancel()
+            await asyncio.gather(self._errors, return_exceptions=True)
 
     async def result(self) -> Result:
         """How it ended; ends it if it has not."""
         if self._result is None:
             assert self._process is not None
+            assert self._errors is not None
             await self._close_input()
             try:
                 async with asyncio.timeout(max(0.0, self._left()) + 1.0):
                     await self._process.wait()
-                    await self._watchers[1]
+                    await self._errors
             except TimeoutError:
                 self._end_for("timeout", f"it took more than {self._limits.wall_seconds:g} seconds")
                 await self._kill()
@@ -329,18 +357,15 @@ class ColdRun:
     def _left(self) -> float:
         return self._limits.wall_seconds - (time.monotonic() - self._began)
 
-    async def _watch(self) -> None:
-        limits = self._limits
-        while self._process is not None and self._process.returncode is None:
-            usage = tree_usage(self._process.pid)
+    def _watch(self, pid: int) -> None:
+        """On a thread of its own, so that a busy event loop gives a run no more than its limits."""
+        limits = asdict(self._limits)
+        while not self._over.wait(_WATCH_SECONDS):
+            usage = tree_usage([pid], self._limits.open_files)
             self._cpu_seconds = max(self._cpu_seconds, usage.cpu_seconds)
-            if self._left() < 0:
-                self._end_for("timeout", f"it took more than {limits.wall_seconds:g} seconds")
-            elif usage.bytes > limits.memory_mb << 20:
-                self._end_for("memory", f"it took more than {limits.memory_mb} MiB")
-            elif usage.cpu_seconds > limits.cpu_seconds:
-                self._end_for("cpu", f"it took more than {limits.cpu_seconds} CPU seconds")
-            await asyncio.sleep(_WATCH_SECONDS)
+            seconds = time.monotonic() - self._began
+            if (why := exceeded(usage, seconds, limits)) is not None:
+                self._end_for(*why)
 
     async def _collect(self, stream: asyncio.StreamReader, kept: bytearray) -> None:
         while data := await stream.read(1 << 16):
@@ -349,20 +374,25 @@ class ColdRun:
                 reason = f"it wrote more than {self._limits.output_bytes} bytes"
                 self._end_for("flood", reason)
 
-    def _end_for(self, status: Status, reason: str) -> None:
+    def _end_for(self, status: str, reason: str) -> None:
         if self._why is None:
-            self._why = (status, reason)
-            if self._process is not None and self._process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(self._process.pid, signal.SIGKILL)
+            self._why = (cast(Status, status), reason)
+            self._kill_tree()
+
+    def _kill_tree(self) -> None:
+        if self._process is None or self._process.returncode is not None:
+            return
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if hasattr(os, "killpg"):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
 
     async def _kill(self) -> None:
         if self._process is None:
             return
         running = self._process.returncode is None
-        if running:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        self._kill_tree()
         if self._box.way.kill is not None and (running or self._why is not None):
             # The engine's own process is only a client: what it started is elsewhere.
             null = asyncio.subprocess.DEVNULL
@@ -380,7 +410,7 @@ class ColdRun:
             # whichever it was, it has not ended well.
             by = code - 128 if code > 0 else -code
             ended = ("crashed", f"signal {by}")
-            if by == signal.SIGKILL and self._cpu_seconds > 0.5 * self._limits.cpu_seconds:
+            if by == _SIGKILL and self._cpu_seconds > 0.5 * self._limits.cpu_seconds:
                 ended = ("cpu", f"it took more than {self._limits.cpu_seconds} CPU seconds")
         status, reason = ended or (("ok" if code == 0 else "error"), "")
         return Result(
@@ -441,14 +471,18 @@ class Cold:
         yield box
 
     def _way(self) -> _Way:
+        if self.name == "bwrap" and sys.platform != "linux":
+            raise SandboxError("the sandbox 'bwrap' needs Linux")
         program = shutil.which(self.name)
         if program is None:
             raise SandboxError(
                 f"the sandbox {self.name!r} cannot start: {self.name} is not installed"
             )
         if self.name == "bwrap":
+            from orchestrion_sandbox.inside import linux
+
             # Limits of processes do not hold for root, whatever it calls itself inside.
-            user = NOBODY if os.geteuid() == 0 else None
+            user = NOBODY if os.geteuid() == 0 and linux.mapped(NOBODY) else None
             python = _readable_interpreter(user)
             return _Way(
                 lambda limits, name, packages: bubblewrap_command(
@@ -493,11 +527,13 @@ def _sources() -> dict[str, str | None]:
     found: dict[str, str | None] = {"orchestrion_sandbox": None, name: None}
     for path in sorted(_INSIDE.glob("*.py")):
         if path.stem != "__init__":
-            found[f"{name}.{path.stem}"] = path.read_text()
+            found[f"{name}.{path.stem}"] = path.read_text(encoding="utf-8")
     return found
 
 
 def _engine_variables() -> dict[str, str]:
     """What an engine's client needs to find its engine."""
-    names = ("HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR")
+    names = ["HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR"]
+    if os.name == "nt":
+        names += ["SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"]
     return {name: os.environ[name] for name in names if name in os.environ}

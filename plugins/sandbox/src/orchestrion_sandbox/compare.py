@@ -1,17 +1,60 @@
-"""Whether a value that came out of a sandbox is the wanted one. Both are plain data here."""
+"""Whether a value that came out of a sandbox is the wanted one. Both are plain data here.
+
+Nothing of what came out is hashed, since whoever chose it can choose numbers that all have the same
+hash: keys and members are ordered by their bytes.
+"""
 
 from __future__ import annotations
 
 import cmath
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from orchestrion_sandbox.inside.plain import Items
+from attrs import frozen
+
+from orchestrion_sandbox.inside.plain import LARGE, Codec, Items
 from orchestrion_sandbox.verdict import Equal
 
-__all__ = ["same"]
+__all__ = ["Members", "Outside", "Pairs", "same", "shown"]
 
 _NUMBERS = (bool, int, float, complex)
-_NAN = object()
+
+
+@frozen
+class Pairs:
+    """A dict that was never one here: its keys and values, in their order."""
+
+    items: list[tuple[Any, Any]]
+
+
+@frozen
+class Members:
+    """A set or frozenset that was never one here."""
+
+    kind: type
+    items: list[Any]
+
+
+class Outside(Codec):
+    """Decodes what nobody trusts."""
+
+    def mapping(self, pairs: list[tuple[Any, Any]]) -> Any:
+        """Keys and values, unhashed."""
+        _check_hashable([key for key, _ in pairs])
+        return Pairs(pairs)
+
+    def members(self, kind: type, items: list[Any]) -> Any:
+        """Members, unhashed."""
+        _check_hashable(items)
+        return Members(kind, items)
+
+
+def _check_hashable(values: Iterable[Any]) -> None:
+    for value in values:
+        if _kind(value) in (list, dict, set):
+            raise TypeError(f"a {_kind(value).__name__} in a set or as a key")
+        if _kind(value) is tuple:
+            _check_hashable(value)
 
 
 def same(got: Any, wanted: Any, equal: Equal = "exact", tolerance: float = 0.0) -> bool:
@@ -24,24 +67,29 @@ def same(got: Any, wanted: Any, equal: Equal = "exact", tolerance: float = 0.0) 
         got = got.items
     if type(got) in _NUMBERS and type(wanted) in _NUMBERS:
         return _same_number(got, wanted, equal, tolerance)
-    if type(got) is not type(wanted):
+    kind = _kind(got)
+    if kind is not _kind(wanted):
         # Only sets and frozensets are equal to one another in Python's eyes.
-        sets = {type(got), type(wanted)} == {set, frozenset}
+        sets = {kind, _kind(wanted)} == {set, frozenset}
         return sets and equal != "exact" and _same_members(got, wanted, equal)
-    if isinstance(got, list | tuple):
-        pairs = zip(got, wanted, strict=False)
-        return len(got) == len(wanted) and all(same(g, w, equal, tolerance) for g, w in pairs)
-    if isinstance(got, dict):
-        mine = {_key(key, equal): value for key, value in got.items()}
-        theirs = {_key(key, equal): value for key, value in wanted.items()}
-        return (
-            len(got) == len(wanted)
-            and mine.keys() == theirs.keys()
-            and all(same(mine[key], theirs[key], equal, tolerance) for key in theirs)
+    if kind is list or kind is tuple:
+        values = zip(got, wanted, strict=False)
+        return len(got) == len(wanted) and all(same(g, w, equal, tolerance) for g, w in values)
+    if kind is dict:
+        mine, theirs = _sorted_pairs(got, equal), _sorted_pairs(wanted, equal)
+        return len(mine) == len(theirs) and all(
+            key == other and same(value, want, equal, tolerance)
+            for (key, value), (other, want) in zip(mine, theirs, strict=True)
         )
-    if isinstance(got, set | frozenset):
+    if kind is set or kind is frozenset:
         return _same_members(got, wanted, equal)
     return bool(got == wanted)
+
+
+def _kind(value: Any) -> type:
+    if type(value) is Pairs:
+        return dict
+    return value.kind if type(value) is Members else type(value)
 
 
 def _same_number(got: Any, wanted: Any, equal: Equal, tolerance: float) -> bool:
@@ -58,16 +106,96 @@ def _same_number(got: Any, wanted: Any, equal: Equal, tolerance: float) -> bool:
 
 
 def _same_members(got: Any, wanted: Any, equal: Equal) -> bool:
-    theirs = {_key(member, equal) for member in wanted}
-    return len(got) == len(wanted) and {_key(member, equal) for member in got} == theirs
+    return _sorted_members(got, equal) == _sorted_members(wanted, equal)
 
 
-def _key(value: Any, equal: Equal) -> Any:
-    """A hashable value with what `==` overlooks: types, if they count, and that NaN is NaN."""
-    if isinstance(value, tuple):
-        return (tuple, *(_key(item, equal) for item in value))
-    if isinstance(value, frozenset):
-        return (frozenset, frozenset(_key(item, equal) for item in value))
+def _sorted_members(value: Any, equal: Equal) -> list[bytes]:
+    items = value.items if type(value) is Members else value
+    return sorted(_key(item, equal) for item in items)
+
+
+def _sorted_pairs(value: Any, equal: Equal) -> list[tuple[bytes, Any]]:
+    pairs = value.items if type(value) is Pairs else value.items()
+    return sorted(((_key(key, equal), item) for key, item in pairs), key=lambda pair: pair[0])
+
+
+def _key(value: Any, equal: Equal) -> bytes:
+    """Bytes that are equal where keys are: for `==`, and types, if they count. NaN is NaN."""
+    kind = _kind(value)
+    if kind is tuple:
+        return b"t" + _joined(_key(item, equal) for item in value)
+    if kind is frozenset:
+        return b"f" + _joined(_sorted_members(value, equal))
+    if kind in _NUMBERS:
+        name = kind.__name__.encode() if equal == "exact" else b"number"
+        return name + b":" + _number(value)
+    if kind is str:
+        return b"s" + bytes(value.encode("utf-8", "surrogatepass"))
+    if kind is bytes:
+        return b"b" + bytes(value)
+    if value is None:
+        return b"None"
+    raise TypeError(f"a {kind.__name__} in a set or as a key")
+
+
+def _number(value: Any) -> bytes:
     if value != value:
-        value = _NAN
-    return (type(value), value) if equal == "exact" else value
+        return b"nan"
+    if isinstance(value, complex):
+        if value.imag:
+            return _number(value.real) + b"+" + _number(value.imag) + b"j"
+        value = value.real
+    if isinstance(value, float):
+        if not value.is_integer():
+            return repr(value).encode()
+        value = int(value)
+    return b"%x" % value
+
+
+def _joined(parts: Iterable[bytes]) -> bytes:
+    return b"".join(b"%d:%b" % (len(part), part) for part in parts)
+
+
+# ---------------------------------------------------------------- in words
+
+
+def shown(value: Any, most: int) -> str:
+    """The beginning of what `repr` says, without saying all of it."""
+    text, length = [], 0
+    for piece in _pieces(value, most):
+        text.append(piece)
+        length += len(piece)
+        if length > most:
+            break
+    return "".join(text)[:most]
+
+
+_BRACKETS: dict[type, tuple[str, str]] = {
+    list: ("[", "]"),
+    tuple: ("(", ")"),
+    dict: ("{", "}"),
+    set: ("{", "}"),
+}
+
+
+def _pieces(value: Any, most: int) -> Iterator[str]:
+    kind = _kind(value)
+    if isinstance(value, int) and not -LARGE < value < LARGE:
+        yield f"an int of {value.bit_length()} bits"
+    elif isinstance(value, str | bytes):
+        yield repr(value[:most])
+    elif kind in (set, frozenset) and not value.items:
+        yield f"{kind.__name__}()"
+    elif kind in _BRACKETS or kind in (frozenset, Items):
+        first, last = _BRACKETS.get(kind, (f"{kind.__name__}([", "])"))
+        yield first
+        items = value.items if isinstance(value, Pairs | Members | Items) else value
+        for number, item in enumerate(items):
+            yield ", " if number else ""
+            if kind is dict:
+                yield from _pieces(item[0], most)
+                yield ": "
+            yield from _pieces(item[1] if kind is dict else item, most)
+        yield ",)" if kind is tuple and len(items) == 1 else last
+    else:
+        yield repr(value)

@@ -4,13 +4,15 @@
 answer is decoded into plain data and compared here, with wanted values that never went in.
 `judge_statements` is for tests that are code: they run in one sandbox, the program in another,
 and calls between them are relayed as plain data. `split.judge_pytest` does the same for files of
-pytest, and `tampering.judge_repository` is for projects that cannot be taken apart like that.
+pytest. `repository.judge_repository`, for projects that cannot be taken apart like that, proves
+nothing.
 
 Whatever comes out of a sandbox is read under a catch-all: any surprise fails the case.
 """
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -19,24 +21,27 @@ from typing import Any
 from attrs import evolve
 
 from orchestrion_sandbox.asking import (
+    MOST_SHOWN,
     Asked,
     Forged,
     Reply,
+    aside,
     brought_down,
     for_the_other_side,
     printable,
     raised,
 )
-from orchestrion_sandbox.compare import same
+from orchestrion_sandbox.compare import Outside, same, shown
 from orchestrion_sandbox.errors import ConversationEnded
-from orchestrion_sandbox.inside.plain import decode, encode
+from orchestrion_sandbox.inside.plain import encode
 from orchestrion_sandbox.interface import Box, Limits, Program
-from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict
+from orchestrion_sandbox.verdict import Case, CaseOutcome, Method, Verdict, if_proven
 
-__all__ = ["JUDGE_LIMITS", "RESTARTS", "judge_calls", "judge_statements"]
+__all__ = ["JUDGE_LIMITS", "RESTARTS", "judge_calls", "judge_statements", "late", "most_seconds"]
 
-JUDGE_LIMITS = Limits(wall_seconds=5.0, cpu_seconds=3, output_bytes=1 << 20)
-"""For one process of a judged program."""
+JUDGE_LIMITS = Limits(wall_seconds=15.0, cpu_seconds=3, output_bytes=1 << 20)
+"""For one process of a judged program. CPU time tells an endless program, on a busy machine too;
+the wall clock is for those that only wait."""
 
 RESTARTS = 2  # of a program that one case brought down, so that the others are still judged
 
@@ -49,6 +54,7 @@ async def judge_calls(
     *,
     limits: Limits = JUDGE_LIMITS,
     stateful: bool = False,
+    seconds: float | None = None,
 ) -> Verdict:
     """Call a function of a program with each case's arguments and compare outside.
 
@@ -60,6 +66,8 @@ async def judge_calls(
         limits: of each process of the program; one that a case brought down is replaced twice.
         stateful: whether calls may depend on earlier ones. If not, one case is asked again at the
             end, which finds programs that are right only once.
+        seconds: for the whole verdict, from when it has a place in the box; None is twice
+            `limits.wall_seconds`.
 
     Raises:
         SandboxError: if the sandbox itself failed.
@@ -72,11 +80,11 @@ async def judge_calls(
         async def ask(run: Asked, tester: Asked | None) -> CaseOutcome:
             request = {"call": entry_point, "args": encode(list(case.args))}
             reply = await _of(run, request | {"named": encode(dict(case.named))})
-            return compared(reply, case)
+            return await aside(run.size, compared, reply, case)
 
         return ask
 
-    judge = _Judge(box, "outside", Program(source), limits)
+    judge = _Judge(box, "outside", Program(source), limits, most_seconds(limits, seconds))
     return await judge.verdict([(i, asking(case)) for i, case in asked], len(cases))
 
 
@@ -89,13 +97,17 @@ async def judge_statements(
     prelude: str = "",
     limits: Limits = JUDGE_LIMITS,
     stateful: bool = False,
+    seconds: float | None = None,
+    accept_unproven: bool = False,
 ) -> Verdict:
     """Run tests that are code; one that raises nothing has passed.
 
     The statements and `prelude`, which the author of the task wrote, run in a sandbox of their
-    own, in one namespace. Plain data crosses as it is; exceptions as the built-in ones they are
-    or derive from; other objects stay with the program and have stand-ins, which can be called
-    but not compared with plain data. What the program does to its arguments is not seen.
+    own, in one namespace. Plain data crosses as it is, the items of an iterator one at a time;
+    exceptions as the built-in ones they are or derive from, those that end loops as RuntimeError.
+    Other objects stay with the program and have stand-ins: a statement that was given one proves
+    nothing, since it may be another value at each look. What the program does to its arguments is
+    not seen.
 
     Args:
         box: an open sandbox.
@@ -105,6 +117,8 @@ async def judge_statements(
         prelude: what they need, run once before them.
         limits: of each process of the program, and of the tests.
         stateful: whether statements may depend on earlier ones; see `judge_calls`.
+        seconds: for the whole verdict; see `judge_calls`.
+        accept_unproven: whether a statement may pass that rests on the program's word.
 
     Raises:
         SandboxError: if the sandbox itself failed.
@@ -119,7 +133,8 @@ async def judge_statements(
                 if lost:
                     return {"error": "Gone"}
                 try:
-                    return for_the_other_side(await _of(run, request))
+                    reply = await _of(run, request)
+                    return await aside(run.size, for_the_other_side, reply)
                 except (Down, Forged) as error:
                     lost.append(error)
                     return {"error": "Gone"}  # so that the statement comes to its end
@@ -131,14 +146,17 @@ async def judge_statements(
                     raise await _down(tester, error) from None
             if lost:
                 raise lost[0]
-            judge.unproven |= frozenset(reply.get("unproven", ()))
-            return raised(reply) or CaseOutcome(passed=True)
+            unproven = frozenset(reply.get("unproven", ()))
+            judge.unproven |= unproven
+            outcome = raised(reply) or CaseOutcome(passed=True)
+            return if_proven(outcome, unproven, accept_unproven)
 
         return ask
 
     names = [entry_point] if isinstance(entry_point, str) else list(entry_point)
     tests = (Program(prelude), {"role": "statements", "relayed": names})
-    judge = _Judge(box, "split", Program(source), limits, tests)
+    total = most_seconds(limits, seconds)
+    judge = _Judge(box, "split", Program(source), limits, total, tests)
     asked = [(i, asking(statement)) for i, statement in enumerate(statements)]
     if asked and not stateful:
         asked.append(secrets.choice(asked))
@@ -148,6 +166,17 @@ async def judge_statements(
 # ---------------------------------------------------------------- one program, many cases
 
 _Ask = Callable[[Asked, "Asked | None"], Awaitable[CaseOutcome]]
+
+
+def most_seconds(limits: Limits, seconds: float | None) -> float:
+    """For a whole verdict: a program may be started again, not without end."""
+    return 2 * limits.wall_seconds if seconds is None else seconds
+
+
+def late(seconds: float, name: str = "") -> CaseOutcome:
+    """The outcome of a case when the time for all of them is up."""
+    text = f"the verdict took more than {seconds:g} seconds"
+    return CaseOutcome(False, "OutOfTime", text, name=name)
 
 
 class Down(Exception):
@@ -186,6 +215,7 @@ class _Judge:
         method: Method,
         program: Program,
         limits: Limits,
+        seconds: float,
         tests: tuple[Program, Mapping[str, Any]] | None = None,
     ) -> None:
         self.box, self.program, self.limits, self.tests = box, program, limits, tests
@@ -193,14 +223,19 @@ class _Judge:
         self.forgeries: list[str] = []
         self.unproven: frozenset[str] = frozenset()
         self.cpu_seconds = 0.0
+        self.seconds, self.case = seconds, 0
 
     async def verdict(self, asked: Sequence[tuple[int, _Ask]], count: int) -> Verdict:
         outcomes: dict[int, CaseOutcome] = {}
         done, starts = 0, 0
         async with self.box.slots:
-            while done < len(asked) and starts <= RESTARTS and not self.forgeries:
-                starts += 1
-                done += await self._from(asked[done:], outcomes)
+            try:
+                async with asyncio.timeout(self.seconds):
+                    while done < len(asked) and starts <= RESTARTS and not self.forgeries:
+                        starts += 1
+                        done += await self._from(asked[done:], outcomes)
+            except TimeoutError:
+                outcomes[self.case] = late(self.seconds)
         missing = CaseOutcome(passed=False, error="NotReached")
         return evolve(
             self.blank,
@@ -219,7 +254,7 @@ class _Judge:
             run, tester = await self._started(stack)
             try:
                 for i, ask in asked:
-                    done += 1
+                    done, self.case = done + 1, i
                     outcome = await ask(run, tester)
                     # A case that is asked again has to pass again.
                     if i not in outcomes or not outcome.passed:
@@ -243,17 +278,20 @@ class _Judge:
         return Asked(run), Asked(tests)
 
 
+_OUTSIDE = Outside()
+
+
 def compared(reply: Reply, case: Case) -> CaseOutcome:
     """A reply held against what was wanted; any surprise in it fails the case."""
     failed = raised(reply)
     if failed is not None:
         return evolve(failed, passed=_wanted_error(failed.error, reply, case.raises))
     try:
-        got = decode(reply["value"])
+        got = _OUTSIDE.decode(reply["value"])
         passed = not case.raises and same(got, case.wanted, case.equal, case.tolerance)
     except Exception as error:  # hostile data: too deep, too large, unhashable, ...
         return CaseOutcome(False, "Refused", f"its answer is no plain data: {type(error).__name__}")
-    return CaseOutcome(passed, got=_shown(got))
+    return CaseOutcome(passed, got=printable(shown(got, MOST_SHOWN)))
 
 
 def _wanted_error(name: str, reply: Reply, wanted: str) -> bool:
@@ -262,10 +300,3 @@ def _wanted_error(name: str, reply: Reply, wanted: str) -> bool:
         return False
     kinds = reply.get("kinds")
     return name == wanted or (isinstance(kinds, list) and wanted in kinds)
-
-
-def _shown(value: Any) -> str:
-    try:
-        return printable(repr(value))
-    except Exception:  # a number of too many digits
-        return f"a {type(value).__name__}"

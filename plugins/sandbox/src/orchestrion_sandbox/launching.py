@@ -15,10 +15,18 @@ from typing import Any, Literal
 
 from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
-from orchestrion_sandbox.inside.zygote import sealed
 from orchestrion_sandbox.interface import Profile, Program
 
-__all__ = ["HARNESS", "LEVELS", "START_SECONDS", "Mode", "encode_program", "hello", "launch"]
+__all__ = [
+    "HARNESS",
+    "LEVELS",
+    "START_SECONDS",
+    "Mode",
+    "encode_program",
+    "hello",
+    "launch",
+    "processors",
+]
 
 Mode = Literal["namespaces", "landlock", "unconfined"]
 
@@ -40,6 +48,8 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
     """
     if not hasattr(socket, "SOCK_SEQPACKET") or not hasattr(os, "memfd_create"):
         raise SandboxError(f"the sandbox {mode!r} needs Linux")
+    from orchestrion_sandbox.inside.zygote import sealed
+
     python = _interpreter()
     settings = {
         "mode": mode,
@@ -103,6 +113,13 @@ def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> b
         files[str(path)] = base64.b64encode(content).decode()
     data = {"source": program.source, "files": files, "arguments": list(program.arguments)}
     return json.dumps(data | dict(more or {})).encode()
+
+
+def processors() -> int:
+    """How many this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _interpreter() -> str:

@@ -9,16 +9,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from attrs import field, frozen
 
 from orchestrion import Meta, OpenContext, UsageError
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.cold import Cold
 from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.interface import PLAIN, Box, Profile, Sandbox
 from orchestrion_sandbox.launching import Mode
+
+if TYPE_CHECKING:
+    from orchestrion_sandbox.box import ZygoteBox
 
 __all__ = [
     "Auto",
@@ -41,6 +43,8 @@ class Warm:
 
     def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[ZygoteBox]:
         """Start the interpreter behind its wall."""
+        from orchestrion_sandbox.box import ZygoteBox
+
         return ZygoteBox.opened(self.name, self.mode, profile)
 
 

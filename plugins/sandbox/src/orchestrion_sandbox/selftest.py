@@ -1,4 +1,4 @@
-"""Ten small attacks on a backend, run where it will be used: `orchestrion doctor` says what held.
+"""A few small attacks on a backend, run where it will be used: `orchestrion doctor` says what held.
 
 Each program does something that a sandbox of its level must not allow and prints HELD if it was
 kept from it. That is believed only because the programs are ours: for programs that are not, the
@@ -25,7 +25,9 @@ from orchestrion_sandbox.sandboxes import choose
 
 __all__ = ["ATTACKS", "Attack", "breaches", "findings"]
 
-LIMITS = Limits(wall_seconds=5.0, cpu_seconds=1, memory_mb=128, processes=8, output_bytes=1 << 14)
+LIMITS = Limits(
+    wall_seconds=5.0, cpu_seconds=1, memory_mb=128, processes=8, output_bytes=1 << 14, files=64
+)
 
 
 @frozen
@@ -79,6 +81,11 @@ ATTACKS = (
         2,
         "try:\n    x = bytearray(1 << 28)\nexcept MemoryError:\n    print('HELD')",
     ),
+    _refused("memory in attributes of files", "os.setxattr(0, 'user.a', b'x' * 65536)"),
+    _refused(
+        "more files than it may have",
+        "for n in range(300): open(f'f{n}', 'w').close()",
+    ),
     Attack(
         "endless processes",
         2,
@@ -121,13 +128,18 @@ def findings() -> Iterator[tuple[str, str, str]]:
         except SandboxError as error:
             yield "sandbox", "note", str(error)
     try:
-        asyncio.run(_finding("auto"))
+        asyncio.run(_opened())
     except SandboxError as error:
-        yield "sandbox", "problem", str(error)
+        yield "sandbox", "problem", f"the default cannot be had: {error}"
+
+
+async def _opened() -> None:
+    async with choose().open():
+        pass
 
 
 async def _finding(name: str) -> tuple[str, str, str]:
-    async with choose(name, level=2).open() as box:
+    async with choose(name).open() as box:
         through = await breaches(box)
         what = f"{box.backend}, level {box.level}"
         if through:

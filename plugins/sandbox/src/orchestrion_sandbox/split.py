@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
@@ -12,19 +13,20 @@ from orchestrion_sandbox.asking import (
     Asked,
     Forged,
     Reply,
+    aside,
     brought_down,
     for_the_other_side,
     printable,
 )
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.interface import Box, Limits, Program
-from orchestrion_sandbox.judge import RESTARTS
+from orchestrion_sandbox.judge import RESTARTS, late, most_seconds
 from orchestrion_sandbox.pytest_profile import pytest_profile
-from orchestrion_sandbox.verdict import CaseOutcome, Verdict
+from orchestrion_sandbox.verdict import CaseOutcome, Verdict, if_proven
 
 __all__ = ["PYTEST_LIMITS", "CollectionFailed", "collect", "judge_pytest", "outcome_of"]
 
-PYTEST_LIMITS = Limits(wall_seconds=20.0, cpu_seconds=10, output_bytes=1 << 20)
+PYTEST_LIMITS = Limits(wall_seconds=40.0, cpu_seconds=10, output_bytes=1 << 20)
 """For one process of tests, and one of a program."""
 
 _OBJECTS = 1_000_000  # what the numbers of objects go up by when a program is started anew
@@ -43,13 +45,18 @@ async def judge_pytest(
     wanted: Sequence[str] | None = None,
     limits: Limits = PYTEST_LIMITS,
     stateful: bool = False,
+    seconds: float | None = None,
+    accept_unproven: bool = False,
 ) -> Verdict:
     """Run pytest files against a program that lives in another sandbox.
 
-    What the tests import of the program are stand-ins. Plain data crosses as it is; exceptions as
-    the built-in ones they are or derive from; other objects stay with the program: they can be
-    called, gone through and asked for attributes, but not compared with plain data. What the
-    program prints, and what it does to its arguments, is not seen by the tests.
+    What the tests import of the program are stand-ins. Plain data crosses as it is, the items of an
+    iterator one at a time; exceptions as the built-in ones they are or derive from, those that end
+    loops as RuntimeError. Other objects stay with the program. Those of a class that the tests
+    import by its name, which begins with a capital letter, can be called, gone through and asked
+    for attributes, but not compared with plain data; comparing two of them proves nothing, and
+    neither does a test that is given an object of any other class. What the program prints, and
+    what it does to its arguments, is not seen by the tests.
 
     Args:
         box: an open sandbox. The tests run in one beside it, which has pytest.
@@ -60,6 +67,8 @@ async def judge_pytest(
             another run, see `collect`.
         limits: of the tests, and of each process of the program.
         stateful: whether tests may depend on earlier ones; see `judge_calls`.
+        seconds: for the whole verdict, collecting included; see `judge_calls`.
+        accept_unproven: whether a test may pass that rests on the program's word.
 
     Returns:
         One outcome a wanted test, with its id as `name`. Without any, or if they could not be
@@ -70,21 +79,29 @@ async def judge_pytest(
     """
     blank = Verdict((), "split", backend=box.backend, level=box.level)
     modules = sorted({module, *modules_of(files)})
-    async with box.slots:
-        if wanted is None:
-            try:
+    total = most_seconds(limits, seconds)
+    try:
+        async with box.slots, asyncio.timeout(total):
+            if wanted is None:
                 wanted = await collect(box, tests, modules, limits=limits)
-            except CollectionFailed as error:
-                return evolve(blank, reason=str(error))
-        judge = _Split(box, files, limits)
-        report = await judge.report(tests, modules, "run" if stateful else "again")
+            judge = _Split(box, files, limits)
+            report = await judge.report(tests, modules, "run" if stateful else "again")
+    except CollectionFailed as error:
+        return evolve(blank, reason=str(error))
+    except TimeoutError:
+        outcomes = tuple(late(total, name) for name in wanted or ())
+        return evolve(blank, outcomes=outcomes, reason=late(total).text)
     if sorted(report["collected"]) != sorted(wanted):
         report |= {"exit": None, "errors": [*report["errors"], "other tests were collected"]}
+    unproven: Mapping[str, Sequence[str]] = report.get("unproven", {})
     return evolve(
         blank,
-        outcomes=tuple(_outcome(name, report) for name in wanted),
+        outcomes=tuple(
+            if_proven(_outcome(name, report), unproven.get(name, ()), accept_unproven)
+            for name in wanted
+        ),
         forgeries=tuple(judge.forgeries),
-        unproven=tuple(map(printable, report.get("unproven", ()))),
+        unproven=tuple(sorted({printable(mark) for marks in unproven.values() for mark in marks})),
         reason="" if wanted else "there are no tests",
         cpu_seconds=judge.cpu_seconds,
     )
@@ -177,7 +194,8 @@ class _Split:
         if self._run is None:
             self._run = await self._start()
         try:
-            return for_the_other_side(await self._run.ask(request))
+            reply = await self._run.ask(request)
+            return await aside(self._run.size, for_the_other_side, reply)
         except Forged as error:
             self.forgeries.append(str(error))
             return {"error": "Gone", "text": "the program is gone"}

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
-__all__ = ["Case", "CaseOutcome", "Equal", "Method", "Verdict"]
+__all__ = ["Case", "CaseOutcome", "Equal", "Method", "Verdict", "if_proven"]
+
+_MOST_TEXT = 200
 
 Equal = Literal["exact", "python", "items"]
 """What counts as the same value. `exact`: the same type as well, all the way down. `python`: what
 `==` says, so that 1, 1.0 and True are one. `items`: likewise, and an iterator is the list of what
 it gives."""
 
-Method = Literal["outside", "split", "tamper-evident"]
+Method = Literal["outside", "split", "shared"]
 """How a verdict was reached, strongest first.
 
 `outside`: wanted values never entered the sandbox; replies were compared by exact type and value.
 `split`: the tests ran in one sandbox and the program in another; only plain data crossed.
-`tamper-evident`: tests and program shared a process, and must-fail twins had to fail.
+`shared`: tests and program shared a process, so that every outcome is the program's word.
 """
 
 
@@ -72,8 +74,8 @@ class Verdict:
         outcomes: one a case, in their order; a case that was never reached has not passed.
         method: how it was judged.
         forgeries: what the program did that only makes sense to sway the judge, in words.
-        unproven: what was left to the program's own word, or could not be made tamper-evident:
-            comparisons of two of its objects, tests without a twin.
+        unproven: what was left to the program's own word, e.g. a comparison of two of its objects.
+            An outcome that rests on it has not passed, unless the judge was told to accept it.
         reason: why nothing passed, if no case could be asked at all.
         backend: the sandbox that ran it.
         level: what that sandbox holds.
@@ -100,3 +102,11 @@ class Verdict:
         if self.forgeries or not self.outcomes:
             return 0.0
         return sum(o.passed for o in self.outcomes) / len(self.outcomes)
+
+
+def if_proven(outcome: CaseOutcome, unproven: Collection[str], accept: bool) -> CaseOutcome:
+    """The outcome of a case that left something to the program's word: no pass, unless accepted."""
+    if accept or not outcome.passed or not unproven:
+        return outcome
+    text = f"it rests on the program's word: {', '.join(sorted(unproven))}"[:_MOST_TEXT]
+    return evolve(outcome, passed=False, error="Unproven", text=text)

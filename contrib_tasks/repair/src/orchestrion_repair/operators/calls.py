@@ -37,7 +37,8 @@ _WRAPS = {
     "str": ("{}.lower()", "{}.strip()", "int({})", "len({})", "{}.split()", "{}.upper()",
             "{}.rstrip()", "{}[::-1]", "list({})", "{}.lstrip()"),
     "list": ("sorted({})", "len({})", "list({})", "set({})", "{}[::-1]", "sum({})", "{}[0]",
-             "{}[-1]", "reversed({})", "{}[:]", "max({})", "min({})"),
+             "{}[-1]", "reversed({})", "{}[:]", "max({})", "min({})", "sorted({}, reverse=True)",
+             "sorted({}, key=len)", "sorted({}, key=abs)"),
     "dict": ("sorted({})", "{}.items()", "{}.values()", "len({})", "dict({})"),
     "set": ("sorted({})", "list({})", "len({})"),
     "tuple": ("list({})", "{}[0]", "{}[1]", "sorted({})"),
@@ -101,7 +102,7 @@ def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
     extras: list[str] = []
     if name in ("sorted", "sort", "max", "min") and not any("reverse" in p for p in parts):
         extras += ["reverse=True"] if name.startswith("sort") else []
-        extras += ["key=len"] if not any("key" in p for p in parts) else []
+        extras += _keys(source, site) if not any("key" in p for p in parts) else []
     if name in ("range", "enumerate", "sum", "get", "pop", "int", "split", "round", "insert"):
         extras += {"range": ["2", "-1"], "enumerate": ["1"], "pop": ["0", "-1"]}.get(name, ["0"])
         extras += ["1", "None"] if name in ("get", "pop") else []
@@ -117,6 +118,14 @@ def _more(source: Source, site: Site, node: ast.Call) -> Iterator[Change]:
     for extra in extras:
         if extra not in parts and ("=" in extra or not node.keywords):
             yield "add", f"{function}({', '.join([*parts, extra])})"
+
+
+def _keys(source: Source, site: Site) -> list[str]:
+    """What to order by, instead of the items themselves."""
+    kinds, names = source.kinds(site.function), source.names(site.function)
+    tables = [f"key={name}.get" for name in names if outer(kinds.name(name)) == "dict"]
+    own = [f"key={function.name}" for function in source.functions[:4]]
+    return ["key=len", "key=abs", "key=str", "key=lambda item: item[1]", *tables, *own]
 
 
 def _numbers_in_scope(source: Source, site: Site) -> list[str]:

@@ -9,7 +9,7 @@ from orchestrion_repair.operators.kinds import fits, outer
 from orchestrion_repair.operators.source import Site, Source
 from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at, operand_text
 
-__all__ = ["arithmetic", "comparison", "off_by_one", "operand"]
+__all__ = ["OTHER_SIGNS", "SIGNS", "arithmetic", "comparison", "off_by_one", "operand"]
 
 _COMPARE: dict[type[ast.cmpop], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -21,13 +21,13 @@ _SWAPS = {
     "==": ("!=", "<=", ">=", "<", ">"), "!=": ("==", "<", ">", "<=", ">="),
     "is": ("is not", "=="), "is not": ("is", "!="), "in": ("not in", "=="), "not in": ("in",),
 }  # fmt: skip
-_ARITHMETIC: dict[type[ast.operator], str] = {
+SIGNS: dict[type[ast.operator], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
     ast.Pow: "**", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.LShift: "<<",
     ast.RShift: ">>",
 }  # fmt: skip
-_OTHERS = {
-    "+": ("-", "*", "//"), "-": ("+", "*", "%"), "*": ("+", "**", "//", "-", "/"),
+OTHER_SIGNS = {
+    "+": ("-", "*", "//"), "-": ("+", "*", "%", "//"), "*": ("+", "**", "//", "-", "/"),
     "/": ("//", "*", "%"), "//": ("%", "/", "*", "-"), "%": ("//", "-", "*"), "**": ("*",),
     "&": ("|", "^", "-"), "|": ("&", "^", "-"), "^": ("&", "|"), "<<": (">>",), ">>": ("<<",),
 }  # fmt: skip
@@ -53,8 +53,8 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
     if not isinstance(node, ast.BinOp):
         return
     left, right = operand_text(source, node.left), operand_text(source, node.right)
-    name = _ARITHMETIC.get(type(node.op), "")
-    for rank, other in enumerate(_OTHERS.get(name, ())):
+    name = SIGNS.get(type(node.op), "")
+    for rank, other in enumerate(OTHER_SIGNS.get(name, ())):
         yield f"swap-{min(rank, 2)}", fit(site, f"{left} {other} {right}")
     if name in ("-", "/", "//", "%", "**", "+") and not (
         name == "+" and fits("number", kind_at(source, site))
@@ -65,12 +65,12 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
     if isinstance(node.left, ast.BinOp):  # a + b - c as it was meant: a + (b - c), and the reverse
         inner = node.left
         one, two = operand_text(source, inner.left), operand_text(source, inner.right)
-        sign = _ARITHMETIC[type(inner.op)]
+        sign = SIGNS[type(inner.op)]
         yield "group", fit(site, f"{one} {sign} ({two} {name} {right})")
     if isinstance(node.right, ast.BinOp):
         inner = node.right
         one, two = operand_text(source, inner.left), operand_text(source, inner.right)
-        sign = _ARITHMETIC[type(inner.op)]
+        sign = SIGNS[type(inner.op)]
         yield "group", fit(site, f"({left} {name} {one}) {sign} {two}")
 
 
@@ -138,6 +138,7 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
     for value in _factors(source, site):
         yield "factor", fit(site, f"{text} * {value}")
         yield "divisor", fit(site, f"{text} // {value}")
+        yield "ratio", fit(site, f"{text} / {value}")
         yield "remainder", fit(site, f"{text} % {value}")
     for call in _atoms(source, site, "number"):
         yield "term", fit(site, f"{text} + {call}")

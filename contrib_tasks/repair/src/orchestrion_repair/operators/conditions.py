@@ -24,8 +24,12 @@ def _is_test(site: Site) -> bool:
 
 
 def condition(source: Source, site: Site) -> Iterator[Change]:
-    """A condition the other way round, `and` for `or`, one part less."""
+    """A condition the other way round, `and` for `or`, one part less, one for True or False."""
     node = site.node
+    alone = site.parent is site.statement and isinstance(site.statement, ast.Return | ast.Assign)
+    if alone and isinstance(node, ast.Constant) and isinstance(node.value, bool):
+        for sub, text in conditions_for(source, site):
+            yield f"for-constant-{sub}", text
     if isinstance(node, ast.BoolOp):
         parts = [booloperand_text(source, value) for value in node.values]
         word = "and" if isinstance(node.op, ast.And) else "or"
@@ -86,7 +90,7 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
                 seen.add(text)
                 yield "copy", text
     kinds, names = source.kinds(site.function), source.names(site.function)
-    near = source.used(site.statement)
+    near = source.used(site.statement) or frozenset(names)
     for name in names:
         kind = outer(kinds.name(name))
         if kind != "function":

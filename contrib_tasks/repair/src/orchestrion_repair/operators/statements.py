@@ -6,6 +6,7 @@ import ast
 import textwrap
 from collections.abc import Iterator
 
+from orchestrion_repair.operators.computing import OTHER_SIGNS, SIGNS
 from orchestrion_repair.operators.kinds import fits, outer
 from orchestrion_repair.operators.source import Place, Source
 
@@ -24,10 +25,6 @@ __all__ = [
 Rewrite = tuple[str, int, int, str]
 """A sub-kind, by which changes are ranked, the slice of the text, and what comes there."""
 
-_SIGNS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.BitOr: "|", ast.BitAnd: "&", ast.BitXor: "^",
-}  # fmt: skip
 SIMPLE = (ast.Assign, ast.AugAssign, ast.Expr, ast.Return, ast.Continue, ast.Break, ast.Pass)
 
 
@@ -243,18 +240,10 @@ def augmented(source: Source, place: Place) -> Iterator[Rewrite]:
     """Another assignment operator."""
     node = place.node
     start, end = source.span(node)
-    if isinstance(node, ast.AugAssign) and type(node.op) in _SIGNS:
-        target, value, sign = (
-            source.text(node.target),
-            source.text(node.value),
-            _SIGNS[type(node.op)],
-        )
-        others = {"+": "-*", "-": "+", "*": "+", "//": "%", "/": "*", "%": "", "|": "&^"}
-        for other in others.get(sign, ""):
-            yield "augmented", start, end, f"{target} {other}= {value}"
-        if sign == "//":
-            yield "augmented", start, end, f"{target} /= {value}"
-            yield "augmented", start, end, f"{target} %= {value}"
+    if isinstance(node, ast.AugAssign):
+        target, value = source.text(node.target), source.text(node.value)
+        for rank, other in enumerate(OTHER_SIGNS.get(SIGNS.get(type(node.op), ""), ())):
+            yield f"augmented-{min(rank, 2)}", start, end, f"{target} {other}= {value}"
         yield "plain", start, end, f"{target} = {value}"
     if isinstance(node, ast.Assign) and len(node.targets) == 1:
         target, value = source.text(node.targets[0]), source.text(node.value)

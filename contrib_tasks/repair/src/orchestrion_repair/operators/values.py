@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import fits, outer
@@ -91,12 +92,35 @@ def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]
             if choice not in seen:
                 seen.add(choice)
                 yield f"{where}-copy", choice
+    if isinstance(value, str):
+        for choice in _quoted(source):
+            if choice not in seen:
+                seen.add(choice)
+                yield f"{where}-quoted", choice
+
+
+_BRACKETS = str.maketrans("()[]{}", "[]{}()")
 
 
 def _flips(value: str) -> list[str]:
-    """Strings like this one: other case, blanks at the ends or none, one character less."""
-    others = {value.upper(), value.lower(), value.strip(), value + " ", " " + value, value[:-1]}
+    """Texts like this one: other case or both, blanks at the ends or none, other brackets, one
+    character less."""
+    others = {
+        value.upper(), value.lower(), value.capitalize(), value.title(), value.swapcase(),
+        value + value.upper(), value.strip(), value + " ", " " + value, value[:-1], value[1:],
+        value.translate(_BRACKETS), value.translate(_BRACKETS).translate(_BRACKETS),
+    }  # fmt: skip
     return sorted(repr(other) for other in others if other != value)
+
+
+_QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,20})'(?!\w)|\"([^\"\n]{1,20})\"")
+
+
+def _quoted(source: Source) -> list[str]:
+    """Short texts that the documentation quotes, as a program writes them."""
+    documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
+    found = [one or other for text in documents for one, other in _QUOTED.findall(text)]
+    return [repr(text) for text in dict.fromkeys(found)][:12]
 
 
 def graft(source: Source, site: Site) -> Iterator[Change]:
@@ -128,8 +152,9 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
 
 
 def slices(source: Source, site: Site) -> Iterator[Change]:
-    """Other ends of a slice, another index."""
+    """Other ends of a slice, another index, a slice of what is used whole."""
     node = site.node
+    yield from _cuts(source, site)
     if not isinstance(node, ast.Subscript):
         return
     value = source.text(node.value)
@@ -157,6 +182,24 @@ def slices(source: Source, site: Site) -> Iterator[Change]:
     if kind == "dict" and isinstance(node.ctx, ast.Load):
         yield "get", f"{value}.get({index})"
         yield "get", f"{value}.get({index}, 0)"
+
+
+def _cuts(source: Source, site: Site) -> Iterator[Change]:
+    """The site without its first or last items, or up to a number the function knows."""
+    node, kinds = site.node, source.kinds(site.function)
+    if not isinstance(node, ast.Name | ast.Call | ast.List | ast.ListComp | ast.Attribute):
+        return
+    if not is_value(site) or isinstance(site.parent, ast.Subscript | ast.Attribute):
+        return
+    if outer(kind_at(source, site)) not in ("list", "str", "tuple"):
+        return
+    text = source.text(node)
+    for ends in ("1:", ":-1"):
+        yield "cut", f"{text}[{ends}]"
+    for name in source.names(site.function):
+        if outer(kinds.name(name)) == "number" and name != text:
+            yield "cut-at", f"{text}[:{name}]"
+            yield "cut-at", f"{text}[{name}:]"
 
 
 def _ends(lower: str, upper: str) -> list[tuple[str, str]]:

@@ -15,36 +15,13 @@ import socket
 import sys
 from typing import Any, NoReturn
 
-from . import linux, program, seccomp
+from . import linux, program, root, seccomp
 from .zygote import limit, sealed
 
-__all__ = ["BOOT", "main"]
+__all__ = ["main"]
 
-# Given to `python -c`: imports the package from sources on standard input, so that nothing of the
-# host has to be mounted for it.
-BOOT = """
-import importlib.abc, importlib.util, json, os, sys
-def read(n):
-    data = b""
-    while len(data) < n:
-        data += os.read(0, n - len(data)) or sys.exit(70)
-    return data
-job = json.loads(read(int.from_bytes(read(8), "big")))
-sources = job["modules"]
-class Given(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, name, path, target=None):
-        if name in sources:
-            return importlib.util.spec_from_loader(name, self, is_package=sources[name] is None)
-    def create_module(self, spec):
-        return None
-    def exec_module(self, module):
-        source = sources[module.__name__] or ""
-        exec(compile(source, module.__name__, "exec"), module.__dict__)
-sys.meta_path.insert(0, Given())
-from orchestrion_sandbox.inside.cold import main
-main(job)
-"""
 _FAILED = 70
+_AGAIN = linux.MS_REMOUNT | linux.MS_NOSUID | linux.MS_NODEV
 
 
 def main(job: dict[str, Any]) -> NoReturn:
@@ -57,6 +34,8 @@ def main(job: dict[str, Any]) -> NoReturn:
         for name in job["preload"]:
             __import__(name)
         channel = _channel() if job["conversation"] else None
+        if job["own_folder"]:
+            linux.mount("scratch", root.SCRATCH, "", _AGAIN, root.scratch_options(job["limits"]))
         linux.drop_capabilities()
         linux.no_new_privileges()
         limit(job["limits"], "cold")

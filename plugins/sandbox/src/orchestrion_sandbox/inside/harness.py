@@ -102,7 +102,7 @@ class _Program:
             if request["get"] == "__all__":
                 public = [name for name in vars(module) if not name.startswith("_")]
                 return codec.encode(getattr(module, "__all__", public))
-            return codec.encode(getattr(module, request["get"]))
+            return codec.name(getattr(module, request["get"]))
         args = codec.decode(request["args"])
         named = codec.decode(request["named"])
         if "on" in request:
@@ -133,6 +133,7 @@ class _Statements:
             if self.namespace is None:
                 self.namespace = _load(self.source, self.elsewhere)
                 self.namespace.update(self.elsewhere)
+            self.link.unproven.clear()
             exec(compile(request["statement"], TEST, "exec"), self.namespace)
         except BaseException as error:
             return raised(error) | {"unproven": sorted(self.link.unproven)}

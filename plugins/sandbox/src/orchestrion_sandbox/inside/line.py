@@ -6,6 +6,8 @@ import json
 import socket
 from typing import Any
 
+from .plain import MOST_VALUES, crowded
+
 __all__ = ["Line"]
 
 
@@ -33,6 +35,9 @@ class Line:
             text = json.dumps({"id": self._number, **message})
         except (ValueError, TypeError, RecursionError):
             text = json.dumps({"id": self._number, "error": "Refused"})
+        if crowded(text.encode()):
+            why = f"more than {MOST_VALUES} values"
+            text = json.dumps({"id": self._number, "error": "Refused", "text": why})
         self._send(text.encode() + b"\n")
 
     def ask(self, message: dict[str, Any]) -> dict[str, Any]:

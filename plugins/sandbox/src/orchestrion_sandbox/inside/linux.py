@@ -14,17 +14,20 @@ __all__ = [
     "drop_capabilities",
     "drop_user",
     "end_on",
+    "has_capability",
+    "is_host_root",
     "landlock",
     "landlock_rules",
     "landlock_version",
     "make_read_only",
-    "map_user",
+    "mapped",
     "mount",
     "no_new_privileges",
     "on_parent_death",
     "pivot_root",
     "set_filter",
     "unshare",
+    "unshare_users",
 ]
 
 MACHINE = platform.machine()
@@ -32,12 +35,13 @@ MACHINE = platform.machine()
 NEWTIME, NEWNS, NEWCGROUP, NEWUTS = 0x80, 0x20000, 0x2000000, 0x4000000
 NEWIPC, NEWUSER, NEWPID, NEWNET = 0x8000000, 0x10000000, 0x20000000, 0x40000000
 
-MS_NOSUID, MS_NODEV, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 4096, 16384, 1 << 18
+MS_NOSUID, MS_NODEV, MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 2, 4, 32, 4096, 16384, 1 << 18
 _MNT_DETACH = 2
 _ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV, ATTR_NOEXEC = 1, 2, 4, 8
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 
-_PR_SET_PDEATHSIG, _PR_SET_SECCOMP = 1, 22
+CAP_SYS_ADMIN = 21
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
 _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_CAP_AMBIENT = 24, 38, 47
 _CAPABILITY_VERSION_3 = 0x20080522
 
@@ -75,13 +79,13 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def map_user(proc: int, inner: int = 1000) -> None:
-    """Right after `unshare(NEWUSER)`: the outer user is `inner` here, and there is no other.
+def unshare_users(flags: int, proc: int, inner: int = 1000) -> None:
+    """Unshare, with a namespace of users: this user is `inner` there, and there is no other.
 
     `proc` is a descriptor of /proc, so that none needs to be mounted.
     """
-    # The ids from before, as seen by the parent namespace, can no longer be asked for.
-    outer_uid, outer_gid = _outer
+    outer_uid, outer_gid = os.geteuid(), os.getegid()
+    unshare(flags | NEWUSER)
     for name, text in (
         ("setgroups", "deny"),
         ("uid_map", f"{inner} {outer_uid} 1"),
@@ -94,7 +98,24 @@ def map_user(proc: int, inner: int = 1000) -> None:
             os.close(fd)
 
 
-_outer = (os.geteuid(), os.getegid())
+def is_host_root() -> bool:
+    """Whether this is root itself, and not only in a namespace of users."""
+    with open("/proc/self/uid_map") as file:
+        return os.geteuid() == 0 and file.read().split() == ["0", "0", str(0xFFFFFFFF)]
+
+
+def mapped(user: int) -> bool:
+    """Whether there is such a user here: a container without root may have only a few."""
+    with open("/proc/self/uid_map") as file:
+        rows = [[int(word) for word in line.split()] for line in file]
+    return any(first <= user < first + count for first, _, count in rows)
+
+
+def has_capability(number: int) -> bool:
+    """Whether this process may use it now."""
+    with open("/proc/self/status") as file:
+        effective = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> number & 1)
 
 
 def mount(source: str, target: str, kind: str, flags: int = 0, options: str = "") -> None:
@@ -140,6 +161,7 @@ def drop_user(number: int) -> None:
     os.setgroups([])
     os.setresgid(number, number, number)
     os.setresuid(number, number, number)
+    _prctl("dumpable", _PR_SET_DUMPABLE, 1)  # else its own files in /proc are root's
 
 
 def drop_capabilities() -> None:

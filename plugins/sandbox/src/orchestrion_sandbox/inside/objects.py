@@ -30,6 +30,10 @@ class Watching(Codec):
             if (value == object()) is True:  # not an expression that a query is made of
                 self.lies = True
 
+    def name(self, value: Any) -> Any:
+        """The encoding of what was asked for by name."""
+        return self.encode(value)
+
     def more(self, error: BaseException) -> dict[str, Any]:
         """What else to say of an exception."""
         return {}
@@ -49,6 +53,13 @@ class Objects(Watching):
         self._next = first
         self._kept: dict[int, Any] = {}
         self._numbers: dict[int, int] = {}
+        self._named: set[type] = set()
+
+    def name(self, value: Any) -> Any:
+        """The encoding of what the tests asked for by name; a class stays the class of objects."""
+        if isinstance(value, type):
+            self._named.add(value)
+        return self.encode(value)
 
     # ------------------------------------------------------------ out
 
@@ -64,8 +75,16 @@ class Objects(Watching):
         return {"$": "handle", "v": about}
 
     def iterable(self, value: Any, depth: int) -> Any:
-        """Gone through from the other side, one item at a time."""
-        return self.other(value)
+        """An iterator is gone through from the other side; anything else is gone through here.
+
+        Objects of a class that the tests know by name stay objects.
+        """
+        if not self._named.isdisjoint(type(value).__mro__):
+            return self.other(value)
+        if hasattr(type(value), "__next__"):
+            self.odd(value)
+            return {"$": "handle", "v": {"n": self._number(value), "stream": True}}
+        return super().iterable(value, depth)
 
     def _number(self, value: Any) -> int:
         number = self._numbers.get(id(value))

@@ -13,9 +13,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["Codec", "Items", "Malformed", "Refused", "decode", "encode"]
+__all__ = ["Codec", "Items", "Malformed", "Refused", "crowded", "decode", "encode"]
 
 MOST_ITEMS = 100_000
+MOST_VALUES = 200_000
+"""In one message, at all depths."""
 MOST_DEPTH = 60
 LARGE = 1 << 4096
 """From here on integers are written in hexadecimal: decimals of that length are refused by
@@ -70,6 +72,22 @@ class Items:
         return f"Items({self.items!r})"
 
 
+def crowded(message: bytes) -> bool:
+    """Whether JSON may have more values than a message can, found without reading it."""
+    if len(message) <= MOST_VALUES or _marks(message) <= MOST_VALUES:
+        return False
+    # What stands in texts is no mark of JSON.
+    plain = message.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if plain.count(b'"') > 4 * MOST_VALUES:
+        return True
+    return _marks(b"".join(plain.split(b'"')[::2])) > MOST_VALUES
+
+
+def _marks(message: bytes) -> int:
+    """At most so many values begin in it, but one."""
+    return message.count(b",") + message.count(b"[") + message.count(b"{")
+
+
 class Codec:
     """How values cross. What is no plain data does not, unless a subclass has a way."""
 
@@ -87,6 +105,14 @@ class Codec:
     def handle(self, data: Any) -> Any:
         """The value that stands for something on the other side."""
         raise Malformed("something that cannot stand here")
+
+    def mapping(self, pairs: list[tuple[Any, Any]]) -> Any:
+        """The value that is decoded from keys and their values."""
+        return dict(pairs)
+
+    def members(self, kind: type, items: list[Any]) -> Any:
+        """The set or frozenset that is decoded from its members."""
+        return kind(items)
 
     # ------------------------------------------------------------ encode
 
@@ -262,13 +288,17 @@ def _from_complex(codec: Codec, value: Any) -> complex:
     return complex(real, imag)
 
 
-def _from_pairs(codec: Codec, value: Any) -> dict[Any, Any]:
+def _from_pairs(codec: Codec, value: Any) -> Any:
     pairs = [_a(list, pair) for pair in _a(list, value)]
-    return {codec.decode(key): codec.decode(item) for key, item in pairs}
+    return codec.mapping([(codec.decode(key), codec.decode(item)) for key, item in pairs])
 
 
 def _from_items(kind: Callable[[list[Any]], Any]) -> Callable[[Codec, Any], Any]:
     return lambda codec, value: kind([codec.decode(item) for item in _a(list, value)])
+
+
+def _from_members(kind: type) -> Callable[[Codec, Any], Any]:
+    return lambda codec, value: codec.members(kind, [codec.decode(x) for x in _a(list, value)])
 
 
 _DECODERS: dict[str, Callable[[Codec, Any], Any]] = {
@@ -279,8 +309,8 @@ _DECODERS: dict[str, Callable[[Codec, Any], Any]] = {
     "complex": _from_complex,
     "dict": _from_pairs,
     "tuple": _from_items(tuple),
-    "set": _from_items(set),
-    "frozenset": _from_items(frozenset),
+    "set": _from_members(set),
+    "frozenset": _from_members(frozenset),
     "iter": _from_items(Items),
 }
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from . import harness  # noqa: F401 - loaded once, before the first run
 
-__all__ = ["ENVIRONMENT", "FLAGS", "START", "run", "write_files"]
+__all__ = ["ENVIRONMENT", "FLAGS", "NOBODY", "START", "run", "write_files"]
 
 FLAGS = ("-S", "-s", "-B", "-P", "-X", "utf8")
 """How the interpreter is started: no site-packages, nothing written, no folder on the path."""
@@ -27,6 +27,9 @@ START = "import sys; sys.path += {}; from orchestrion_sandbox.inside.zygote impo
 ENVIRONMENT = {"PYTHONHASHSEED": "0", "LD_LIBRARY_PATH": "/python/lib", "PATH": "/python/bin"}
 """All of it, for a program's own processes too: without the path, an interpreter with a shared
 library might find another one's. The order of sets is the same in every run."""
+
+NOBODY = 65534
+"""The user that root becomes before anything of a program runs."""
 
 MAIN = "main.py"
 

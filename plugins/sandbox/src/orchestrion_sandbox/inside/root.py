@@ -8,7 +8,16 @@ from typing import Any
 
 from . import linux
 
-__all__ = ["DEVICES", "HERE", "SCRATCH", "SYSTEM", "build", "python_files", "system_folders"]
+__all__ = [
+    "DEVICES",
+    "HERE",
+    "SCRATCH",
+    "SYSTEM",
+    "build",
+    "python_files",
+    "scratch_options",
+    "system_folders",
+]
 
 SCRATCH = "/tmp"
 HERE = "/sandbox/orchestrion_sandbox/inside"  # this package
@@ -56,6 +65,11 @@ def build(settings: dict[str, Any]) -> None:
     for fd, _ in (*sources, *devices):
         os.close(fd)
     linux.pivot_root(_ROOT)
+
+
+def scratch_options(limits: Mapping[str, Any]) -> str:
+    """Of the one writable folder; it is a file itself."""
+    return f"size={limits['scratch_mb']}m,nr_inodes={limits['files'] + 1},mode=700"
 
 
 def _held(path: str) -> int:

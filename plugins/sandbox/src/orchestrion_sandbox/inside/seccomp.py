@@ -1,4 +1,4 @@
-"""A filter of system calls, assembled here because it is sixty lines and needs no library.
+"""A filter of system calls, assembled here because it is a hundred lines and needs no library.
 
 Most calls are allowed; barred are those that reach the kernel's less travelled parts, other
 processes, the network, the machine's settings, or memory that no limit counts. The instructions
@@ -83,6 +83,21 @@ BARRED: dict[str, tuple[int | None, int | None]] = {
     "mq_notify": (244, 184),
     "mq_getsetattr": (245, 185),
     "vmsplice": (278, 75),
+    "seccomp": (317, 277),
+    # attributes of files, which tmpfs keeps in memory of the kernel; setxattrat is _NEWER
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    # the whole machine: its load, what it has in memory, interrupts on all its processors
+    "sysinfo": (99, 179),
+    "cachestat": (451, 451),
+    "membarrier": (324, 283),
+    "lsm_get_self_attr": (459, 459),
+    "lsm_set_self_attr": (460, 460),
+    "lsm_list_modules": (461, 461),
     # sockets: `socketpair` stays, for pairs that never leave the process
     "socket": (41, 198),
     "connect": (42, 203),
@@ -108,6 +123,7 @@ BARRED: dict[str, tuple[int | None, int | None]] = {
     "ustat": (136, None),
     "sysfs": (139, None),
     "nfsservctl": (180, 42),
+    "remap_file_pages": (216, 234),
     "mbind": (237, 235),
     "set_mempolicy": (238, 237),
     "set_mempolicy_home_node": (450, 450),
@@ -134,7 +150,7 @@ BARRED: dict[str, tuple[int | None, int | None]] = {
 }
 
 # What else is barred where nothing else keeps processes in: starting one, reaching others, and
-# what Landlock lets pass: the owner, mode, times and attributes of files.
+# what Landlock lets pass: the owner, mode and times of files.
 NO_FORK: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None),
     "vfork": (58, None),
@@ -164,12 +180,6 @@ NO_FORK: dict[str, tuple[int | None, int | None]] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
     "truncate": (76, 45),
-    "setxattr": (188, 5),
-    "lsetxattr": (189, 6),
-    "fsetxattr": (190, 7),
-    "removexattr": (197, 14),
-    "lremovexattr": (198, 15),
-    "fremovexattr": (199, 16),
 }
 
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -181,17 +191,35 @@ _X32 = 0x40000000
 _CLONE_THREAD = 0x10000
 # every namespace, and CLONE_PTRACE
 _CLONE_BARRED = 0x7E020000 | 0x80 | 0x2000
-# TIOCSTI, TIOCLINUX: keys typed into a terminal. FIOSETOWN, SIOCSPGRP: as the owners below.
-_IOCTLS_BARRED = (0x5412, 0x541C, 0x8901, 0x8902)
+# What is asked of a terminal, and set on any descriptor: TCGETS, TCGETS2, TIOCGPGRP, TIOCGWINSZ,
+# FIONREAD, FIONBIO, FIONCLEX, FIOCLEX. Every other one reaches into some driver or file system.
+_IOCTLS = (0x5401, 0x802C542A, 0x540F, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)
 # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY, F_SETPIPE_SZ
 _FCNTLS_BARRED = (8, 10, 15, 1024, 1026, 1031)
+# Locks: F_SETLK, F_SETLKW, F_OFD_SETLK, F_OFD_SETLKW. No limit counts them, and on a file that two
+# runs see, one tells the other of it. They are granted and kept nowhere: a refusal would break
+# programs that lock a file which nobody else has, e.g. a database.
+_LOCKS, _FLOCK = (6, 7, 37, 38), (73, 32)
+# sendto, recvfrom, sendmmsg, recvmmsg; sendmsg, recvmsg: the flags, by argument
+_MESSAGES = {3: ((44, 206), (45, 207), (307, 269), (299, 243)), 2: ((46, 211), (47, 212))}
+_OUT_OF_BAND = 1  # which only TCP was made for
 _AF_UNIX = 1
 _DATAGRAM = 2  # this bit of a socket's type means that messages can be sent to any address
 _SHARED, _ANONYMOUS, _HUGE = 0x1, 0x20, 0x40000
-_PARENT_DEATH, _CORE, _CHILD_ENDED = 1, 4, 17
+_CORE, _CHILD_ENDED = 4, 17
+# PR_SET_PDEATHSIG, PR_SET_DUMPABLE (who may count its descriptors), PR_SET_SECCOMP,
+# PR_SET_MEMORY_MERGE
+_PRCTLS_BARRED = (1, 4, 22, 67)
 
 _ALLOW, _KILL = 0x7FFF0000, 0x80000000
 _ERROR = 0x00050000
+_ENDS = {
+    "allow": _ALLOW,
+    "refuse": _ERROR | errno.EPERM,
+    "missing": _ERROR | errno.ENOSYS,
+    "granted": _ERROR,  # no error, and nothing done
+    "kill": _KILL,
+}
 _NUMBER, _ARCH, _ARGUMENTS = 0, 4, 16
 _Instruction = tuple[int, str | int, str | int, int]  # what to do, where to go if so, if not, with
 _LOAD, _RETURN, _EQUAL, _AT_LEAST, _ANY_BIT = 0x20, 0x06, 0x15, 0x35, 0x45
@@ -207,18 +235,19 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
     column, arch = _MACHINES[machine]
     code: list[_Instruction] = [
         (_LOAD, 0, 0, _ARCH),
-        (_EQUAL, 0, "kill", arch),
+        (_EQUAL, 1, 0, arch),
+        (_RETURN, 0, 0, _ENDS["kill"]),
         (_LOAD, 0, 0, _NUMBER),
     ]
     if machine == "x86_64":
-        code.append((_AT_LEAST, "kill", 0, _X32))
-    code.append((_AT_LEAST, "missing", 0, _NEWER))
+        code += [(_AT_LEAST, 0, 1, _X32), (_RETURN, 0, 0, _ENDS["kill"])]
     # clone3 has its flags in memory, where a filter cannot look; libc falls back to clone.
-    code.append((_EQUAL, "missing", 0, _CLONE3))
-    for numbers in (BARRED | NO_FORK if own_pid is not None else BARRED).values():
-        if numbers[column] is not None:
-            code.append((_EQUAL, "refuse", 0, numbers[column] or 0))
-    code += _looking_at(_IOCTL[column], 1, _none_of(_IOCTLS_BARRED))
+    code += [(_AT_LEAST, 1, 0, _NEWER), (_EQUAL, 0, 1, _CLONE3)]
+    code.append((_RETURN, 0, 0, _ENDS["missing"]))
+    code += [(_EQUAL, 0, 1, _FLOCK[column]), (_RETURN, 0, 0, _ENDS["granted"])]
+    barred = (BARRED | NO_FORK if own_pid is not None else BARRED).values()
+    code += _refused([numbers[column] or 0 for numbers in barred if numbers[column] is not None])
+    code += _looking_at(_IOCTL[column], 1, _one_of(_IOCTLS))
     code += _looking_at(_SOCKETPAIR[column], 0, [
         (_EQUAL, 0, "refuse", _AF_UNIX), _argument(1), (_ANY_BIT, "refuse", "allow", _DATAGRAM),
     ])  # fmt: skip
@@ -230,8 +259,14 @@ def build(machine: str, own_pid: int | None = None) -> bytes | None:
     # A lease makes whoever opens the file wait; a notification tells of it. Long pipes come out of
     # what all processes of a user have together.
     # An owner is whom the kernel signals.
-    code += _looking_at(_FCNTL[column], 1, _none_of(_FCNTLS_BARRED))
-    code += _looking_at(_PRCTL[column], 0, [(_EQUAL, "refuse", "allow", _PARENT_DEATH)])
+    code += _looking_at(_FCNTL[column], 1, [
+        *((_EQUAL, "granted", 0, lock) for lock in _LOCKS), *_none_of(_FCNTLS_BARRED),
+    ])  # fmt: skip
+    for argument, calls in _MESSAGES.items():
+        for call in calls:
+            whether: list[_Instruction] = [(_ANY_BIT, "refuse", "allow", _OUT_OF_BAND)]
+            code += _looking_at(call[column], argument, whether)
+    code += _looking_at(_PRCTL[column], 0, _none_of(_PRCTLS_BARRED))
     code += _looking_at(_SETRLIMIT[column], 0, [(_EQUAL, "refuse", "allow", _CORE)])
     # Who ignores that children end need not wait for them, and nobody counts the time they took.
     # To ask what is set is fine: the new action is null then, in both halves.
@@ -260,6 +295,20 @@ def _looking_at(number: int, argument: int, checks: list[_Instruction]) -> list[
     return [(_EQUAL, 0, len(checks) + 1, number), _argument(argument), *checks]
 
 
+def _refused(numbers: list[int]) -> list[_Instruction]:
+    """A jump reaches 255 instructions: each few numbers have an end of their own."""
+    code: list[_Instruction] = []
+    for start in range(0, len(numbers), 100):
+        few = numbers[start : start + 100]
+        code += [(_EQUAL, len(few) - i, 0, number) for i, number in enumerate(few)]
+        code += [(_EQUAL, 1, 1, 0), (_RETURN, 0, 0, _ENDS["refuse"])]
+    return code
+
+
+def _one_of(values: tuple[int, ...]) -> list[_Instruction]:
+    return [(_EQUAL, "allow", "refuse" if v == values[-1] else 0, v) for v in values]
+
+
 def _none_of(values: tuple[int, ...]) -> list[_Instruction]:
     return [(_EQUAL, "refuse", "allow" if v == values[-1] else 0, v) for v in values]
 
@@ -269,16 +318,10 @@ def _argument(number: int, high: bool = False) -> _Instruction:
 
 
 def _assemble(code: list[_Instruction]) -> bytes:
-    ends = {
-        "allow": _ALLOW,
-        "refuse": _ERROR | errno.EPERM,
-        "missing": _ERROR | errno.ENOSYS,
-        "kill": _KILL,
-    }
-    place = {name: len(code) + i for i, name in enumerate(ends)}
+    place = {name: len(code) + i for i, name in enumerate(_ENDS)}
     instructions = []
     for i, (operation, yes, no, value) in enumerate(code):
         jumps = [place[j] - i - 1 if isinstance(j, str) else j for j in (yes, no)]
         instructions.append(struct.pack("=HBBI", operation, *jumps, value))
-    instructions += [struct.pack("=HBBI", _RETURN, 0, 0, value) for value in ends.values()]
+    instructions += [struct.pack("=HBBI", _RETURN, 0, 0, value) for value in _ENDS.values()]
     return b"".join(instructions)

@@ -2,9 +2,17 @@
 
 A stand-in holds a number and asks the other side. What decides a test has to be decided here, so
 comparing a stand-in with plain data is refused: the program's own `==` would decide, and would
-learn what was wanted. Of objects whose class the tests asked for by name (the class under test)
-operators are passed on, and comparisons of two of them are reported as unproven. Of any other
-object, which may pose as plain data, neither, and no methods that plain data has.
+learn what was wanted. Objects whose class the tests asked for by name (the class under test) answer
+to all else, and comparisons of two of them are reported as unproven.
+
+An object of any other class can pose as an answer and be another one at each look. That the tests
+were given one is reported as unproven, whatever they do with it; so is a class under a name that a
+function would have, in lower case. Two things are safe without a
+name, because nothing of them can be looked at twice: an iterator, whose items come as plain data
+and once each, and a function, which can be called as the function under test itself can.
+
+Exceptions that end a loop of whoever calls (StopIteration and its relatives) come as RuntimeError:
+raised in `all(map(f, inputs))`, they would end the test's loop instead of failing it.
 """
 
 from __future__ import annotations
@@ -18,6 +26,8 @@ from .plain import Codec, Malformed, Refused
 
 __all__ = ["Link", "StandIn"]
 
+_ENDS_LOOPS = (StopIteration, StopAsyncIteration)
+_FUNCTION = -1  # the number of the class of functions, which no program has
 _TYPES = (str, list, dict, set, tuple, int, float, bytes, complex)
 _OF_PLAIN = frozenset(name for kind in _TYPES for name in dir(kind))
 
@@ -30,7 +40,9 @@ class Link(Codec):
         self._classes: dict[int, type] = {}
         self._objects: dict[int, Any] = {}
         self._callbacks: list[Callable[..., Any]] = []
+        self._streams: dict[int, Stream] = {}
         self._named: set[int] = set()
+        self._naming = False  # whether the tests are asking for something by name
         self.unproven: set[str] = set()
 
     # ------------------------------------------------------------ asking
@@ -41,7 +53,7 @@ class Link(Codec):
         while "callback" in reply:
             reply = self._line.ask({"relay": self._called_back(reply)})
         if "error" in reply:
-            raise self._exception(reply)
+            raise self._harmless(self._exception(reply), request)
         return self.decode(reply["value"])
 
     def call(self, request: dict[str, Any], args: Any, named: Any) -> Any:
@@ -59,18 +71,28 @@ class Link(Codec):
 
     def attribute(self, module: str, name: str) -> Any:
         """Something of a module, asked for by name."""
-        value = self.ask({"module": module, "get": name})
-        if isinstance(value, _Class):
+        self._naming = True
+        try:
+            value = self.ask({"module": module, "get": name})
+        finally:
+            self._naming = False
+        # A class where the tests name a function would make its objects count as named.
+        if isinstance(value, _Class) and name.lstrip("_")[:1].isupper():
             self._named.add(value._number)
         return value
 
     def on(self, stand_in: Any, name: str, *args: Any, **named: Any) -> Any:
         """Do something with an object."""
-        return self.call({"on": stand_in._number, "name": name}, args, named)
+        kind = stand_in if isinstance(stand_in, _Class) else type(stand_in)
+        value = self.call({"on": stand_in._number, "name": name}, args, named)
+        # Asking for an attribute that is not there, as pytest does of functions, shows nothing.
+        if name != "__call__" and not self.is_named(kind):
+            self.unproven.add(f"{kind.__name__}.{name}")
+        return value
 
-    def is_named(self, stand_in: Any) -> bool:
-        """Whether the tests asked for its class by name."""
-        return type(stand_in)._number in self._named
+    def is_named(self, kind: Any) -> bool:
+        """Whether the tests asked for a class by name, or for one that it derives from."""
+        return any(getattr(base, "_number", None) in self._named for base in kind.__mro__)
 
     def _called_back(self, call: dict[str, Any]) -> dict[str, Any]:
         try:
@@ -79,6 +101,11 @@ class Link(Codec):
             return {"value": self.encode(function(*args, **named))}
         except Exception as error:
             return raised(error)
+
+    def _harmless(self, error: BaseException, request: dict[str, Any]) -> BaseException:
+        if isinstance(error, _ENDS_LOOPS) and request.get("name") != "__next__":
+            return RuntimeError(f"the program raised {type(error).__name__}")
+        return error
 
     def _exception(self, reply: dict[str, Any]) -> BaseException:
         about = reply.get("class")
@@ -98,7 +125,7 @@ class Link(Codec):
 
     def other(self, value: Any) -> Any:
         """A stand-in goes back as its number; a function of the tests can be called from there."""
-        if isinstance(value, StandIn | _Class):
+        if isinstance(value, StandIn | _Class | Stream):
             return {"$": "handle", "v": {"n": value._number}}
         if callable(value) and not isinstance(value, type):
             self._callbacks.append(value)
@@ -107,7 +134,7 @@ class Link(Codec):
 
     def iterable(self, value: Any, depth: int) -> Any:
         """Stand-ins can be gone through, but go back as what they are."""
-        if isinstance(value, StandIn | _Class):
+        if isinstance(value, StandIn | _Class | Stream):
             return self.other(value)
         return super().iterable(value, depth)
 
@@ -115,11 +142,15 @@ class Link(Codec):
         """A stand-in for something of the program."""
         if not isinstance(data, dict) or type(data.get("n")) is not int:
             raise Malformed("a handle without a number")
+        if data.get("stream"):
+            return self._streams.setdefault(data["n"], Stream(self, data["n"]))
         if data.get("is_class"):
-            return self._class(data)
-        kind = self._class(data["class"]) if "class" in data else self._plain_function()
+            return self._given(self._class(data))
+        kind: Any = self._class(data["class"]) if "class" in data else self._plain_function()
         if not issubclass(kind, StandIn):
             raise Malformed("an object of a class that has none")
+        if kind._number != _FUNCTION:
+            self._given(kind)
         if data["n"] in self._objects:
             return self._objects[data["n"]]
         stand_in = self._objects[data["n"]] = object.__new__(kind)
@@ -128,8 +159,14 @@ class Link(Codec):
             object.__setattr__(stand_in, "__name__", name)
         return stand_in
 
-    def _plain_function(self) -> type:
-        return self._class({"n": -1, "name": "function", "bases": []})
+    def _given(self, kind: type) -> type:
+        """The tests were given an object of a class, or the class."""
+        if not self._naming and not self.is_named(kind):
+            self.unproven.add(kind.__name__)
+        return kind
+
+    def _plain_function(self) -> Any:
+        return self._class({"n": _FUNCTION, "name": "function", "bases": []})
 
     def _class(self, about: Any) -> type:
         if not isinstance(about, dict) or type(about.get("n")) is not int:
@@ -145,7 +182,7 @@ class Link(Codec):
             kind = builtin(base) if isinstance(base, str) else self._class(base)
             if kind is None:
                 raise Malformed("a base that is no exception")
-            bases.append(kind)
+            bases.append(Exception if kind in _ENDS_LOOPS else kind)
         members: dict[str, Any] = {"_link": self, "__module__": "program"}
         failing = [base for base in bases if issubclass(base, BaseException)]
         if failing:
@@ -190,7 +227,28 @@ def _attribute_of_error(error: Any, name: str) -> Any:
     number = error.__dict__.get("_number")
     if name.startswith("__") or type(number) is not int:
         raise AttributeError(name)
+    if not error._link.is_named(type(error)):
+        error._link.unproven.add(f"{type(error).__name__}.{name}")
     return error._link.call({"on": number, "name": "__getattr__"}, [name], {})
+
+
+class Stream:
+    """An iterator of the program: every item is asked for once, and its end is the end."""
+
+    def __init__(self, link: Link, number: int) -> None:
+        self._link, self._number, self._ended = link, number, False
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> Any:
+        if self._ended:
+            raise StopIteration
+        try:
+            return self._link.call({"on": self._number, "name": "__next__"}, (), {})
+        except BaseException:
+            self._ended = True
+            raise
 
 
 class StandIn(metaclass=_Class):
@@ -202,7 +260,7 @@ class StandIn(metaclass=_Class):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        if name in _OF_PLAIN and not self._link.is_named(self):
+        if name in _OF_PLAIN and not self._link.is_named(type(self)):
             raise Refused(f"an object of the program poses as plain data: .{name}")
         return self._link.on(self, "__getattr__", name)
 
@@ -216,10 +274,13 @@ class StandIn(metaclass=_Class):
         return self._link.on(self, "__call__", *args, **named)
 
     def __hash__(self) -> int:
+        if not self._link.is_named(type(self)):
+            self._link.unproven.add(f"{type(self).__name__}.__hash__")
         return hash(self._number)
 
-    def __exit__(self, *error: object) -> Any:
-        return self._link.on(self, "__exit__", None, None, None)
+    def __exit__(self, *error: object) -> None:
+        # Whatever it answers, it does not take back an error of the tests.
+        self._link.on(self, "__exit__", None, None, None)
 
 
 def _asking(name: str) -> Callable[..., Any]:
@@ -232,8 +293,8 @@ def _asking(name: str) -> Callable[..., Any]:
 def _comparing(name: str) -> Callable[..., Any]:
     def comparing(self: Any, other: Any) -> Any:
         link: Link = self._link
-        both = isinstance(other, StandIn) and link.is_named(self) and link.is_named(other)
-        if not both:
+        both = isinstance(other, StandIn) and link.is_named(type(other))
+        if not both or not link.is_named(type(self)):
             raise Refused("an object of the program cannot be compared with plain data")
         link.unproven.add(f"{type(self).__name__}.{name}")
         return link.on(self, name, other)
@@ -244,9 +305,10 @@ def _comparing(name: str) -> Callable[..., Any]:
 def _operating(name: str) -> Callable[..., Any]:
     def operating(self: Any, other: Any) -> Any:
         link: Link = self._link
-        if not link.is_named(self):
+        if not link.is_named(type(self)):
             raise Refused(f"an object of the program poses as plain data: {name}")
-        link.unproven.add(f"{type(self).__name__}.{name}")
+        if name == "__contains__":
+            link.unproven.add(f"{type(self).__name__}.{name}")
         return link.on(self, name, other)
 
     return operating

@@ -36,22 +36,22 @@ class Suite:
         else:
             source = self._link.attribute
         sys.meta_path.append(_Finder(self._payload["modules"], source))
-        recorder = _run(self._payload["paths"], self._payload["plugins"], request["do"])
-        return recorder.report() | {"unproven": sorted(self._link.unproven)}
+        paths, plugins = self._payload["paths"], self._payload["plugins"]
+        return _run(paths, plugins, request["do"], self._link.unproven).report()
 
 
 def shared(word: str, paths: Sequence[str], plugins: Sequence[str]) -> NoReturn:
     """Run tests in one process with what they test; the report is a line that begins with a word.
 
-    What is reported is not to be believed by itself: see the must-fail twins.
+    What is reported is the program's word.
     """
     out = os.dup(1)
-    recorder = _run(paths, plugins, "run")
+    recorder = _run(paths, plugins, "run", set())
     os.write(out, f"\n{word}{json.dumps(recorder.report())}\n".encode())
     os._exit(0)
 
 
-def _run(paths: Sequence[str], plugins: Sequence[str], do: str) -> _Recorder:
+def _run(paths: Sequence[str], plugins: Sequence[str], do: str, unproven: set[str]) -> _Recorder:
     import pytest
 
     with open(SETTINGS, "w", encoding="utf-8") as file:
@@ -60,7 +60,7 @@ def _run(paths: Sequence[str], plugins: Sequence[str], do: str) -> _Recorder:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     pytest.hookimpl(wrapper=True)(_Recorder.pytest_runtestloop)
-    recorder = _Recorder(again=do == "again")
+    recorder = _Recorder(do == "again", unproven)
     arguments = ["-c", SETTINGS, f"--rootdir={os.getcwd()}", "--noconftest"]
     arguments += [f"-pno:{name}" for name in PLUGINS_OFF]
     arguments.append("--import-mode=importlib")
@@ -80,10 +80,11 @@ def _plugin(path: str) -> types.ModuleType:
 
 
 class _Recorder:
-    """A plugin that writes down what pytest itself says."""
+    """A plugin that writes down what pytest itself says, and what each test left unproven."""
 
-    def __init__(self, again: bool) -> None:
-        self._again = again
+    def __init__(self, again: bool, unproven: set[str]) -> None:
+        self._again, self._marks = again, unproven
+        self._unproven: dict[str, list[str]] = {}
         self._collected: list[str] = []
         self._reports: list[list[str]] = []
         self._errors: list[str] = []
@@ -96,6 +97,7 @@ class _Recorder:
             "reports": self._reports,
             "errors": self._errors,
             "exit": self._exit,
+            "unproven": self._unproven,
         }
 
     def pytest_collectreport(self, report: Any) -> None:
@@ -104,6 +106,9 @@ class _Recorder:
 
     def pytest_collection_finish(self, session: Any) -> None:
         self._collected = [item.nodeid for item in session.items]
+        for test in self._collected:  # what a module does when it is loaded concerns all tests
+            self._unproven[test] = sorted(self._marks)
+        self._marks.clear()
 
     def pytest_runtestloop(self, session: Any) -> Generator[None, Any, Any]:
         """One test once more at the end, for programs that are right only once."""
@@ -121,6 +126,9 @@ class _Recorder:
         crash = getattr(report.longrepr, "reprcrash", None)
         text = crash.message if crash is not None else str(report.longrepr or "")
         self._reports.append([report.nodeid, report.when, outcome, text[:_MOST_TEXT]])
+        marks = self._marks.union(self._unproven.get(report.nodeid, ()))
+        self._unproven[report.nodeid] = sorted(marks)
+        self._marks.clear()
 
     def pytest_sessionfinish(self, session: Any, exitstatus: int) -> None:
         self._exit = int(exitstatus)

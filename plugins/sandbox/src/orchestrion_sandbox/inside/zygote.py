@@ -6,8 +6,9 @@ Four stages, each with less to lose than the one before:
           gives up the host's user, and starts itself anew in there;
 `serve`   waits for jobs. It never sees a program: payloads come by descriptors that only the
           forked process reads;
-`_stage`  one a run: a user, process and mount namespace of its own. It stays outside them and
-          tells the supervisor how the run ended;
+`_stage`  one a run: a user, process and mount namespace of its own. It stays outside them, feeds
+          standard input, ends the run where it passes a limit, however busy the supervisor is,
+          and tells how it ended;
 `_begin`  the run's first process: sets its own limits, gives up everything, and runs the program.
 
 The supervisor sends one datagram a run: JSON, with descriptors for the status channel, the
@@ -24,21 +25,24 @@ import gc
 import json
 import os
 import resource
+import select
 import signal
 import socket
 import sys
+import time
 import traceback
 import types
 from typing import Any, NoReturn
 
-from . import linux, program, root, seccomp
+from . import linux, program, root, seccomp, usage
 
 __all__ = ["launch", "limit", "main", "sealed", "serve"]
 
-NOBODY = 65534
 CHANNEL = 3  # where a conversation's descriptor is for the program
 _STATUS = 10  # where the status channel is until the program starts
 _PAYLOAD = 11  # where the payload is until it has been read
+WATCH_SECONDS = 0.02
+_ALONE_SECONDS = 0.5  # between looks at a run of one process, which its own limits hold
 _ENDING = (signal.SIGTERM, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU)
 
 
@@ -65,12 +69,19 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     linux.on_parent_death(signal.SIGKILL)
     if settings["mode"] != "namespaces":
         serve(control, settings)
-    as_root = os.geteuid() == 0
+    # Root of a container may have no right to namespaces, or no other user to become; it has a
+    # namespace of users then, as anybody has.
+    as_root = linux.has_capability(linux.CAP_SYS_ADMIN) and linux.mapped(program.NOBODY)
     proc = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
     apart = linux.NEWNS | linux.NEWPID | linux.NEWIPC | linux.NEWUTS | linux.NEWNET
-    linux.unshare(apart | linux.NEWCGROUP | (0 if as_root else linux.NEWUSER))
-    if not as_root:
-        linux.map_user(proc)
+    apart |= linux.NEWCGROUP
+    if as_root:
+        linux.unshare(apart)
+    else:
+        if linux.is_host_root():  # no limit of processes holds for root, whatever it may not do
+            linux.drop_user(program.NOBODY)
+            linux.on_parent_death(signal.SIGKILL)
+        linux.unshare_users(apart, proc)
     pid = os.fork()
     if pid:
         control.close()
@@ -81,7 +92,7 @@ def launch(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     socket.sethostname("sandbox")
     root.build(settings)
     if as_root:
-        linux.drop_user(NOBODY)
+        linux.drop_user(program.NOBODY)
     linux.no_new_privileges()
     # Anew, so that no path, variable or object of the host is left in memory.
     kept = {"control": control.fileno(), "mode": "namespaces", "proc": proc}
@@ -108,6 +119,8 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # processes that ended leave nothing behind
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     filters = seccomp.build(linux.MACHINE) if settings["mode"] == "namespaces" else None
+    if "proc" not in settings:
+        settings["proc"] = os.open("/proc", os.O_PATH | os.O_DIRECTORY)
     if settings["mode"] == "landlock":
         settings["rules"] = linux.landlock_rules(settings["readable"])
     control.send(json.dumps({"up": True, "filtered": filters is not None}).encode())
@@ -141,14 +154,14 @@ def _stage(
     settings: dict[str, Any], job: dict[str, Any], fds: list[int], filters: bytes | None
 ) -> NoReturn:
     """Start the run's first process and see it end, from outside its namespaces."""
-    status = socket.socket(fileno=fds[0])
+    status, began = socket.socket(fileno=fds[0]), time.monotonic()
     try:
         linux.on_parent_death(signal.SIGKILL)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if settings["mode"] == "namespaces":
-            linux.unshare(linux.NEWUSER | linux.NEWPID | linux.NEWNS | linux.NEWIPC)
-            linux.map_user(settings["proc"])
-            os.close(settings["proc"])
+            linux.unshare_users(linux.NEWPID | linux.NEWNS | linux.NEWIPC, settings["proc"])
+        # Not the file that the supervisor made, which lies where no limit of a run counts.
+        given, (fds[2], feeding) = fds[2], os.pipe()
         pid = os.fork()
         if pid == 0:
             _begin(settings, job, fds, status, filters)
@@ -156,17 +169,70 @@ def _stage(
             os.close(fd)
         held = os.pidfd_open(pid)
         socket.send_fds(status, [json.dumps({"pid": pid}).encode()], [held])
+        why = _watched(held, began, job["limits"], settings["proc"], _Feed(given, feeding))
         _, how, used = os.wait4(pid, 0)
         ended = {
             "exit": os.WEXITSTATUS(how) if os.WIFEXITED(how) else None,
             "signal": os.WTERMSIG(how) if os.WIFSIGNALED(how) else None,
             "cpu": used.ru_utime + used.ru_stime,
         }
-        status.send(json.dumps({"ended": ended}).encode())
+        status.send(json.dumps({"ended": ended, "why": why}).encode())
     except BaseException as error:
         with contextlib.suppress(OSError):
             status.send(json.dumps({"failed": f"{type(error).__name__}: {error}"}).encode())
     os._exit(0)
+
+
+class _Feed:
+    """Standard input on its way to a program that may never read it."""
+
+    def __init__(self, source: int, sink: int) -> None:
+        self.source, self.sink, self._data = source, sink, b""
+        os.set_blocking(sink, False)
+
+    def more(self) -> bool:
+        """Pass on what fits; whether something is left."""
+        try:
+            while self._data or (data := os.read(self.source, 1 << 16)):
+                self._data = self._data or data
+                self._data = self._data[os.write(self.sink, self._data) :]
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass  # nobody reads it any more
+        os.close(self.source)
+        os.close(self.sink)
+        return False
+
+
+def _watched(
+    held: int, began: float, limits: dict[str, Any], proc: int, feed: _Feed
+) -> tuple[str, str] | None:
+    """Wait until the run has ended; why it was ended, if it was."""
+    poll, why = select.poll(), None
+    poll.register(held, select.POLLIN)
+    feeding = feed.more()
+    if feeding:
+        poll.register(feed.sink, select.POLLOUT)
+    every = WATCH_SECONDS if limits["processes"] > 1 else _ALONE_SECONDS
+    end = began + limits["wall_seconds"]
+    look = min(began + every, end)  # most runs are over by then
+    while True:
+        ready = {fd for fd, _ in poll.poll(max(0.0, look - time.monotonic()) * 1000 + 1)}
+        if held in ready:
+            return why
+        if feeding and feed.sink in ready and not feed.more():
+            poll.unregister(feed.sink)
+            feeding = False
+        now = time.monotonic()
+        if now < look or why is not None:
+            continue
+        look = now + every if now > end else min(now + every, end)
+        taken = usage.tree_usage(usage.children("self", proc), limits["open_files"], proc)
+        why = usage.exceeded(taken, now - began, limits)
+        if why is not None:
+            signal.pidfd_send_signal(held, signal.SIGKILL)
+            look += 3600.0
 
 
 # ---------------------------------------------------------------- the run's first process
@@ -186,8 +252,8 @@ def _begin(
         os.setsid()  # no terminal
         limits = job["limits"]
         if mode == "namespaces":
-            options = f"size={limits['scratch_mb']}m,nr_inodes={limits['files'] + 1},mode=700"
-            linux.mount("scratch", root.SCRATCH, "tmpfs", linux.MS_NOSUID | linux.MS_NODEV, options)
+            flags, options = linux.MS_NOSUID | linux.MS_NODEV, root.scratch_options(limits)
+            linux.mount("scratch", root.SCRATCH, "tmpfs", flags, options)
             linux.end_on(*_ENDING)
         os.chdir(job.get("folder") or root.SCRATCH if mode != "landlock" else "/")
         if mode == "landlock":

@@ -1,0 +1,848 @@
+"""Components with one mistake each, and clean twins: what the conformance kit must tell apart.
+
+`PLANTED` lists them: kind, class, the check that must fail, and words that its message must hold.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+
+from orchestrion import (
+    Activation,
+    Agent,
+    Calls,
+    Component,
+    Decision,
+    Episode,
+    Job,
+    Key,
+    Observation,
+    OpenContext,
+    Output,
+    Policy,
+    Problem,
+    Reward,
+    RewardFunction,
+    Saved,
+    Scores,
+    Session,
+    Situation,
+    Split,
+    Step,
+    Task,
+    Trainer,
+    Trajectory,
+    Turn,
+    Usage,
+    View,
+    hookimpl,
+)
+from orchestrion.choices import choice_name, choices, is_blocked
+
+__all__ = ["CLEAN", "PLANTED", "Planted"]
+
+Bug = tuple[str, type, str, str]
+PLANTED: list[Bug] = []
+CLEAN: list[tuple[str, type]] = []
+
+
+def planted(check: str, words: str) -> Callable[[type], type]:
+    """Register a class that `check` must fail, with these words in its message."""
+
+    def register(cls: type) -> type:
+        PLANTED.append((_kind(cls), cls, check, words))
+        return cls
+
+    return register
+
+
+def clean(cls: type) -> type:
+    """Register a class that every check passes."""
+    CLEAN.append((_kind(cls), cls))
+    return cls
+
+
+def _kind(cls: type) -> str:
+    kinds = {"agent": Agent, "task": Task, "reward": RewardFunction, "trainer": Trainer}
+    return next((kind for kind, base in kinds.items() if base in cls.__mro__), "policy")
+
+
+# ---------------------------------------------------------------------------- agents
+
+
+@clean
+@frozen
+class Writer(Agent):
+    """Says a number that it draws."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(f"{key.child('number').uniform():.3f}", usage=Usage(cost=1.0))
+
+
+@clean
+@frozen
+class Picky(Agent):
+    """Works on what others said, and says so where there is nothing."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        if not view.turns:
+            raise ValueError("there is no draft yet")
+        return Output(view.turns[-1].output.content.upper())
+
+
+@clean
+@frozen
+class Counting(Agent):
+    """Pure: counts words."""
+
+    @property
+    def pure(self) -> bool:
+        return True
+
+    def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(str(len(view.problem.text.split())))
+
+
+@planted("never blocks the event loop", "act() blocks the event loop")
+@frozen
+class Sleeps(Agent):
+    """Sleeps on the event loop."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        time.sleep(0.5)  # noqa: ASYNC251  the mistake
+        return Output("done")
+
+
+@planted("never blocks the event loop", "computed for")
+@frozen
+class Computes(Agent):
+    """Computes on the event loop."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        until = time.thread_time() + 0.5
+        while time.thread_time() < until:
+            pass
+        return Output("done")
+
+
+@planted("is as pure as it says", "says `pure`")
+@frozen
+class PureByKey(Agent):
+    """Says it is pure, and draws."""
+
+    @property
+    def pure(self) -> bool:
+        return True
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(str(key.uniform()))
+
+
+@planted("is as pure as it says", "says `pure`")
+@frozen
+class PureById(Agent):
+    """Says it is pure, and reads the problem's id, by which results are not told apart."""
+
+    @property
+    def pure(self) -> bool:
+        return True
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(f"work on {view.problem.id}")
+
+
+@planted("is as pure as it says", "says `pure`")
+@frozen
+class NarrowMemo(Agent):
+    """Its memo leaves out what its output hangs on."""
+
+    @property
+    def pure(self) -> bool:
+        return True
+
+    def memo(self, view: View) -> Any:
+        return view.problem.text
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(f"{len(view.team)} in the team, {view.problem.category}")
+
+
+@planted("draws from its key alone", "the module `random`")
+@frozen
+class ModuleRandom(Agent):
+    """Draws from the module `random`, though what it says does not show it."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("heads" if random.random() < 2 else "tails")
+
+
+@planted("acts alike for equal keys", "equal views and keys")
+@frozen
+class SystemRandom(Agent):
+    """Draws from the operating system."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(str(random.SystemRandom().random()))
+
+
+@planted("draws from its key alone", "ignores the key")
+@frozen
+class OwnSeed(Agent):
+    """Draws the same in every episode."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(random.Random(7).choice(["a", "b", "c"]))
+
+
+@planted("draws from its key alone", "ignores the key")
+@frozen
+class OwnKey(Agent):
+    """Draws from a key of its own, so that all episodes on a problem draw the same."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(str(Key(5).child(view.problem.id).uniform()))
+
+
+@planted("draws from its key alone", "draws twice from the same key")
+@frozen
+class SameKeyTwice(Agent):
+    """Uses one key for two draws."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        width, height = key.uniform(), key.uniform()
+        return Output(f"{width} {height}")
+
+
+@planted("acts on any view", "uses the network")
+@frozen
+class Network(Agent):
+    """Asks a service past `calls.run`, and hides that it failed."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        with suppress(OSError):
+            socket.create_connection(("127.0.0.1", 9), timeout=1).close()
+        return Output("answer")
+
+
+@planted("acts on any view", "changed what it was shown")
+@frozen
+class Mutates(Agent):
+    """Changes the data that all episodes share."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        view.problem.data["words"].append("mine")
+        return Output("read it")
+
+
+@planted("acts on any view", "Usage.cost is nan")
+@frozen
+class NanCost(Agent):
+    """Costs no number."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("done", usage=Usage(cost=float("nan")))
+
+
+@planted("acts on any view", "must be JSON")
+@frozen
+class NoJson(Agent):
+    """Gives data that no record can hold."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output("done", data={"call": lambda: 1})
+
+
+@planted("acts on any view", "IndexError")
+@frozen
+class NoTurnsYet(Agent):
+    """Takes for granted that somebody acted before."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(view.turns[-1].output.content)
+
+
+@planted("acts on any view", "around=")
+@frozen
+class NeverWorks(Agent):
+    """Needs a task that nobody put around it."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        raise ValueError("no board in the problem")
+
+
+@define
+class _Remembering(Agent):
+    said: int = 0
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        self.said += 1
+        return Output(f"turn {self.said}")
+
+
+@planted("acts alike for equal keys", "the second time")
+@frozen
+class Remembers(Agent):
+    """Keeps a count between turns."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
+        yield _Remembering()
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        raise NotImplementedError
+
+
+@planted("believes nobody", "because another agent says")
+@frozen
+class Gullible(Agent):
+    """Ends the episode when somebody says that the work is done."""
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        done = any("DONE" in turn.output.content for turn in view.turns)
+        return Output("I looked at it", final=done)
+
+
+# ---------------------------------------------------------------------------- tasks
+
+
+@clean
+@frozen
+class Sums(Task):
+    """Sums; solved if the last turn says the number."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        first = {"train": 10, "validation": 40, "test": 70}[split]
+        return [self.problem(split, n) for n in range(first, first + 9)]
+
+    def problem(self, split: Split, n: int) -> Problem:
+        return Problem(f"{split}-{n}", f"{n} + {2 * n}", {"terms": [n, 2 * n]}, hidden=str(3 * n))
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return Step((), self.seen(()))
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        state = (*state, turn.output.content)
+        return Step(state, self.seen(state))
+
+    def seen(self, state: Any) -> Observation:
+        return Observation(f"{len(state)} turns", {"turns": len(state)}, (float(len(state)),))
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        right = bool(state) and state[-1].strip() == problem.hidden
+        return Scores(float(right), right)
+
+
+@clean
+@frozen
+class Choices(Sums):
+    """Shows the right number among others, as a test of many choices does."""
+
+    def problem(self, split: Split, n: int) -> Problem:
+        plain = Sums.problem(self, split, n)
+        shown = [str(3 * n + (i - n) % 4) for i in range(4)]
+        return evolve(plain, data={"choices": shown})
+
+
+@planted("has disjoint, repeatable splits", "two splits")
+@frozen
+class SameIds(Sums):
+    """Tests on what was trained on."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return [self.problem("train", n) for n in range(10, 19)]
+
+
+@planted("has disjoint, repeatable splits", "but for its id")
+@frozen
+class OtherIds(Sums):
+    """Tests on what was trained on, under other names."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        return [self.problem(split, n) for n in range(10, 19)]
+
+
+@planted("has disjoint, repeatable splits", "changes")
+@frozen
+class Shuffled(Sums):
+    """Gives its problems in another order each time."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        problems = list(Sums.problems(self, split))
+        return random.Random(time.perf_counter_ns()).sample(problems, len(problems))
+
+
+@planted("hides what is hidden", "problem.data['solution'] is always")
+@frozen
+class Leaks(Sums):
+    """Puts the answer into the public part."""
+
+    def problem(self, split: Split, n: int) -> Problem:
+        return evolve(Sums.problem(self, split, n), data={"solution": 3 * n, "terms": [n, 2 * n]})
+
+
+@planted("hides what is hidden", "text always quotes")
+@frozen
+class LeaksInText(Sums):
+    """Says the answer in the text."""
+
+    def problem(self, split: Split, n: int) -> Problem:
+        plain = Sums.problem(self, split, n)
+        return evolve(plain, text=f"{plain.text} (expected answer: {3 * n})")
+
+
+@planted("hides what is hidden", "at the start")
+@frozen
+class LeaksAtTheStart(Sums):
+    """Shows the answer as the environment."""
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return Step((), Observation("0 turns", {"target": problem.hidden}, (0.0,)))
+
+
+@planted("believes nobody", "counts as solved after 'DONE'")
+@frozen
+class BelievesText(Sums):
+    """Takes an agent's word for it."""
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        done = bool(state) and "done" in state[-1].lower()
+        return Scores(float(done), done)
+
+
+@planted("believes nobody", "counts as solved after")
+@frozen
+class BelievesData(Sums):
+    """Takes an agent's data for it."""
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        last = trajectory.last
+        data = last.output.data if last is not None else None
+        done = isinstance(data, Mapping) and bool(data.get("passed"))
+        return Scores(float(done), done)
+
+
+@planted("believes nobody", "counts as solved after")
+@frozen
+class BelievesTheEnd(Sums):
+    """Solved as soon as an agent ends it."""
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        done = any(turn.output.final for turn in trajectory)
+        return Scores(float(done), done)
+
+
+@planted("steps purely", "changes the state it is given")
+@frozen
+class ChangesState(Sums):
+    """Appends to a list that forks share."""
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return Step([], self.seen([]))
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        state.append(turn.output.content)
+        return Step(state, self.seen(state))
+
+
+@define
+class _SharedTask(Sums):
+    told: list[str] = field(factory=list)
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        self.told.append(turn.agent)
+        state = (*state, turn.output.content)
+        return Step(state, evolve(self.seen(state), text=f"{len(self.told)} turns"))
+
+
+@planted("steps purely", "not pure")
+@frozen
+class SharedState(Sums):
+    """Counts the turns of all episodes together."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        yield _SharedTask()
+
+
+@planted("steps purely", "features change their length")
+@frozen
+class Widths(Sums):
+    """Gives a policy more numbers the longer an episode lasts."""
+
+    def seen(self, state: Any) -> Observation:
+        return Observation("", None, tuple(float(len(text)) for text in ("", *state)))
+
+
+@planted("verifies alike", "verify() gave equal results different scores")
+@frozen
+class RandomVerdict(Sums):
+    """Flips a coin over the score."""
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        return Scores(random.random() / 2)
+
+
+@planted("verifies alike", "verify() blocks the event loop")
+@frozen
+class SlowVerdict(Sums):
+    """Sleeps while it verifies."""
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        time.sleep(0.2)  # noqa: ASYNC251  the mistake
+        return Scores(0.0)
+
+
+# ---------------------------------------------------------------------------- rewards
+
+
+@clean
+@frozen
+class Outcome(RewardFunction):
+    """What the verifier says, less a little for each turn."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        if episode.scores is None:
+            return None
+        return Reward(episode.scores.value - 0.01 * len(episode.turns))
+
+
+@planted("believes nobody", "because an agent says")
+@frozen
+class Flattered(RewardFunction):
+    """Pays for the word PASS."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        return Reward(float(any("PASS" in turn.output.content for turn in episode.turns)))
+
+
+@planted("gives finite, repeatable rewards", "before it")
+@frozen
+class Moving(RewardFunction):
+    """Subtracts the mean of the rewards before."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[RewardFunction]:
+        yield _Moving()
+
+
+@define
+class _Moving(RewardFunction):
+    values: dict[str, float] = field(factory=dict)
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        self.values.setdefault(repr(episode), float(len(self.values)))
+        return Reward(self.values[repr(episode)])
+
+
+@planted("gives finite, repeatable rewards", "nan")
+@frozen
+class NanReward(RewardFunction):
+    """Divides by the turns, of which there may be none."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        return Reward(1.0 / len(episode.turns) if episode.turns else float("nan"))
+
+
+# ---------------------------------------------------------------------------- policies
+
+
+@define
+class _Bandit(Policy):
+    """Mean reward by choice, and how often it was tried."""
+
+    team: Sequence[Activation]
+    values: dict[str, float] = field(factory=dict)
+    counts: dict[str, int] = field(factory=dict)
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return [self.one(s, k) for s, k in zip(situations, keys, strict=True)]
+
+    def one(self, situation: Situation, key: Key) -> Decision:
+        free = [one for one in self.team if not is_blocked(one, situation.observation)]
+        if len(situation.trajectory) or not free:
+            return Decision(stop=True)
+        if situation.training and key.child("explore").uniform() < 0.5:
+            return Decision((free[int(key.child("which").uniform() * len(free))],))
+        return Decision((max(free, key=lambda one: self.values.get(choice_name(one), 0.0)),))
+
+    def learn(self, choice: str, reward: float) -> None:
+        count = self.counts[choice] = self.counts.get(choice, 0) + 1
+        value = self.values.get(choice, 0.0)
+        self.values[choice] = value + (reward - value) / count
+
+    def save(self) -> Saved:
+        return Saved(data={"values": dict(self.values), "counts": dict(self.counts)})
+
+    def load(self, saved: Saved) -> None:
+        self.values, self.counts = dict(saved.data["values"]), dict(saved.data["counts"])
+
+
+class _NoSave(_Bandit):
+    save = load = None  # type: ignore[assignment]
+
+
+class _NoLoad(_Bandit):
+    load = None  # type: ignore[assignment]
+
+
+class _EmptyLoad(_Bandit):
+    def load(self, saved: Saved) -> None:
+        pass
+
+
+class _HalfLoad(_Bandit):
+    def load(self, saved: Saved) -> None:
+        self.counts = dict(saved.data["counts"])
+
+
+class _HalfSave(_Bandit):
+    def save(self) -> Saved:
+        return Saved(data={"values": dict(self.values)})
+
+    def load(self, saved: Saved) -> None:
+        self.values = dict(saved.data["values"])
+
+
+class _Forgets(_Bandit):
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        decisions = super().decide(situations, keys)
+        if getattr(self, "loaded", False):
+            self.values = {}
+        return decisions
+
+    def load(self, saved: Saved) -> None:
+        super().load(saved)
+        self.loaded = True
+
+
+class _NoPlainState(_Bandit):
+    def save(self) -> Saved:
+        return Saved(data={"values": set(self.values)})
+
+
+class _SlowChoice(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        time.sleep(0.3)
+        return Decision(stop=True)
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        if len(situations) == 1:
+            return super().decide(situations, keys)
+        return [Decision(stop=True) for _ in situations]
+
+
+class _IgnoresMask(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        return Decision(stop=True) if len(situation.trajectory) else Decision((self.team[0],))
+
+
+class _IgnoresOptions(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        blocked = situation.observation.blocked if situation.observation else ()
+        free = [one for one in self.team if one.agent not in blocked]
+        return Decision((free[-2],)) if len(free) > 1 else Decision(stop=True)
+
+
+class _IgnoresAgents(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        blocked = situation.observation.blocked if situation.observation else ()
+        free = [one for one in self.team if one.option and choice_name(one) not in blocked]
+        return Decision((free[0],)) if free else Decision(stop=True)
+
+
+class _IgnoresKey(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        return super().one(situation, Key(3).child(len(situation.trajectory)))
+
+
+class _OneKey(_Bandit):
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        return [self.one(situation, keys[0]) for situation in situations]
+
+
+class _ChangesSituation(_Bandit):
+    def one(self, situation: Situation, key: Key) -> Decision:
+        situation.problem.data["seen"] = True
+        return super().one(situation, key)
+
+
+def _bandit(runtime: type[_Bandit], doc: str) -> type:
+    """A policy class whose runtime is this one."""
+
+    @asynccontextmanager
+    async def open_(self: Any, ctx: OpenContext) -> AsyncIterator[Policy]:
+        yield runtime(choices(ctx.roster))
+
+    name = runtime.__name__.strip("_")
+    return frozen(type(name, (), {"open": open_, "__doc__": doc, "__module__": __name__}))
+
+
+_POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
+    (_NoSave, "keeps what it learned", "it has no save() and load()"),
+    (_NoLoad, "loads what it saved", "no load()"),
+    (_EmptyLoad, "keeps what it learned", "load() brings back nothing"),
+    (_HalfLoad, "keeps what it learned", "what it learned is lost"),
+    (_Forgets, "keeps what it learned", "the second time it is asked"),
+    (_NoPlainState, "loads what it saved", "cannot be written to a checkpoint"),
+    (_SlowChoice, "never blocks the event loop", "decide() blocks the event loop"),
+    (_IgnoresMask, "decides among what there is", "blocks (a)"),
+    (_IgnoresOptions, "decides among what there is", "which the task blocks"),
+    (_IgnoresAgents, "decides among what there is", "which the task blocks"),
+    (_IgnoresKey, "draws from its keys alone", "same"),
+    (_OneKey, "draws from its keys alone", "draws twice from the same key"),
+    (_ChangesSituation, "decides among what there is", "changes the situations"),
+)
+Bandit = clean(_bandit(_Bandit, "Learns which agent pays."))
+for _runtime, _check, _words in _POLICIES:
+    _cls = planted(_check, _words)(_bandit(_runtime, "Learns which agent pays, with a mistake."))
+    globals()[_cls.__name__] = _cls
+
+
+# ---------------------------------------------------------------------------- trainers
+
+
+@clean
+@frozen
+class Practice(Trainer):
+    """Tries the bandit and tells it what it got."""
+
+    @property
+    def iterations(self) -> int:
+        return 3
+
+    def jobs(self, i: int, session: Session) -> list[Job]:
+        problems = session.problems()
+        keys = [session.key.child("episode", n) for n in range(12)]
+        return [Job(problems[n % len(problems)], key) for n, key in enumerate(keys)]
+
+    async def iterate(self, i: int, session: Session) -> Mapping[str, float]:
+        episodes = await session.rollout(self.jobs(i, session))
+        rewards = [one.reward.total for one in episodes if one.reward is not None]
+        for episode in episodes:
+            if hasattr(session.policy, "learn") and episode.turns and episode.reward:
+                first = Activation(episode.turns[0].agent, episode.turns[0].option)
+                session.policy.learn(choice_name(first), episode.reward.total)
+        return {"best": max(rewards)}
+
+
+@planted("goes on as before after a reload", "leaves something out")
+@frozen
+class Schedule(Practice):
+    """Its step shrinks, and nobody saves how far it is."""
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        yield _Scheduled()
+
+
+class _Scheduled(Practice):
+    def __init__(self) -> None:
+        object.__setattr__(self, "step", 1.0)
+
+    async def iterate(self, i: int, session: Session) -> Mapping[str, float]:
+        object.__setattr__(self, "step", self.step / 2)  # type: ignore[attr-defined]
+        return {**await super().iterate(i, session), "step": self.step}  # type: ignore[attr-defined]
+
+
+@planted("draws from the session's key", "two episodes on problem")
+@frozen
+class OneKeyForAll(Practice):
+    """Runs all episodes with the same key."""
+
+    def jobs(self, i: int, session: Session) -> list[Job]:
+        return [evolve(job, key=session.key) for job in super().jobs(i, session)]
+
+
+@planted("draws from the session's key", "ignores the session's key")
+@frozen
+class TrainerKey(Practice):
+    """Runs the same episodes in every iteration."""
+
+    def jobs(self, i: int, session: Session) -> list[Job]:
+        return [evolve(job, key=Key(4).child(n)) for n, job in enumerate(super().jobs(i, session))]
+
+
+@planted("draws from the session's key", "the module `random`")
+@frozen
+class TrainerRandom(Practice):
+    """Shuffles by the module `random`, which changes no metric."""
+
+    def jobs(self, i: int, session: Session) -> list[Job]:
+        jobs = super().jobs(i, session)
+        random.shuffle([1, 2, 3])
+        return jobs
+
+
+@planted("draws from the session's key", "ignores the key")
+@frozen
+class TrainerSeed(Practice):
+    """Picks problems by a generator of its own."""
+
+    def jobs(self, i: int, session: Session) -> list[Job]:
+        order = random.Random(0).sample(range(12), 12)
+        jobs = super().jobs(i, session)
+        return [jobs[n] for n in order]
+
+
+@planted("trains alike for equal seeds", "must be a finite number")
+@frozen
+class NanMetric(Practice):
+    """Reports what is no number."""
+
+    async def iterate(self, i: int, session: Session) -> Mapping[str, float]:
+        return {**await super().iterate(i, session), "loss": float("nan")}
+
+
+class Planted:
+    """A plugin that supplies one of these classes, with a trainer for a policy and vice versa."""
+
+    def __init__(self, kind: str, cls: type) -> None:
+        self._parts = {kind: cls}
+        if kind == "policy":
+            self._parts["trainer"] = Practice
+        if kind == "trainer":
+            self._parts["policy"] = Bandit
+
+    def _components(self, kind: str) -> Iterator[Component]:
+        if kind in self._parts:
+            cls = self._parts[kind]
+            yield Component(cls.__name__.lower(), f"{__name__}:{cls.__name__}", "for a test")
+
+    @hookimpl
+    def orchestrion_agents(self) -> Iterator[Component]:
+        return self._components("agent")
+
+    @hookimpl
+    def orchestrion_tasks(self) -> Iterator[Component]:
+        return self._components("task")
+
+    @hookimpl
+    def orchestrion_rewards(self) -> Iterator[Component]:
+        return self._components("reward")
+
+    @hookimpl
+    def orchestrion_policies(self) -> Iterator[Component]:
+        return self._components("policy")
+
+    @hookimpl
+    def orchestrion_trainers(self) -> Iterator[Component]:
+        return self._components("trainer")
