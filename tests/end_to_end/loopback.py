@@ -52,7 +52,7 @@ from orchestrion import (
 class Loop(Model):
     url: str = "http://127.0.0.1:1"
     tokens: int = 20
-    cache: bool = False
+    cache: bool | None = False
     timeout: float = 60.0
 
     @asynccontextmanager
@@ -118,6 +118,7 @@ class Ask(Agent):
 
     async def act(self, view, key, calls):
         said = [view.problem.text, *(turn.output.content for turn in view.turns)]
+        said += [self.instructions] if self.instructions else []
         text = ""
         for n in range(self.calls):
             request = {"messages": [{"role": "user", "content": " ".join([*said, text])}]}

@@ -119,6 +119,8 @@ class Output:
         final: end the episode after this turn.
         metadata: anything for people and reports; never read by the engine.
         inner: the trajectory of a nested team.
+        calls: names of the calls that were made for it, in order; the engine fills it in.
+            `RunReader.calls` gives what they asked and what they were answered.
     """
 
     content: str = ""
@@ -127,6 +129,7 @@ class Output:
     final: bool = False
     metadata: Mapping[str, JSON] = field(default=EMPTY, converter=read_only)
     inner: Trajectory | None = None
+    calls: tuple[str, ...] = field(default=(), eq=False)
 
 
 @frozen
@@ -353,7 +356,8 @@ class Episode:
     """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
 
     `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
-    the last completed turn said.
+    the last completed turn said. `calls` names those of its verifier and its reward function, as
+    `Output.calls` those of a turn.
     """
 
     id: str
@@ -365,6 +369,7 @@ class Episode:
     reward: Reward | None = None
     error: str = ""
     observation: Observation | None = None
+    calls: tuple[str, ...] = field(default=(), eq=False)
 
     @property
     def turns(self) -> tuple[Turn, ...]:

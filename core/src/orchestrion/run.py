@@ -8,7 +8,7 @@ import platform
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.store.reader import RunStatus
 from orchestrion.store.serial import dumps
+from orchestrion.store.shared import SharedAnswers
 from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
 
 __all__ = [
@@ -103,8 +104,11 @@ class Run:
         self.replays = replay is not None
         if replay is None:
             budget = Budget(config.budget, store.spend(), store.seconds)
-            self.calls = CallPath(budget, store.journal, store.cache)
+            shared = config.run.cache
+            self._shared = None if shared is None else SharedAnswers(shared)
+            self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
         else:
+            self._shared = None
             self.calls = CallPath(None, replay.journal, replay.cache, replay=True)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed, as "who: message"."""
@@ -128,6 +132,11 @@ class Run:
             UsageError: the run was begun with another config; nothing was changed.
             OrchestrionError: the run failed.
         """
+        # Not on the stack: that is closed in between, when what was learned is loaded anew.
+        with self._shared or nullcontext():
+            return await self._train()
+
+    async def _train(self) -> Report:
         async with self._stack:
             await self._restore()
             self.begun = True

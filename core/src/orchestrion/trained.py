@@ -26,6 +26,7 @@ from orchestrion.records import JSON, Array, Saved, Split
 from orchestrion.report import Report, compare, outcomes, own_name
 from orchestrion.session import EngineSession
 from orchestrion.store import RunReader, find_run
+from orchestrion.store.shared import SharedAnswers
 
 __all__ = [
     "Trained",
@@ -46,6 +47,7 @@ class Trained:
         directory: the run's folder; None for a config that was not trained.
         notes: what a person should know, e.g. that a damaged checkpoint was passed over.
         trained_on: episodes that each contender of a report was trained with.
+        shared: answers of earlier runs.
     """
 
     def __init__(
@@ -55,13 +57,14 @@ class Trained:
         directory: Path | None,
         notes: Sequence[str] = (),
         trained_on: Mapping[str, int] | None = None,
+        shared: SharedAnswers | None = None,
     ) -> None:
         self.config, self.opened, self.directory = config, opened, directory
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed in `evaluate`, as "who: message"."""
-        self.calls = CallPath(Budget(config.budget))
+        self.calls = CallPath(Budget(config.budget), shared=shared)
         self.engine = opened.engine(self.calls)
         self.engine.stage = "run"
 
@@ -169,7 +172,9 @@ async def open_run(
                 if name in baselines
             },
         )
-        trained = Trained(config, opened, directory, notes, trained_on)
+        name = config.run.cache
+        shared = None if name is None else stack.enter_context(SharedAnswers(name))
+        trained = Trained(config, opened, directory, notes, trained_on, shared)
         try:
             async with trained.calls.budget.deadline():
                 yield trained

@@ -37,7 +37,7 @@ class Offline:
         timeout: most seconds of one attempt.
         limits: how fast the server may be asked.
         price: US dollars per million tokens, to try budgets with.
-        cache: whether an equal call (same content, same key) may be answered from the cache.
+        cache: as of a model behind an API.
     """
 
     speaker: Speaker
@@ -47,7 +47,7 @@ class Offline:
     timeout: Annotated[float, Meta(gt=0, le=86400)] = 60.0
     limits: Limits = Limits()
     price: Price = Price(0.0, 0.0)
-    cache: bool = False
+    cache: bool | None = None
 
     @server.validator
     def _check_server(self, attribute: Attribute[Any], value: Serving) -> None:

@@ -88,6 +88,8 @@ def _notes(total: Spent) -> list[str]:
     from orchestrion.store.spending import UNSURE
 
     lines = [""]
+    if total.cached:
+        lines.append(f"{total.cached:,} calls were answered from a cache, and took nothing")
     if total.failed:
         lines.append(f"{total.failed:,} calls failed for good")
     for kind, (count, usage) in total.booked.items():
@@ -110,6 +112,7 @@ def _notes(total: Spent) -> list[str]:
 def _data(spent: Spent) -> dict[str, Any]:
     return {
         "answered": spent.answered,
+        "cached": spent.cached,
         "failed": spent.failed,
         "retried": spent.retried,
         "unpriced": spent.unpriced,

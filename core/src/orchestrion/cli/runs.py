@@ -105,16 +105,46 @@ def _time(seconds: float) -> str:
 @command.command("show")
 @click.argument("run")
 @click.option("--episode", metavar="ID", help="Show one episode, turn by turn.")
+@click.option(
+    "--conversation", is_flag=True, help="With --episode: show what was asked and answered."
+)
+@click.option(
+    "--turn",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --episode: show what was asked and answered in this turn.",
+)
+@click.option(
+    "--calls-of",
+    "who",
+    metavar="WHO",
+    help='Show all calls of an agent, or of "trainer", "verifier" or "reward".',
+)
 @click.option("--problems", is_flag=True, help="Print what came of each held-out problem as well.")
 @root_option
 @json_option
-def show_command(run: str, episode: str | None, problems: bool, root: Path, as_json: bool) -> None:
-    """Show a run: what was learned, evaluated and spent; or one of its episodes."""
+def show_command(
+    run: str,
+    episode: str | None,
+    conversation: bool,
+    turn: int | None,
+    who: str | None,
+    problems: bool,
+    root: Path,
+    as_json: bool,
+) -> None:
+    """Show a run: what was learned, evaluated and spent; one of its episodes; or its calls."""
     from orchestrion.store import RunReader, find_run
 
+    if episode is None and (conversation or turn is not None):
+        raise UsageError("--conversation and --turn need --episode ID")
+    if who is not None and (episode is not None or problems):
+        raise UsageError("--calls-of goes over the whole run; leave --episode and --problems out")
     with RunReader(find_run(run, root)) as store:
         if episode is not None:
-            _show_episode(store, episode, as_json)
+            _show_episode(store, episode, conversation, turn, as_json)
+        elif who is not None:
+            _show_calls(store, who, as_json)
         elif as_json:
             emit({"run": _detail(store)})
         else:
@@ -216,7 +246,10 @@ def _cell(value: Any) -> str:
     return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
+def _show_episode(
+    store: RunReader, name: str, conversation: bool, turn: int | None, as_json: bool
+) -> None:
+    from orchestrion.cli.conversation import call_data, episode_lines, places_of, talk_lines
     from orchestrion.store.serial import encode, parse
 
     found = next(store.episodes(id=name), None)
@@ -225,27 +258,32 @@ def _show_episode(store: RunReader, name: str, as_json: bool) -> None:
             f"{store.directory.name} has no episode {name!r}; "
             "`orchestrion runs export` writes all of them"
         )
-    if as_json:
-        emit({"source": found.source, "episode": parse(encode(found.episode))})
-        return
     episode = found.episode
-    reward = "missing" if episode.reward is None else f"{episode.reward.total:.4g}"
-    answer(f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip())
-    answer(f"  problem {episode.problem.id}: {_start(episode.problem.text)}")
-    rows = [
-        [
-            *(f"  {turn.index}", turn.agent, turn.option or "", turn.status),
-            _start(turn.error or turn.output.content),
+    places = places_of(episode, turn) if conversation or turn is not None else []
+    if any(names for _, names in places) and store.retention != "all":
+        note(f"run.retention is {store.retention}: what calls asked is not kept")
+    if as_json:
+        talk = [
+            {"place": place, "calls": [call_data(one) for one in store.calls(names)]}
+            for place, names in places
         ]
-        for turn in episode.turns
-    ]
-    answer(table(rows))
+        shown = {"conversation": talk} if places else {}
+        emit({"source": found.source, "episode": parse(encode(episode)), **shown})
+        return
+    for line in episode_lines(episode) if not places else talk_lines(store, places):
+        answer(line)
 
 
-def _start(text: str) -> str:
-    """The start of a text, on one line, in characters that every terminal takes."""
-    line = " ".join(text.split()).encode(errors="replace").decode()
-    return line if len(line) <= 80 else line[:79] + "…"
+def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
+    from orchestrion.cli.conversation import call_data, call_lines
+
+    calls = store.all_calls(who)
+    if as_json:
+        emit({"calls": [call_data(one) for one in calls]})
+        return
+    for call in calls:
+        for line in call_lines([call]):
+            answer(line)
 
 
 # ---------------------------------------------------------------------------------- compare
@@ -322,15 +360,22 @@ def _results(name: str, root: Path) -> tuple[str, dict[str, Outcomes], int]:
     type=click.Path(path_type=Path, file_okay=False),
     help="Where to; the run's own exports folder if left out.",
 )
+@click.option(
+    "--conversations",
+    is_flag=True,
+    help="Write calls.jsonl as well: what models and tools were asked and answered.",
+)
 @root_option
 @json_option
-def export_command(run: str, folder: Path | None, root: Path, as_json: bool) -> None:
+def export_command(
+    run: str, folder: Path | None, conversations: bool, root: Path, as_json: bool
+) -> None:
     """Write episodes.json, rewards.csv, learned_behaviors.json and summary.json."""
     from orchestrion.store import RunReader, find_run
     from orchestrion.store.exports import export_run
 
     with RunReader(find_run(run, root)) as store:
-        paths = [str(path) for path in export_run(store, folder)]
+        paths = [str(path) for path in export_run(store, folder, conversations)]
     if as_json:
         emit({"files": paths})
     else:

@@ -66,6 +66,9 @@ class RunSettings:
         keep: how many checkpoints are kept.
         block: plugins that are never imported.
         observers: plugins whose lifecycle hooks are called, besides those that are used.
+        cache: a folder of answers that runs share: what an earlier run with the same seed asked a
+            model, word for word, is not asked again. "shared" is the platform's folder for caches;
+            another is taken from where the command is run; null means none.
     """
 
     name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)] | None = (
@@ -81,6 +84,7 @@ class RunSettings:
     keep: Count = 3
     block: tuple[str, ...] = ()
     observers: tuple[str, ...] = ()
+    cache: Annotated[str, Meta(min_length=1)] | None = None
 
 
 @frozen
@@ -118,5 +122,6 @@ COSMETIC = (
     "keep",
     "block",
     "observers",
+    "cache",
 )
 """Settings of `run` that are no part of a config's digest."""

@@ -73,7 +73,7 @@ async def act(
         raise exited(error) from error
     else:
         output = await engine.rest(seconds, work, waits_for, engine.name_of(seat))
-    stated = booked(output, handle.used)
+    stated = booked(output, handle.used, handle.made)
     if output.usage is not NO_USAGE:
         await engine.calls.state(output.usage, handle.who, engine.stage)
     return stated

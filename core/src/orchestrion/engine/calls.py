@@ -17,7 +17,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 from attrs import astuple, frozen
@@ -25,6 +25,7 @@ from attrs import astuple, frozen
 from orchestrion.engine.budget import Budget, inside
 from orchestrion.engine.deadline import Deadline
 from orchestrion.engine.limiter import ServiceLimiter
+from orchestrion.engine.pieces import cut
 from orchestrion.engine.recording import Batch, Facts, Journal, Kind, Recorded, ended
 from orchestrion.engine.reuse import Reuse, digest
 from orchestrion.errors import BudgetError, CallError, ReplayError, RunError
@@ -61,6 +62,20 @@ class AnswerCache(Protocol):
     def put(self, row: Recorded) -> None: ...
 
 
+class SharedCache(Protocol):
+    """Answers that runs share, by request digest."""
+
+    def get(self, key: str) -> Recorded | None: ...
+    def put_many(self, rows: list[Recorded]) -> None: ...
+
+
+class Shares(NamedTuple):
+    """Answers that runs share, and those on their way there."""
+
+    answers: SharedCache
+    rows: Batch
+
+
 @frozen
 class RetrySettings:
     """How often and how patiently a failed call is tried again. Times in seconds."""
@@ -83,6 +98,7 @@ class CallPath:
         cache: without one `Request.cache` is kept in memory only.
         replay: answer from the journal alone; a call that is not in it is a `ReplayError`.
         retry: see `RetrySettings`.
+        shared: answers of earlier runs, for requests whose `Request.cache` is not False.
     """
 
     def __init__(
@@ -92,6 +108,7 @@ class CallPath:
         cache: AnswerCache | None = None,
         replay: bool = False,
         retry: RetrySettings | None = None,
+        shared: SharedCache | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.reuse = Reuse()
@@ -103,6 +120,7 @@ class CallPath:
         self._limiters: dict[str, ServiceLimiter] = {}
         self._rows = None if journal is None or replay else Batch(journal.put_many)
         self._attempts = self._rows if getattr(journal, "keeps_attempts", False) else None
+        self._shared = None if shared is None else Shares(shared, Batch(shared.put_many))
         self._deadlines: dict[float, Deadline] = {}
         self.retried = 0
         self._dearer: set[str] = set()
@@ -150,20 +168,23 @@ class CallPath:
             answer = [[count, list(turns)] for count, turns in order.items()]
             await self._record(Recorded(scope, "order", answer, NO_USAGE, "arrival"))
 
-    def lateness(self, scope: str) -> tuple[str, Usage] | None:
-        """In a replay, what a turn said and took that was too late in the recorded run."""
+    def lateness(self, scope: str) -> tuple[str, Usage, tuple[str, ...]] | None:
+        """In a replay, what a turn said, took and called that was too late in the recorded run."""
         recorded = self._known(f"{scope}/late") if self.replay else None
         if recorded is None:
             return None
-        message, usage = recorded.answer
-        return message, Usage(*usage)
+        message, usage, made = recorded.answer
+        return message, Usage(*usage), tuple(made)
 
-    async def late(self, scope: str, message: str, usage: Usage, facts: Facts) -> None:
+    async def late(
+        self, scope: str, message: str, usage: Usage, facts: Facts, made: Sequence[str] = ()
+    ) -> None:
         """Record that a turn took too long, which no clock of a replay would show.
 
-        `usage` is what its calls took; it is on their own records that it counts as spent.
+        `usage` is what its calls took; it is on their own records that it counts as spent. `made`
+        names them.
         """
-        answer = [message, list(astuple(usage))]
+        answer = [message, list(astuple(usage)), list(made)]
         await self._record(Recorded(f"{scope}/late", "late", answer, NO_USAGE, "late", facts))
 
     async def state(self, usage: Usage, who: str, stage: str) -> None:
@@ -181,8 +202,9 @@ class CallPath:
 
     async def drain(self) -> None:
         """Return when all that was to be recorded is durable, however the run ended."""
-        if self._rows is not None:
-            await self._rows.drain()
+        for rows in (self._rows, None if self._shared is None else self._shared.rows):
+            if rows is not None:
+                await rows.drain()
 
     def _known(self, key: str) -> Recorded | None:
         return self._journal.get(key) if self._journal is not None else None
@@ -195,6 +217,7 @@ class CallPath:
         reserve: Usage,
         who: str = "",
         stage: str = "",
+        made: list[str] | None = None,
     ) -> Answer:
         """One call.
 
@@ -207,9 +230,12 @@ class CallPath:
             reserve: likewise.
             who: on whose behalf, for reports.
             stage: the part of the run, likewise.
+            made: is added the call's name on record.
         """
         name = digest(request.service, request.version, request.content, request.sample)
         key = f"{scope}:{name}"
+        if made is not None:
+            made.append(key)
         recorded = self._known(key)
         if recorded is not None:
             return Answer(recorded.answer, recorded.usage, recorded.facts.estimated)
@@ -232,26 +258,74 @@ class CallPath:
         reserve: Usage,
         facts: Facts,
     ) -> Answer:
+        async def live() -> Answer:
+            return await self._live(key, name, request, do, reserve, facts)
+
+        async def fresh() -> Answer:
+            if request.cache is False or self._shared is None or self.replay:
+                return await live()
+            return await self._sharing(self._shared, key, name, request, live, facts)
+
         try:
             if not request.cache:
-                return await self._live(key, name, request, do, reserve, facts)
+                return await fresh()
+            known_here = True
 
             async def answer() -> Answer:
+                nonlocal known_here
                 known = self._cache.get(name) if self._cache is not None else None
                 if known is not None:
                     return Answer(known.answer, known.usage)
-                fresh = await self._live(key, name, request, do, reserve, facts)
+                known_here = False
+                given = await fresh()
                 if self._cache is not None:
-                    self._cache.put(Recorded(name, name, fresh.data, fresh.usage))
-                return fresh
+                    self._cache.put(Recorded(name, name, given.data, given.usage))
+                return given
 
             result: Answer = await self._answers.get(name, answer)
+            if known_here:
+                await self._record_cached(key, name, request, result, facts)
             return result
         except CallError as error:
             facts = facts._replace(attempts=self._tried.pop(key, 0))
             told = [str(error), error.fault, error.retry_after]
-            await self._record(Recorded(f"{key}/failed", name, told, NO_USAGE, "failed", facts))
+            row = Recorded(f"{key}/failed", name, told, NO_USAGE, "failed", facts)
+            await self._record(row._replace(pieces=self._pieces(request)))
             raise
+
+    async def _sharing(
+        self,
+        shared: Shares,
+        key: str,
+        name: str,
+        request: Request,
+        live: Callable[[], Awaitable[Answer]],
+        facts: Facts,
+    ) -> Answer:
+        """The answer that an earlier run got, or one of now, for later runs."""
+        known = shared.answers.get(name)
+        if known is not None:
+            answer = Answer(known.answer, known.usage, known.facts.estimated)
+            await self._record_cached(key, name, request, answer, facts)
+            return answer
+        answer = await live()
+        told = Facts(estimated=answer.estimated)
+        await shared.rows.add(Recorded(name, name, answer.data, answer.usage, facts=told))
+        return answer
+
+    async def _record_cached(
+        self, key: str, name: str, request: Request, answer: Answer, facts: Facts
+    ) -> None:
+        facts = facts._replace(estimated=answer.estimated, attempts=0)
+        row = Recorded(key, name, answer.data, answer.usage, "cached", facts)
+        await self._record(row._replace(pieces=self._pieces(request)))
+
+    def _pieces(self, request: Request) -> tuple[bytes, ...]:
+        """What is asked, as it is now, for the record."""
+        # Asked each time: what a run keeps can be lowered while it is open.
+        if self._rows is None or not getattr(self._journal, "keeps_requests", False):
+            return ()
+        return cut(request.content if request.shown is None else request.shown)
 
     def _fail_as_recorded(self, key: str) -> None:
         """In a replay, a call that failed for good fails again in the same way."""
@@ -277,8 +351,11 @@ class CallPath:
         limiter = self.limiter(request)
         give_up = math.inf
         failures = 0
+        pieces = self._pieces(request)
         while True:
-            attempt = Recorded(f"{scope}#{failures}", name, None, reserve, "started", facts)
+            attempt = Recorded(
+                *(f"{scope}#{failures}", name, None, reserve, "started", facts), pieces=pieces
+            )
             try:
                 await self.budget.reserve(reserve, request.service)
                 paid = _Paid()  # nothing, as long as nothing was sent
@@ -309,7 +386,7 @@ class CallPath:
                 )
                 row = Recorded(
                     *(scope, name, data, answer.usage, "answer", facts, attempt.key),
-                    text.decode(),
+                    *(text.decode(), pieces),
                 )
                 await self._record(row)
                 return answer
@@ -431,13 +508,15 @@ def _spent(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
     """An attempt that gave no answer and was paid, or may have been."""
     facts = attempt.facts._replace(estimated=True)
     key = f"{attempt.key}!{kind}"
-    return Recorded(key, attempt.request, None, usage, kind, facts, attempt.key)
+    return Recorded(
+        *(key, attempt.request, None, usage, kind, facts, attempt.key), pieces=attempt.pieces
+    )
 
 
 class ActivationCalls:
     """The call path as one activation, verifier or reward function sees it (`Calls`)."""
 
-    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "used", "who")
+    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "made", "used", "who")
 
     def __init__(
         self,
@@ -447,12 +526,15 @@ class ActivationCalls:
         who: str = "",
         label: str | None = None,
         episode: str = "",
+        made: list[str] | None = None,
     ) -> None:
         self._engine, self._key, self._scope = engine, key, scope
         self.who, self._label, self._episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
         """What went through this handle so far."""
+        self.made: list[str] = [] if made is None else made
+        """Names of the calls, in order; those of two handles if they share the list."""
 
     @property
     def watched(self) -> bool:
@@ -476,7 +558,7 @@ class ActivationCalls:
         scope = self._scope or self._key.hex()
         engine = self._engine
         answer = await engine.calls.run(
-            f"{scope}/{index}", request, do, reserve, self.who, engine.stage
+            f"{scope}/{index}", request, do, reserve, self.who, engine.stage, self.made
         )
         self.used = self.used + answer.usage
         return answer

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from math import inf
 from typing import Any
 
@@ -92,8 +92,8 @@ def check_step(step: Any, place: str, method: str) -> None:
         )
 
 
-def booked(output: Output, used: Usage) -> Output:
-    """The output, checked, with what went through calls added to its usage.
+def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
+    """The output, checked, with what went through calls added to its usage, and their names.
 
     Raises:
         TypeError, ValueError: it is not what an agent may return.
@@ -106,7 +106,9 @@ def booked(output: Output, used: Usage) -> Output:
         check_usage(output.usage)
     if output.data is not None or output.metadata or type(output.final) is not bool:
         _check_rest(output)
-    return output if used is NO_USAGE else evolve(output, usage=output.usage + used)
+    if used is NO_USAGE and not made:
+        return output
+    return evolve(output, usage=output.usage + used, calls=tuple(made) or output.calls)
 
 
 def _check_rest(output: Output) -> None:
@@ -165,6 +167,7 @@ def judged(
         reward,
         episode.error,
         episode.observation,
+        episode.calls,
     )
 
 

@@ -196,7 +196,14 @@ class Engine:
         A verifier that fails makes the episode fail. A reward function that fails leaves its
         judgement alone: the reward is missing, and `error` says why.
         """
-        handle = ActivationCalls(self, key.child("verify"), who="verifier")
+        made: list[str] = []
+        episode = await self._judge(episode, problem, state, key, made)
+        return evolve(episode, calls=tuple(made)) if made else episode
+
+    async def _judge(
+        self, episode: Episode, problem: Problem, state: Any, key: Key, made: list[str]
+    ) -> Episode:
+        handle = ActivationCalls(self, key.child("verify"), who="verifier", made=made)
         try:
             self._check_in_time(late_at(episode.id, key.child("verify")))
             work = self.team.task.verify(
@@ -215,7 +222,7 @@ class Engine:
         function = self.team.reward
         if function is None:
             return episode
-        handle = ActivationCalls(self, key.child("reward"), who="reward")
+        handle = ActivationCalls(self, key.child("reward"), who="reward", made=made)
         try:
             self._check_in_time(late_at(episode.id, key.child("reward")))
             reward = await self._result(

@@ -177,6 +177,7 @@ class Loop:
             None,
             self.error,
             self.step.observation,
+            (),
         )
 
     async def run(self, batcher: DecisionBatcher) -> None:
@@ -446,11 +447,10 @@ class Loop:
         episode = self.episode_name
         handle = ActivationCalls(engine, key, None, who, label, episode)
         if engine.calls.replay and (late := engine.calls.lateness(late_at(episode, key))):
-            message, used = late
+            message, used, made = late
             engine.count_failure(agent, message)
-            return Turn(
-                index, agent, option, Output(usage=used), "failed", message, decision, reads
-            )
+            charged = Output(usage=used, calls=made)
+            return Turn(index, agent, option, charged, "failed", message, decision, reads)
         try:
             if seat.pure or activation.reuse:
                 output = await reused(engine, seat, view, timeout, who, label)
@@ -463,9 +463,10 @@ class Loop:
                 raise
             message = describe(error, timeout)
             engine.count_failure(agent, message)
-            charged = Output(usage=handle.used)
+            charged = Output(usage=handle.used, calls=tuple(handle.made))
             if isinstance(error, TimeoutError):
                 facts = Facts(who=who, stage=engine.stage)
-                await engine.calls.late(late_at(episode, key), message, handle.used, facts)
+                scope = late_at(episode, key)
+                await engine.calls.late(scope, message, handle.used, facts, handle.made)
             return Turn(index, agent, option, charged, "failed", message, decision, reads)
         return make_turn(index, agent, option, output, "completed", "", decision, reads)

@@ -12,6 +12,7 @@ __all__ = ["Batch", "Facts", "Journal", "Kind", "Recorded"]
 
 Kind = Literal[
     "answer",  # what a call gave
+    "cached",  # what an equal earlier call gave: its full cost, and no spend
     "failed",  # it failed for good: its error, for a replay; a resumed run tries again
     "started",  # an attempt under way; still there after a crash, it counts as `lost`
     "lost",  # cut off by a crash: what it may have taken
@@ -57,6 +58,7 @@ class Recorded(NamedTuple):
         facts: for reports.
         ends: key of the attempt that is not under way any more.
         text: the answer as JSON, where somebody has written it already.
+        pieces: what was asked, see `engine.pieces`; empty where nobody keeps it.
     """
 
     key: str
@@ -67,12 +69,14 @@ class Recorded(NamedTuple):
     facts: Facts = Facts()
     ends: str = ""
     text: str = ""
+    pieces: tuple[bytes, ...] = ()
 
 
 class Journal(Protocol):
     """Where calls are recorded, durably, before their answers are used.
 
     One with a true `keeps_attempts` is also given what is under way: a crash then loses no spend.
+    One with a true `keeps_requests` is given what was asked.
     """
 
     def get(self, key: str) -> Recorded | None: ...

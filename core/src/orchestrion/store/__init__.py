@@ -6,6 +6,7 @@ from orchestrion.store.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from orchestrion.store.conversations import StoredCall
 from orchestrion.store.episodes import Retention, StoredEpisode
 from orchestrion.store.names import find_run, next_directory, run_directories
 from orchestrion.store.reader import Event, Iteration, Restored, RunReader, RunStatus
@@ -21,6 +22,7 @@ __all__ = [
     "RunReader",
     "RunStatus",
     "RunStore",
+    "StoredCall",
     "StoredEpisode",
     "find_run",
     "next_directory",

@@ -4,8 +4,8 @@ Tables are STRICT where SQLite knows that (3.37). Reports may read the file with
 also while a run writes to it.
 
 Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
-out), and problems are named by the digest of their text: what a disk changed behind our back is an
-error where it is read. `Database.verify` finds rows that are gone, too.
+out); problems, and texts that calls asked, are named by their own digest. What a disk changed
+behind our back is an error where it is read. `Database.verify` finds rows that are gone, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from orchestrion.errors import StoreError
 from orchestrion.store.faults import fault_point
 from orchestrion.store.files import explain
 
-__all__ = ["NAME", "SCHEMA", "Database", "mark", "problem_digest"]
+__all__ = ["NAME", "SCHEMA", "Database", "mark", "problem_digest", "text_digest"]
 
 NAME: Final = "run.db"
-SCHEMA: Final = 3
+SCHEMA: Final = 4
 _APPLICATION: Final = 0x4F524348  # "ORCH"
 
 _TABLES: Final = """
@@ -96,7 +96,8 @@ CREATE TABLE calls (
     key TEXT PRIMARY KEY,
     request TEXT NOT NULL,          -- digest
     kind TEXT NOT NULL,
-    answer TEXT,                    -- JSON; NULL once retention has dropped it
+    answer TEXT,                    -- JSON; NULL once retention has dropped it; of a `cached`
+                                    -- call with its cost, as only what was spent stands below
     calls INTEGER NOT NULL,
     input_tokens INTEGER NOT NULL,
     output_tokens INTEGER NOT NULL,
@@ -109,9 +110,13 @@ CREATE TABLE calls (
     seconds REAL,                   -- what the attempt that was answered took
     attempts INTEGER NOT NULL,
     estimated INTEGER NOT NULL,     -- whether the usage is an estimate
+    pieces BLOB,                    -- what was asked: digests of texts, see `engine.pieces`
     mark INTEGER
 ) STRICT;
 CREATE INDEX calls_kept ON calls (seq) WHERE answer IS NOT NULL;
+
+-- JSON of what calls asked, by digest: each message, each long text, once.
+CREATE TABLE texts (digest BLOB PRIMARY KEY, text TEXT NOT NULL) STRICT;
 
 CREATE TABLE cache (
     key TEXT PRIMARY KEY, request TEXT NOT NULL, answer TEXT NOT NULL,
@@ -138,7 +143,7 @@ _NETWORK = ("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "fuse
 _pack: Final = msgspec.msgpack.Encoder().encode
 
 
-def mark(*values: str | float | None) -> int:
+def mark(*values: str | float | bytes | None) -> int:
     """The checksum of a row's values: CRC-32, which notices every single flipped bit.
 
     Each value must have the type of its column, as SQLite will give it back: a float where that
@@ -150,6 +155,11 @@ def mark(*values: str | float | None) -> int:
 def problem_digest(record: bytes) -> str:
     """The name of a problem's record in the table of problems."""
     return blake2b(record, digest_size=16).hexdigest()
+
+
+def text_digest(text: bytes) -> bytes:
+    """The name of a text in the table of texts."""
+    return blake2b(text, digest_size=16).digest()
 
 
 class Database:
@@ -349,6 +359,13 @@ class Database:
                 self.check(table, row)
         for row in self._paged("problems", ("digest", "record")):
             self.check_problem(*row)
+        for row in self._paged("texts", ("digest", "text")):
+            self.check_text(*row)
+
+    def check_text(self, digest: bytes, text: str | None) -> None:
+        """Refuse a text that is gone, or is not what was written."""
+        if text is None or text_digest(text.encode()) != digest:
+            raise self.damage(f"the text {digest.hex()} is not what was written")
 
     def check_problem(self, digest: str, record: str | None) -> None:
         """Refuse a problem's record that is gone, or is not what was written."""

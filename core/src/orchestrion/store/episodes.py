@@ -20,7 +20,8 @@ __all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "st
 Retention = Literal["all", "turns", "episodes", "none"]
 """What a run keeps besides metrics, checkpoints and evaluations:
 
-- `all`: episodes, their turns, and every call's answer, so that the run can be replayed;
+- `all`: episodes, their turns, and what every call asked and was answered, so that the run can be
+  replayed and its conversations read;
 - `turns`: episodes and their turns; answers only as long as a resume may need them;
 - `episodes`: outcome, scores, reward and usage of each episode;
 - `none`: no episodes.
@@ -118,7 +119,7 @@ def _record(episode: Episode, retention: Retention) -> str:
     fields = episode_fields(episode)
     del fields["problem"]
     if retention == "episodes":
-        fields["trajectory"] = fields["decisions"] = ()
+        fields["trajectory"] = fields["decisions"] = fields["calls"] = ()
     return encode(fields).decode()
 
 
@@ -127,7 +128,8 @@ def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
     connection.execute(
         database.change(
             "episodes",
-            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'))",
+            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'),"
+            " '$.calls', json('[]'))",
         )
     )
 

@@ -4,7 +4,11 @@
     A list, one episode a line: `source` ("train" or an evaluation's name), `stage`, `iteration`,
     `usage` (of the whole episode), and the fields of the record `Episode`: `id`, `problem`
     (public part), `trajectory` (its turns), `decisions`, `status`, `scores`, `reward`, `error`,
-    `observation`.
+    `observation`. `calls` of an output or an episode names lines of `calls.jsonl`.
+
+`calls.jsonl`
+    Only if asked for. A call a line: `name`, `service`, `who`, `stage`, `kind`, `asked`, `answer`,
+    `usage`, `seconds`, `attempts`; see `StoredCall`.
 
 `rewards.csv`
     One line an episode: source, stage, iteration, episode, problem, category, status, success
@@ -40,6 +44,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from attrs import asdict
 
 from orchestrion.records import JSON
 from orchestrion.store.files import make_folder, write_atomic
@@ -49,12 +54,15 @@ from orchestrion.store.serial import encode
 __all__ = ["export_run", "summarize"]
 
 
-def export_run(store: RunReader, folder: Path | None = None) -> list[Path]:
+def export_run(
+    store: RunReader, folder: Path | None = None, conversations: bool = False
+) -> list[Path]:
     """Write all exports of a run; returns the files.
 
     Args:
         store: the run.
         folder: where to; the run's own `exports` by default.
+        conversations: whether to write `calls.jsonl` as well.
 
     Raises:
         StoreError: the folder cannot be written to, or the run's database is damaged.
@@ -67,9 +75,17 @@ def export_run(store: RunReader, folder: Path | None = None) -> list[Path]:
         "learned_behaviors.json": iter([_pretty(_learned(store))]),
         "summary.json": iter([_pretty(summarize(store))]),
     }
+    if conversations:
+        contents["calls.jsonl"] = _calls(store)
     for name, chunks in contents.items():
         write_atomic(folder / name, chunks, "export")
     return [folder / name for name in contents]
+
+
+def _calls(store: RunReader) -> Iterator[bytes]:
+    yield b""
+    for call in store.all_calls():
+        yield encode(asdict(call)) + b"\n"
 
 
 def _pretty(data: JSON) -> bytes:

@@ -7,14 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrion.errors import StoreError
-from orchestrion.records import Usage
+from orchestrion.records import NO_USAGE, Usage
+from orchestrion.store.conversations import Texts
 from orchestrion.store.database import Database, mark
 from orchestrion.store.serial import dumps, loads
 
 if TYPE_CHECKING:
     from orchestrion.engine.recording import Recorded
 
-__all__ = ["AnswerStore", "CallJournal", "real", "usage_columns", "usage_of"]
+__all__ = ["AnswerStore", "CallJournal", "real", "recorded", "usage_columns", "usage_of"]
 
 _USAGE = "calls, input_tokens, output_tokens, usd, cost"
 
@@ -47,12 +48,17 @@ def usage_of(row: Sequence[float | None]) -> Usage:
     )
 
 
-def _recorded(row: Mapping[str, Any]) -> Recorded:
+def recorded(row: Mapping[str, Any]) -> Recorded:
+    """A call as it was given to the journal; its answer is None if it was dropped."""
     from orchestrion.engine.recording import Facts, Recorded
 
     usage = usage_of([row[name] for name in _USAGE.split(", ")])
     facts = Facts(estimated=bool(row.get("estimated")))
-    return Recorded(row["key"], row["request"], loads(row["answer"]), usage, facts=facts)
+    answer = None if row["answer"] is None else loads(row["answer"])
+    if row.get("kind") == "cached" and answer is not None:
+        answer, cost = answer
+        usage = usage_of(cost)
+    return Recorded(row["key"], row["request"], answer, usage, facts=facts)
 
 
 class CallJournal:
@@ -64,6 +70,7 @@ class CallJournal:
         reader: where it is read from.
         writer: where it is written to; None in a store that is open for reading.
         seq: the number of the iteration in progress.
+        keeps_requests: whether what was asked is kept.
     """
 
     def __init__(
@@ -71,7 +78,10 @@ class CallJournal:
         reader: Database,
         writer: Database | None = None,
         seq: Callable[[], int] = lambda: 0,
+        keeps_requests: bool = False,
     ) -> None:
+        self.keeps_requests = keeps_requests
+        self._texts = Texts()
         self._reader, self._writer, self._seq = reader, writer, seq
         # Nobody else writes, so that what was never written need not be looked for.
         self._written = None if writer is None else _Names()
@@ -86,7 +96,7 @@ class CallJournal:
         if self._written is not None and key not in self._written:
             return None
         for row in self._reader.rows("calls", "WHERE key = ? AND answer IS NOT NULL", (key,)):
-            return _recorded(row)
+            return recorded(row)
         return None
 
     def put_many(self, rows: Sequence[Recorded]) -> None:
@@ -101,7 +111,11 @@ class CallJournal:
         durable = any(row.kind != "started" for row in rows)
         with self._writer.transaction("journal", durable=durable) as connection:
             seq = self._seq()
-            values = [_values(row, seq) for row in rows if row.key]
+            written = [row for row in rows if row.key]
+            pieces, new = self._texts.put(
+                connection, (() if row.kind == "started" else row.pieces for row in written)
+            )
+            values = [_values(row, seq, asked) for row, asked in zip(written, pieces, strict=True)]
             if self._written is not None:
                 for row in rows:
                     if row.kind != "started":
@@ -111,7 +125,7 @@ class CallJournal:
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
                 " stage = excluded.stage, seconds = excluded.seconds,"
-                " attempts = attempts + excluded.attempts,"
+                " pieces = excluded.pieces, attempts = attempts + excluded.attempts,"
                 " estimated = max(estimated, excluded.estimated),"
                 " calls = calls + excluded.calls,"
                 " input_tokens = input_tokens + excluded.input_tokens,"
@@ -126,6 +140,7 @@ class CallJournal:
             )
             # After them: an attempt may have begun and ended since the last commit.
             connection.executemany("DELETE FROM calls WHERE key = ?", over)
+        self._texts.committed(new)
 
     def settle_lost(self) -> None:
         """What was under way when the last writer was killed may have been paid: keep it booked."""
@@ -145,7 +160,7 @@ class CallJournal:
         """How many calls there are whose answers were not kept."""
         (count,) = self._reader.one(
             "SELECT count(*) FROM calls WHERE answer IS NULL"
-            " AND kind IN ('answer', 'failed', 'arrival', 'late')"
+            " AND kind IN ('answer', 'cached', 'failed', 'arrival', 'late')"
         )
         return int(count)
 
@@ -188,13 +203,17 @@ class _Names:
         return True
 
 
-def _values(row: Recorded, seq: int) -> tuple[str | float | None, ...]:
-    facts = row.facts
+def _values(
+    row: Recorded, seq: int, pieces: bytes | None
+) -> tuple[str | float | bytes | None, ...]:
+    facts, spent = row.facts, usage_columns(row.usage)
     answer = None if row.kind == "started" else row.text or dumps(row.answer)
+    if row.kind == "cached":
+        answer, spent = dumps([row.answer, spent]), usage_columns(NO_USAGE)
     return (
-        *(row.key, row.request, row.kind, answer, *usage_columns(row.usage), seq, facts.service),
+        *(row.key, row.request, row.kind, answer, *spent, seq, facts.service),
         *(facts.who, facts.stage, None if facts.seconds is None else real(facts.seconds)),
-        *(facts.attempts, int(facts.estimated)),
+        *(facts.attempts, int(facts.estimated), pieces),
     )
 
 
@@ -207,7 +226,7 @@ class AnswerStore:
     def get(self, key: str) -> Recorded | None:
         """The answer kept for a request."""
         for row in self._reader.rows("cache", "WHERE key = ?", (key,)):
-            return _recorded(row)
+            return recorded(row)
         return None
 
     def put(self, row: Recorded) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -14,6 +14,7 @@ from orchestrion.errors import CheckpointError, StoreError
 from orchestrion.interfaces import Metrics
 from orchestrion.records import JSON, NO_USAGE, Usage
 from orchestrion.store.checkpoint import Checkpoint, Refusal, newest_checkpoint
+from orchestrion.store.conversations import StoredCall, read_all_calls, read_calls
 from orchestrion.store.database import NAME, Database
 from orchestrion.store.episodes import Retention, StoredEpisode, read_episodes, read_rows
 from orchestrion.store.journal import AnswerStore, CallJournal, usage_columns, usage_of
@@ -321,6 +322,23 @@ class RunReader:
             (f"$.{record}.parts",),
         )
         return [name for (name,) in found]
+
+    def calls(self, names: Sequence[str]) -> list[StoredCall]:
+        """What calls asked and what they were answered.
+
+        Args:
+            names: as `Output.calls` and `Episode.calls` have them. One that left no record is
+                left out.
+        """
+        return read_calls(self._reader, names)
+
+    def all_calls(self, who: str | None = None) -> Iterator[StoredCall]:
+        """All calls that were answered or failed, in the order of their records.
+
+        Args:
+            who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
+        """
+        return read_all_calls(self._reader, who)
 
     def never_tried(self) -> list[str] | None:
         """The agents that had no turn in training, in the order of the team.

@@ -31,6 +31,7 @@ from orchestrion.store.checkpoint import (
     prune_checkpoints,
     write_checkpoint,
 )
+from orchestrion.store.conversations import drop_texts
 from orchestrion.store.creation import create_folder
 from orchestrion.store.database import NAME, Database, mark
 from orchestrion.store.episodes import Retention
@@ -69,6 +70,7 @@ class RunStore(RunReader):
         self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
         self._stated = self._stated_unrecorded()
         self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
+        self.journal.keeps_requests = self._retention == "all"
         self.cache = AnswerStore(self._reader, self._writer)
         self._tidy()
 
@@ -378,7 +380,9 @@ class RunStore(RunReader):
                 names = self._forget_old_checkpoints(connection, keep)
                 if retention != "all":
                     self._drop_answers(connection)
+                    drop_texts(self._writer, connection)
             self._retention, self._keep, self._problems = retention, keep, frozenset()
+            self.journal.keeps_requests = retention == "all"
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 

@@ -43,13 +43,14 @@ class Row(NamedTuple):
 class Spent:
     """Sums over some calls.
 
-    `answered` and `failed` count calls; `retried` attempts that came on top of the first;
+    `answered`, `cached` and `failed` count calls; `retried` attempts that came on top of the first;
     `unpriced` rows whose price is not known, which count as free; `booked` holds, by kind, what
     was booked for attempts without an answer, and is in `usage`; `estimated` is the part of
     `usage` that no service told.
     """
 
     answered: int = 0
+    cached: int = 0
     failed: int = 0
     retried: int = 0
     unpriced: int = 0
@@ -68,12 +69,14 @@ class Spent:
         self.usage += usage
         if row.kind == "answer":
             self.answered += 1
+        elif row.kind == "cached":
+            self.cached += 1
         elif row.kind == "failed":
             self.failed += 1
         elif row.kind in UNSURE:
             count, booked = self.booked.get(row.kind, (0, NO_USAGE))
             self.booked[row.kind] = (count + 1, booked + usage)
-        if row.estimated or row.kind in UNSURE:
+        if row.kind != "cached" and (row.estimated or row.kind in UNSURE):
             self.estimated += usage
         if row.kind in ("answer", "failed"):
             self.retried += max(row.attempts - 1, 0)

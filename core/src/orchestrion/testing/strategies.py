@@ -70,6 +70,7 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         "final": st.booleans(),
         "metadata": st.dictionaries(text, json, max_size=2),
         "inner": st.none() | st.deferred(lambda: trajectories),
+        "calls": st.lists(text, max_size=2).map(tuple),
     },
     Activation: {
         "agent": text,
@@ -123,6 +124,7 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
         "reward": st.none() | st.deferred(lambda: record(Reward)),
         "error": text,
         "observation": st.none() | st.deferred(lambda: record(Observation)),
+        "calls": st.lists(text, max_size=2).map(tuple),
     },
 }
 """A strategy for every field of every record that is stored."""

@@ -81,7 +81,8 @@ class ApiSettings:
             call give, and none that asks for more than one answer.
         service: the name of the service in limits, journal and cache; null makes it from vendor,
             model and address. Models that share a limit share a name.
-        cache: whether an equal call (same content, same key) may be answered from the cache.
+        cache: whether an equal call (same content, same key) may be answered from the cache: true
+            in this run and with earlier ones, if `run.cache` is given; null with earlier ones only.
         price: US dollars per million tokens; null looks it up among the prices of the vendors that
             `genai-prices` knows. A budget in US dollars needs one.
         image_tokens: the most tokens that the service counts for an image; reserved for each.
@@ -104,7 +105,7 @@ class ApiSettings:
     headers: Mapping[str, str] = field(factory=dict, repr=False, metadata={"secret": True})
     extra: Mapping[str, Any] = field(factory=dict, validator=_beside)
     service: Annotated[str, Meta(min_length=1)] | None = None
-    cache: bool = False
+    cache: bool | None = None
     price: Price | None = None
     image_tokens: Annotated[int, Meta(ge=0)] = 16_000
     fallback: Model | None = None

@@ -134,14 +134,19 @@ class MixedModel(Model):
             }
             return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
 
-        content = {
+        settings = {
             "model": self.name,
             "versions": [member.version for member in self.members],
-            "prompt": prompt,
             "max_tokens": asked.max_tokens,
         }
         sent = Request(
-            f"local:{self.name}", content, VERSION, sample=key.hex(), journal=False, timeout=86400
+            f"local:{self.name}",
+            {**settings, "prompt": prompt},
+            VERSION,
+            sample=key.hex(),
+            journal=False,
+            timeout=86400,
+            shown={**settings, "messages": request["messages"]},
         )
         return await calls.run(sent, do, Usage(1, len(prompt), asked.max_tokens))
 

@@ -137,7 +137,7 @@ class LocalModel(Model):
         prompt = self.encode(request["messages"])
         limits = limits_of(self.name, request, self._usual, len(prompt), self.context)
         if self.served is not None:
-            return await self.served.complete(prompt, limits, key, calls)
+            return await self.served.complete(request["messages"], prompt, limits, key, calls)
         longest, temperature = limits.max_tokens, limits.temperature
         wanted = Wanted(prompt, key.uniforms(longest), temperature, limits.top_p)
 
@@ -145,16 +145,21 @@ class LocalModel(Model):
             drawn = await self.batcher(wanted)
             return self.answer(prompt, drawn, temperature, self.version)
 
-        content = {
+        settings = {
             "model": self.name,
             "version": self.version,
-            "prompt": prompt,
             "max_tokens": longest,
             "temperature": temperature,
             "top_p": limits.top_p,
         }
         asked = Request(
-            f"local:{self.name}", content, VERSION, sample=key.hex(), journal=False, timeout=86400
+            f"local:{self.name}",
+            {**settings, "prompt": prompt},
+            VERSION,
+            sample=key.hex(),
+            journal=False,
+            timeout=86400,
+            shown={**settings, "messages": request["messages"]},
         )
         return await calls.run(asked, do, Usage(1, len(prompt), longest))
 

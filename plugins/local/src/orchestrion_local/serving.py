@@ -86,9 +86,16 @@ class Served:
     # ------------------------------------------------------------------ answering
 
     async def complete(
-        self, prompt: Sequence[int], limits: Limits, key: Key, calls: Calls
+        self, messages: JSON, prompt: Sequence[int], limits: Limits, key: Key, calls: Calls
     ) -> Answer:
         """One completion; it is journaled, since nobody can compute it again.
+
+        Args:
+            messages: what the prompt was made of, for the record.
+            prompt: its tokens.
+            limits: of the response.
+            key: of the call.
+            calls: of the activation.
 
         Raises:
             CallError: with its class of fault.
@@ -100,11 +107,10 @@ class Served:
             drawn = await self._drawn(name, prompt, limits, seed)
             return self._model.answer(prompt, drawn, limits.temperature, version)
 
-        content = {
+        settings = {
             "model": self._model.name,
             "version": self._wanted,
             "served": self._settings.model,
-            "prompt": prompt,
             "max_tokens": limits.max_tokens,
             "temperature": limits.temperature,
             "top_p": limits.top_p,
@@ -112,10 +118,11 @@ class Served:
         }
         asked = Request(
             self._place.service,
-            content,
+            {**settings, "prompt": prompt},
             VERSION,
             sample=key.hex(),
             timeout=self._settings.timeout,
+            shown={**settings, "messages": messages},
         )
         return await calls.run(asked, do, Usage(1, len(prompt), limits.max_tokens))
 
