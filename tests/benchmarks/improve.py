@@ -35,15 +35,6 @@ LESSONS = {
 }
 
 
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, name: str, iterations: int, done: int) -> None: ...
-    def iteration(self, iteration: int, metrics: Mapping[str, float], seconds: float) -> None: ...
-    def noted(self, path: str, name: str, text: str) -> None: ...
-    def evaluating(self, name: str, known: bool) -> None: ...
-
-
 def config(seed: int, pupil: Mapping[str, Any], coach: Mapping[str, Any], **trainer: Any) -> Config:
     """One pupil, one coach."""
     return from_data(
@@ -64,7 +55,7 @@ def trained(given: Config) -> tuple[Any, Mapping[str, float]]:
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         with RunStore.create(directory, given.to_yaml(), manifest(given)) as store:
-            asyncio.run(Run(given, store, Silent()).train())
+            asyncio.run(Run(given, store).train())
         with RunReader(directory) as run:
             checkpoint = run.usable().checkpoint
             assert checkpoint is not None

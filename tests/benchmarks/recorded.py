@@ -54,7 +54,6 @@ from orchestrion_recorded.baselines import (  # noqa: E402
 
 from orchestrion import Key  # noqa: E402
 from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.interfaces import Metrics  # noqa: E402
 from orchestrion.run import Run, manifest  # noqa: E402
 from orchestrion.store import RunReader, RunStore  # noqa: E402
 
@@ -62,22 +61,6 @@ ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "docs/examples/recorded.yaml"
 AUTO = "auto"
 WORTH = 0.92  # of the weight at which asking the best value gains nothing
-
-
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, name: str, iterations: int, done: int) -> None:
-        """Nothing."""
-
-    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """Nothing."""
-
-    def noted(self, path: str, name: str, text: str) -> None:
-        """Nothing."""
-
-    def evaluating(self, name: str, known: bool) -> None:
-        """Nothing."""
 
 
 def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
@@ -105,7 +88,7 @@ def train(config: Config, directory: Path) -> tuple[float, float]:
         directory, config.to_yaml(), manifest(config), retention=retention
     ) as store:
         cpu, wall = time.process_time(), time.perf_counter()
-        asyncio.run(Run(config, store, Silent()).train())
+        asyncio.run(Run(config, store).train())
         return time.process_time() - cpu, time.perf_counter() - wall
 
 

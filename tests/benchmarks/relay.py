@@ -28,7 +28,6 @@ from orchestrion_orchestration_bench.command import regret_of  # noqa: E402
 from orchestrion_orchestration_bench.regret import RegretReport  # noqa: E402
 
 from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.interfaces import Metrics  # noqa: E402
 from orchestrion.run import Run, manifest, open_run  # noqa: E402
 from orchestrion.store import RunStore  # noqa: E402
 
@@ -38,22 +37,6 @@ T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9
 ONLY_TRAINING = ("evaluation.baselines={}", "evaluation.episodes=1")
 
 
-class Silent:
-    """Shows nothing."""
-
-    def stage(self, name: str, iterations: int, done: int) -> None:
-        """Nothing."""
-
-    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """Nothing."""
-
-    def noted(self, path: str, name: str, text: str) -> None:
-        """Nothing."""
-
-    def evaluating(self, name: str, known: bool) -> None:
-        """Nothing."""
-
-
 def train(config: Config, directory: Path) -> tuple[float, float]:
     """Train in a fresh run folder; CPU and wall-clock seconds."""
     store = RunStore.create(
@@ -61,7 +44,7 @@ def train(config: Config, directory: Path) -> tuple[float, float]:
     )
     with store:
         wall, cpu = time.perf_counter(), time.process_time()
-        asyncio.run(Run(config, store, Silent()).train())
+        asyncio.run(Run(config, store).train())
         return time.process_time() - cpu, time.perf_counter() - wall
 
 

@@ -443,7 +443,8 @@ def test_records_hold_copies_that_nobody_can_change() -> None:
     own = {"list": [1], "set": {2}}
     record = Output(data=own, metadata=own)
     own["list"].append("later")  # type: ignore[attr-defined]
-    for data in (record.data, record.metadata):
+    both: list[Any] = [record.data, record.metadata]
+    for data in both:
         assert data == {"list": [1], "set": {2}}
         for change in (
             lambda: data.update(x=1),  # noqa: B023
@@ -478,8 +479,8 @@ def test_an_agent_cannot_change_what_others_read(place: str) -> None:
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             if len(view.trajectory):
                 last = view.trajectory.turns[0].output
-                data = {"problem": view.problem, "trajectory": last}.get(place, view.observation)
-                data.data["x"].append("mine")  # type: ignore[union-attr]
+                shown: dict[str, Any] = {"problem": view.problem, "trajectory": last}
+                shown.get(place, view.observation).data["x"].append("mine")
             return Output(data={"x": []})
 
     problem = Problem("p", data={"x": []})

@@ -548,7 +548,9 @@ def test_eval_keeps_and_shows_what_came_of_each_problem(site: Site) -> None:
     printed = invoke("eval", "c-1", "--json", "-o", "agents.a.mood=moody")
     report = json.loads(printed.stdout)["report"]
     rows = report["outcomes"]["learned"]
-    assert {name: row["solved"] for name, row in rows.items()} == {"test-0": 1.0, "test-1": 1.0}
+    # Every second turn fails, and an episode in which none gave anything is no success.
+    assert {name: row["solved"] for name, row in rows.items()} == {"test-0": 1.0, "test-1": 0.0}
+    assert {name: row["failed"] for name, row in rows.items()} == {"test-0": 0.0, "test-1": 1.0}
     assert report["contenders"][0]["trained_on"] == 4
     kept = Path("runs/c-1/evaluations/1.json")
     assert f"kept: {kept}" in printed.stderr

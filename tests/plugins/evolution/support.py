@@ -10,11 +10,11 @@ from typing import Any
 
 from orchestrion.config import Config, from_data
 from orchestrion.interfaces import Metrics
-from orchestrion.run import Run, manifest
+from orchestrion.run import Progress, Run, manifest
 from orchestrion.store import RunReader, RunStore
 
 
-class Silent:
+class Silent(Progress):
     """Shows nothing, and breaks off after so many iterations."""
 
     def __init__(self, until: int | None = None) -> None:
