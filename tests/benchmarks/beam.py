@@ -285,7 +285,8 @@ class Erring(TaskValue):
         exact = await super().estimate(branch, session, key)
         assert exact.value is not None
         error = NormalDist().inv_cdf(key.child("error").uniform() or 0.5)
-        return evolve(exact, value=exact.value + self.noise * error)
+        # A value is from 0 to 1; scaling keeps the order, and cutting off would make ties.
+        return evolve(exact, value=(exact.value + self.noise * error + 1) / 3)
 
 
 SHAPES = ((10, 5), (5, 8), (3, 6), (2, 8), (1, 8))

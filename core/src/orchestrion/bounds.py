@@ -1,4 +1,4 @@
-"""What may be spent at most, worked out from what components say of themselves.
+"""What components say of themselves before a run: what they take at most, what they never can.
 
 An agent, a model, a task and a reward function may have `ceiling(tokens)`, a policy `route(turns)`,
 a trainer `plan(i, sizes, turns)`; see `orchestrion.interfaces`. Whoever does not say is unknown,
@@ -13,7 +13,7 @@ from typing import Any
 
 from orchestrion.records import NO_USAGE, Usage
 
-__all__ = ["ceiling_of", "reading", "route_of", "team_ceiling", "times", "worst"]
+__all__ = ["ceiling_of", "reading", "route_of", "team_ceiling", "times", "unsupported_by", "worst"]
 
 
 def ceiling_of(component: Any, tokens: int) -> Usage | None:
@@ -21,6 +21,12 @@ def ceiling_of(component: Any, tokens: int) -> Usage | None:
     say = getattr(component, "ceiling", None)
     found: Usage | None = None if say is None else say(tokens)
     return found
+
+
+def unsupported_by(model: Any) -> frozenset[str]:
+    """What a model says that it never can; settings whose `open` gives the model may not say."""
+    said: frozenset[str] = getattr(model, "unsupported", frozenset())
+    return said
 
 
 def route_of(

@@ -22,6 +22,7 @@ from orchestrion import (
     View,
     learnable,
 )
+from orchestrion.bounds import unsupported_by
 from orchestrion_chat.ceilings import activation
 from orchestrion_chat.code import quoted
 from orchestrion_chat.forms import Form, form_of, read_code
@@ -164,7 +165,7 @@ class _Chatting(Agent):
         """Refuse, with a `UsageError`, settings that contradict each other."""
         form, model = self.form, self.settings.model
         in_words(self.settings.structured, model)
-        if self.settings.tools and "tools" in model.unsupported:
+        if self.settings.tools and "tools" in unsupported_by(model):
             raise UsageError("tools: this model cannot call tools; take them out")
         if self.settings.tool_choice != "auto" and not self.settings.tools:
             raise UsageError("tool_choice goes with tools, and there are none")

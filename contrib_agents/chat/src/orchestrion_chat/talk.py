@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 from attrs import define, field, frozen
 
 from orchestrion import JSON, Calls, Key, Model, UsageError
+from orchestrion.bounds import unsupported_by
 from orchestrion_chat.toolbox import Toolbox
 
 __all__ = ["Ending", "Said", "Talk", "TurnError", "Unfit", "sampling"]
@@ -62,7 +63,7 @@ def in_words(structured: Structured, model: Model) -> bool:
     Raises:
         UsageError: the model cannot be held to a schema and is to be.
     """
-    if "schema" not in model.unsupported:
+    if "schema" not in unsupported_by(model):
         return structured == "prompt"
     if structured == "model":
         raise UsageError(

@@ -20,6 +20,7 @@ from orchestrion import (
     RewardFunction,
     Usage,
 )
+from orchestrion.bounds import unsupported_by
 from orchestrion_judge.judging import Combine, Judge, Judgement, Orders
 from orchestrion_judge.rubric import Rubric, ShippedRubric, read_rubric, shipped
 from orchestrion_judge.showing import Showing, unjudged
@@ -61,7 +62,7 @@ class Judging(Showing):
 
     @structured.validator
     def _check_structured(self, attribute: Attribute[Any], value: bool) -> None:
-        if value and "schema" in self.model.unsupported:
+        if value and "schema" in unsupported_by(self.model):
             raise ValueError("this model cannot be held to a schema; set `structured: false`")
 
     @needed.validator
