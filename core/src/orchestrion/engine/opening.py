@@ -122,9 +122,9 @@ async def open_components(
         for path in baseline.agents or ():
             await opener.ensure(path, ())
         team = Opened(config, opener.runtimes).roster(baseline.agents)
-        for path in (baseline.policy, baseline.trainer):
-            if path is not None:
-                await opener.ensure(path, team)
+        await opener.ensure(baseline.policy, team)
+        if baseline.trainer is not None:
+            await opener.ensure(baseline.trainer, team)
     for path in config.components:
         if not opener.is_nested(path):
             await opener.ensure(path, roster)
