@@ -19,7 +19,8 @@ partial score and with noise, against best-of-n and a single agent, at least as 
 Over seeds: the mean difference and its 95 % interval (Student's t over the seeds' means).
 
 width: the same with the partial score plus Gaussian noise, whose rank correlation with the final
-score is printed: beams of several widths against `greedy` (width 1, more samples) and best-of-n.
+score is printed: beams of several widths, `greedy` (width 1, more samples) and best-of-n, all with
+about as many calls a turn. The defaults of `beam_width` and `samples` were chosen by it.
 """
 
 from __future__ import annotations
@@ -231,6 +232,7 @@ class Worker(Agent):
         return Output(self.solver.say(request, key).text, usage=Usage(calls=1))
 
 
+WEAKER = Solver(skills={"sums": 0.62, "products": 0.55, "digits": 0.47})
 VARIANTS: dict[str, tuple[Solver, Steps]] = {
     "weak solver": (
         Solver(skills={"sums": 0.8, "products": 0.6, "digits": 0.5}),
@@ -244,7 +246,11 @@ VARIANTS: dict[str, tuple[Solver, Steps]] = {
         Solver(skills={}, skill=0.7),
         Steps(steps=9, categories=("products",), train=4, validation=40, test=1),
     ),
+    "weaker solver": (WEAKER, Steps(steps=10, train=4, validation=40, test=1)),
+    # Equal lines are different texts: the beam may keep several of them.
+    "its remarks": (evolve(WEAKER, remarks=4), Steps(steps=10, train=4, validation=40, test=1)),
 }
+LEARNING = ("weak solver", "same mistakes", "one skill")
 
 
 async def compared(
@@ -285,39 +291,64 @@ class Erring(TaskValue):
         exact = await super().estimate(branch, session, key)
         assert exact.value is not None
         error = NormalDist().inv_cdf(key.child("error").uniform() or 0.5)
-        return evolve(exact, value=exact.value + self.noise * error)
+        # A value is from 0 to 1; scaling keeps the order, and cutting off would make ties.
+        return evolve(exact, value=(exact.value + self.noise * error + 1) / 3)
 
 
-SHAPES = ((10, 5), (5, 8), (3, 6), (2, 8), (1, 8))
+SHAPES = {
+    24: ((8, 3), (6, 4), (5, 5), (4, 6), (3, 8)),
+    40: ((13, 3), (10, 4), (8, 5), (5, 8)),
+}
+"""Widths and samples, by about how many calls a turn they make."""
 NOISES = (0.0, 0.05, 0.10, 0.15)
+FAMILIES = ("weaker solver", "its remarks", "one skill")
 
 
 def width(seeds: int, problems: int) -> None:
-    """Beams of several widths, each against one trajectory with as many calls."""
-    solver = Solver(skills={"sums": 0.62, "products": 0.55, "digits": 0.47})
-    VARIANTS["weaker solver"] = (solver, Steps(steps=10, train=4, validation=40, test=1))
-    for noise in NOISES:
-        for beam_width, samples in SHAPES:
-            reports = [
-                asyncio.run(
-                    compared(
-                        "weaker solver",
-                        Erring(noise=noise),
-                        "reward",
-                        seed,
-                        problems,
-                        beam_width=beam_width,
-                        samples=samples,
-                        min_parents=min(2, beam_width),
-                        min_roots=min(2, beam_width),
-                        baselines=("greedy", "best-of-n"),
-                    )
+    """Beams of several widths, and one trajectory and independent attempts with as many calls."""
+    for variant in FAMILIES:
+        for calls, shapes in SHAPES.items():
+            names = [f"{wide} x {samples}" for wide, samples in shapes]
+            print(f"{variant}, {calls} calls a turn")
+            print(_row(["noise", "correlation", *names, "greedy", "best-of-n"]))
+            for noise in NOISES:
+                print(_row(_widths(variant, noise, shapes, seeds, problems)), flush=True)
+
+
+def _widths(
+    variant: str, noise: float, shapes: Sequence[tuple[int, int]], seeds: int, problems: int
+) -> list[str]:
+    """A row: rewards, with calls a problem, of all shapes; baselines go by the last one's calls."""
+    cells = []
+    for wide, samples in shapes:
+        reports = [
+            asyncio.run(
+                compared(
+                    variant,
+                    Erring(noise=noise),
+                    "reward",
+                    seed,
+                    problems,
+                    beam_width=wide,
+                    samples=samples,
+                    baselines=("greedy", "best-of-n") if (wide, samples) == shapes[-1] else (),
                 )
-                for seed in range(1, seeds + 1)
-            ]
-            known = [one["value"]["correlation"]["mean"] for one in reports]
-            title = f"noise {noise:g} (rank correlation {mean(known):.2f}), width {beam_width}"
-            _print(f"{title}, {samples} samples", reports, ("greedy", "best-of-n"))
+            )
+            for seed in range(1, seeds + 1)
+        ]
+        cells.append(_cell(reports, 0))
+    correlation = mean(one["value"]["correlation"]["mean"] for one in reports)
+    return [f"{noise:g}", f"{correlation:.2f}", *cells, _cell(reports, 1), _cell(reports, 2)]
+
+
+def _cell(reports: Sequence[dict[str, Any]], contender: int) -> str:
+    ones = [one["contenders"][contender] for one in reports]
+    reward = mean(one["reward"]["mean"] for one in ones)
+    return f"{reward:.3f} ({mean(one['calls'] for one in ones):.0f})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "  ".join(cell.ljust(11) for cell in cells).rstrip()
 
 
 def interval(values: Sequence[float]) -> str:
@@ -328,7 +359,7 @@ def interval(values: Sequence[float]) -> str:
 
 def learning(seeds: int, problems: int) -> None:
     """Every variant, with a value that knows and with one that does not."""
-    for variant in VARIANTS:
+    for variant in LEARNING:
         for value in (TaskValue(), Noise()):
             for select in ("reward", "value"):
                 reports = [

@@ -1,4 +1,4 @@
-"""What may be spent at most, worked out from what components say of themselves.
+"""What components say of themselves before a run: what they take at most, what they never can.
 
 An agent, a model, a task and a reward function may have `ceiling(tokens)`, a policy `route(turns)`,
 a trainer `plan(i, sizes, turns)`; see `orchestrion.interfaces`. Whoever does not say is unknown,

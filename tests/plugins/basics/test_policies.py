@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
+import re
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Any
 
 import pytest
@@ -38,7 +39,9 @@ from orchestrion import (
     View,
 )
 from orchestrion.choices import choice_name
+from orchestrion.config import from_data
 from orchestrion.engine.episode import EpisodeLimits
+from orchestrion.engine.opening import open_components
 from orchestrion.session import EngineSession
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 
@@ -156,6 +159,65 @@ def test_a_nested_team_is_an_agent_like_any_other() -> None:
     episode = asyncio.run(main())
     assert episode.turns[0].output.content == "inner"
     assert episode.usage.cost == 4.0
+
+
+class Breaks(Agent):
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        raise ValueError("no paper")
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer", "told"),
+    [
+        # Its policy ends at once: what the team read last stands.
+        ([], ["one", "team"], "first"),
+        ([], ["team"], "ended before anybody acted"),
+        (["one", "bad"], ["team"], "first"),
+        (
+            ["bad"],
+            ["one", "team"],
+            "every turn of the nested team failed; .* bad: .*paper",
+        ),
+    ],
+    ids=["nothing to add", "nothing at all", "one failed", "all failed"],
+)
+def test_a_nested_team_in_which_nobody_acts(inner: list[str], outer: list[str], told: str) -> None:
+    one = ScriptedAgent([Output("first")])
+    context = OpenContext("agents.team", Key(1), names={"members": ("one", "bad")})
+    members = (Member("one"), Member("bad"))
+    settings = NestedTeam([one, Breaks()], opened(Sequence(inner), members))
+    policy = opened(Sequence(outer), (Member("team"), Member("one")))
+
+    async def main() -> Episode:
+        async with settings.open(context) as team:
+            engine = engine_for({"team": team, "one": one}, policy)
+            return await engine.run("e", Problem("p"), Key(1))
+
+    turn = asyncio.run(main()).turns[-1]
+    assert turn.agent == "team"
+    assert (turn.status == "completed") == (told == "first")
+    assert re.search(told, turn.output.content or turn.error)
+
+
+def test_a_baseline_may_have_a_team_of_its_own() -> None:
+    def sequence(name: str) -> dict[str, Any]:
+        return {"use": "sequence", "agents": [name], "steps": [name]}
+
+    config = from_data(
+        {
+            "task": {"use": "relay"},
+            "agents": {name: {"use": "bench-agent"} for name in ("planner", "tester")},
+            "policy": sequence("planner"),
+            "evaluation": {"baselines": {"other": {"policy": sequence("tester")}}},
+        }
+    )
+
+    async def main() -> Any:
+        async with AsyncExitStack() as stack:
+            components = await open_components(config, stack, Key(1))
+            return components.runtimes["evaluation.baselines.other.policy"]
+
+    assert chosen(asyncio.run(main())) == "tester"
 
 
 # ---------------------------------------------------------------- searching and learning

@@ -11,12 +11,13 @@ from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_beam.baselines import Attempt, Budget, answer_of, most_frequent
+from orchestrion_beam.interfaces import Valued
 from orchestrion_beam.learner import Learner
 from orchestrion_beam.nodes import Node
 from orchestrion_beam.planning import MORE
 from orchestrion_beam.report import as_text, sentences
 from orchestrion_beam.trainer import GrpoBeam
-from orchestrion_beam.values import Noise
+from orchestrion_beam.values import Noise, TaskValue
 
 from orchestrion import (
     Agent,
@@ -27,6 +28,7 @@ from orchestrion import (
     Output,
     Problem,
     Reward,
+    Session,
     Step,
     Trajectory,
     Turn,
@@ -75,6 +77,31 @@ def test_no_baseline_that_can_go_on_has_fewer_calls_than_the_search(
     for name in ("sequential", "discussion"):
         assert found[name]["attempts"] == 1
         assert any("it ends by itself" in one for one in report["sentences"] if name in one)
+
+
+@frozen
+class Asking(TaskValue):
+    """Knows the score, for a call."""
+
+    async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
+        exact = await super().estimate(branch, session, key)
+        return evolve(exact, usage=Usage(calls=1))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"beam_width": 2, "samples": 2},
+        {"lookahead": 3},
+        {"beam_width": 8, "value": Asking()},
+        {"early_stop": True, "value": Asking(), "turns": 4},
+    ],
+    ids=["few", "lookahead", "estimates that make calls", "early stop"],
+)
+def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
+    given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)
+    found = named(asyncio.run(compared(given, fails=0.2)))
+    assert found["greedy"]["calls"] == pytest.approx(found["beam"]["calls"], rel=0.1)
 
 
 def test_calls_count_as_they_were_made() -> None:
@@ -159,10 +186,16 @@ def test_with_an_exact_value_one_trajectory_with_more_samples_does_as_well_and_i
     assert any("`beam_width: 1` with more `samples`" in text for text in report["sentences"])
 
 
-def test_a_value_better_than_noise_that_loses_to_independent_attempts_is_said_to() -> None:
+@pytest.mark.parametrize(
+    ("mean", "told"),
+    [(-0.2, "was not worth its calls here"), (0.05, "is not shown to be worth its calls")],
+)
+def test_a_value_better_than_noise_that_is_not_ahead_of_independent_attempts_is_said_to(
+    mean: float, told: str
+) -> None:
     contender = {"calls": 10.0, "attempts": 1.0, "missing": 0}
     number = {"mean": 0.5, "low": 0.4, "high": 0.6, "count": 20}
-    behind = {"mean": -0.2, "low": -0.3, "high": -0.1, "count": 20}
+    behind = {"mean": mean, "low": mean - 0.1, "high": mean + 0.1, "count": 20}
     report = {
         "problems": 20,
         "select": "reward",
@@ -174,7 +207,7 @@ def test_a_value_better_than_noise_that_loses_to_independent_attempts_is_said_to
     }
     text = " ".join(sentences(report))
     assert "better than noise" in text
-    assert "Searching by it was not worth its calls here" in text
+    assert f"Searching by it {told}" in text
 
 
 @pytest.mark.parametrize("select", ["reward", "value"])

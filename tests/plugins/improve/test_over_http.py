@@ -29,7 +29,7 @@ def test_habits_of_chat_agents_are_tried_over_http(tmp_path: Path) -> None:
     }
     [metrics] = metrics_of(run)
     with RunReader(run) as reader:
-        # One call an episode, one for the coach, and the evaluation's.
-        assert reader.spend().calls == metrics["episodes"] + 1 + 4
+        # One call an episode, one for the coach, and the evaluation's: learned and untrained.
+        assert reader.spend().calls == metrics["episodes"] + 1 + 2 * 4
         [asked] = [row for row in reader.call_rows() if row[1] == "trainer"]
         assert asked[0].startswith("offline:coach")

@@ -121,7 +121,15 @@ async def open_components(
     # Agents first: policies choose from them.
     for path in config.roster:
         await opener.ensure(path, ())
-    roster = tuple(Opened(config, opener.runtimes).roster())
+    roster = Opened(config, opener.runtimes).roster()
+    for baseline in config.evaluation.baselines.values():
+        # A baseline's policy may name a team of its own.
+        for path in baseline.agents or ():
+            await opener.ensure(path, ())
+        team = Opened(config, opener.runtimes).roster(baseline.agents)
+        await opener.ensure(baseline.policy, team)
+        if baseline.trainer is not None:
+            await opener.ensure(baseline.trainer, team)
     for path in config.components:
         if not opener.is_nested(path):
             await opener.ensure(path, roster)

@@ -19,7 +19,9 @@ class NestedTeam:
     """Runs a nested team on what this activation may read; its output is the last turn's.
 
     What the inner turns cost is booked once, on the outer turn; an inner final turn ends the
-    inner team only.
+    inner team only. Where its policy ends before anybody acts, there was nothing to add: what the
+    last turn that it reads said stands. The turn fails if there is no such turn either, or if
+    every inner turn failed.
 
     Args:
         members: the agents, by name; they leave the outer team.
@@ -46,9 +48,18 @@ class _Opened(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         inner = await calls.team(view, key, self.members, self.team.policy, self.team.turns)
-        last = next((turn for turn in reversed(inner.turns) if turn.status == "completed"), None)
+        turns = inner.turns or view.turns
+        last = next((turn for turn in reversed(turns) if turn.status == "completed"), None)
+        if last is None and inner.turns:
+            worst = inner.turns[-1]
+            raise RuntimeError(
+                f"every turn of the nested team failed; the last, {worst.agent}: {worst.error}"
+            )
         if last is None:
-            raise RuntimeError("no member of the nested team completed a turn")
+            raise RuntimeError(
+                "the policy of the nested team ended before anybody acted, and there is no earlier "
+                "turn to pass on"
+            )
         return Output(
             content=last.output.content,
             data=last.output.data,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from math import ceil
 from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
@@ -120,6 +119,23 @@ class Tried:
     picked: Attempt | None = None
 
 
+class Greedy(Search):
+    """A search of width 1 that spreads the calls of another search over as many levels."""
+
+    like: Counts
+
+    async def _grow(self, growing: Sequence[Node]) -> list[Node]:
+        # What a sample takes differs: equal texts are estimated once, and one trajectory that many
+        # samples continue has more of them. So each level goes by what was taken so far.
+        like, done = self.like, self.counts if self.counts.samples else self.like
+        levels = max(1, len(like.parents) - len(self.counts.parents))
+        left = (like.calls - self.counts.calls) * done.samples / max(1, done.calls)
+        most = most_turns(like.samples) - self.counts.samples
+        samples = max(1, min(round(left / levels), most))
+        self.settings = evolve(self.settings, samples=samples)
+        return await super()._grow(growing)
+
+
 class Rivals:
     """The baselines on one problem.
 
@@ -187,15 +203,8 @@ class Rivals:
 
     async def _greedy(self, searched: Counts) -> Tried:
         """One trajectory at a time, with as many samples a turn as the search's calls allow."""
-        turns = max(1, searched.activations)
-        each, levels = max(1.0, searched.calls / turns), max(1, len(searched.parents))
-        # As many as the search drew a level, within what `plan` bounds.
-        samples = min(ceil(searched.calls / (levels * each)), most_turns(turns) // levels)
-        settings = evolve(
-            self.settings, beam_width=1, min_parents=1, min_roots=1, samples=max(1, samples)
-        )
-        search = Search(
-            settings,
+        search = Greedy(
+            evolve(self.settings, beam_width=1, min_parents=1, min_roots=1),
             self.session,
             self.problem,
             self.team,
@@ -203,6 +212,7 @@ class Rivals:
             self.key.child("greedy"),
             self.flight,
         )
+        search.like = searched
         found = await search.run()
         return Tried(
             [Attempt([node]) for node in found.finalists],

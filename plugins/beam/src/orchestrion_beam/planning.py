@@ -70,13 +70,14 @@ def comparison(settings: GrpoBeam, value: ValueEstimator) -> Plan:
         estimates += settings.probes * len(DEPTHS)
         if settings.select == "value":
             estimates += most
-    longest = 0
+    longest = ends = 0
     if "greedy" in wanted:
-        # Its samples a turn are those of the search, which may have ended sooner.
-        drawn = most_turns(found.activations) * (1 + settings.lookahead)
-        activations += drawn
+        # Where its samples take fewer calls it draws more, and one a turn where none are left.
+        drawn = most_turns(settings.samples_per_search) + settings.turns
+        activations += drawn * settings.at_once * (1 + settings.lookahead)
         verdicts += 1
         estimates += drawn
+        ends = drawn if settings.early_stop else 0
     for name in ("sequential", "discussion"):
         if name in wanted:
             longest = min(settings.longest_turns, most)
@@ -85,7 +86,7 @@ def comparison(settings: GrpoBeam, value: ValueEstimator) -> Plan:
     more = Plan(
         activations,
         verdicts,
-        estimates * value.scores,
+        estimates * value.scores + ends,
         turns=longest,
         readings=((value, estimates),),
     )

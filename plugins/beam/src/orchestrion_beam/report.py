@@ -90,28 +90,19 @@ def _value(value: Mapping[str, Any], rivals: list[Mapping[str, Any]]) -> list[st
     else:
         told = [f"The value {name!r} is no better than noise: {what}."]
     # A value may tell something and still too little: what counts is what the calls bought.
-    if _no_better("best-of-n", rivals):
-        told.append(
-            "Searching by it was not worth its calls here: independent attempts did as well or "
-            "better."
-        )
-    elif _no_better("greedy", rivals):
-        told.append(
-            "Keeping several trajectories was not worth its calls here: `beam_width: 1` with more "
-            "`samples` did as well or better."
-        )
-    return told
-
-
-def _no_better(name: str, rivals: list[Mapping[str, Any]]) -> bool:
-    """Whether the search is not shown to be ahead of a baseline."""
-    rival = next((one for one in rivals if one["name"] == name), None)
-    return (
-        rival is not None
-        and rival["ahead"]["mean"] is not None
-        and rival["ahead"]["count"] >= FEW
-        and not rival["ahead"]["low"] > 0
+    worth = (
+        ("best-of-n", "Searching by it", "independent attempts"),
+        ("greedy", "Keeping several trajectories", "`beam_width: 1` with more `samples`"),
     )
+    for name, doing, instead in worth:
+        ahead = next((one["ahead"] for one in rivals if one["name"] == name), None)
+        if ahead is None or ahead["mean"] is None or ahead["count"] < FEW or ahead["low"] > 0:
+            continue
+        if ahead["mean"] > 0:
+            told.append(f"{doing} is not shown to be worth its calls: {instead} may do as well.")
+        else:
+            told.append(f"{doing} was not worth its calls here: {instead} did as well or better.")
+    return told
 
 
 def _problems(count: int, which: str = "") -> str:

@@ -33,8 +33,10 @@ class GrpoBeam:
     Args:
         rounds: iterations that search.
         problems: training problems of an iteration; all searches run side by side.
-        beam_width: trajectories that are kept.
-        samples: k, how many next turns are drawn for each of them.
+        beam_width: trajectories that are kept. One is enough for a value that never errs; a value
+            that errs wants more.
+        samples: k, how many next turns are drawn for each of them. A turn makes `beam_width` x
+            `samples` calls.
         turns: a trajectory ends after so many, if it does not before.
         order: who acts next: the team's policy, asked for each sample, or a rotation.
         rotation: its choices, "agent" or "agent:option"; the whole team by default.
@@ -78,8 +80,8 @@ class GrpoBeam:
 
     rounds: Count = 10
     problems: Count = 8
-    beam_width: Count = 10
-    samples: Count = 5
+    beam_width: Count = 6
+    samples: Count = 4
     turns: Count = 15
     order: Literal["policy", "rotation"] = "policy"
     rotation: Sequence[str] = ()
