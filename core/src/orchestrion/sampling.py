@@ -17,7 +17,7 @@ from orchestrion.config import Config
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
 from orchestrion.engine.opening import open_components
-from orchestrion.errors import BudgetError, OrchestrionError
+from orchestrion.errors import BudgetError, OrchestrionError, UsageError
 from orchestrion.forecast import Forecast
 from orchestrion.guards import problems_of
 from orchestrion.interfaces import Job
@@ -27,7 +27,15 @@ from orchestrion.session import EngineSession, summarize
 from orchestrion.store import RunReader, RunStore
 from orchestrion.store.names import run_directories
 
-__all__ = ["Guess", "Seen", "guesses", "run_sample", "seen_before"]
+__all__ = [
+    "Guess",
+    "Seen",
+    "guesses",
+    "refuse_sample",
+    "run_sample",
+    "sample_size",
+    "seen_before",
+]
 
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Quantiles .975 of Student's t for 1, 2, ... degrees of freedom."""
@@ -43,6 +51,7 @@ class Seen:
         episodes: how many there were.
         turns: of agents, in all of them.
         usages: what the turns of each stored episode took.
+        whole: whether they are all that the config says, and no sample.
     """
 
     origin: Path
@@ -50,6 +59,7 @@ class Seen:
     episodes: int
     turns: int
     usages: tuple[Usage, ...]
+    whole: bool
 
 
 @frozen
@@ -81,8 +91,27 @@ def seen_before(config: Config, root: Path) -> Seen | None:
                         count,
                         round(turns * count / len(stored)),
                         tuple(episode.usage for episode in stored),
+                        not sample_size(run),
                     )
     return None
+
+
+def sample_size(run: RunReader) -> int:
+    """Return how many episodes a run was a sample of, for a dry run; 0 for a run as any other."""
+    return int((run.manifest or {}).get("sample", 0))
+
+
+def refuse_sample(run: RunReader, what: str) -> None:
+    """Refuse a folder that holds a sample.
+
+    Raises:
+        UsageError: it does.
+    """
+    if sample_size(run):
+        raise UsageError(
+            f"{run.directory} holds a sample for a dry run, which cannot be {what}; "
+            "train the config itself"
+        )
 
 
 def _age(directory: Path) -> float:
@@ -93,6 +122,8 @@ def _age(directory: Path) -> float:
 
 def guesses(seen: Seen, forecast: Forecast) -> dict[str, Guess]:
     """Calls, tokens and US dollars of the whole run, if it goes on as those episodes did."""
+    if seen.whole:
+        return _sums(seen, seen.episodes)
     counts: dict[str, float] = {}
     for part in forecast.parts:
         # A part of known turns is counted by them: a search takes many for each verdict.
@@ -100,7 +131,10 @@ def guesses(seen: Seen, forecast: Forecast) -> dict[str, Guess]:
             counts[part.part] = part.count * seen.episodes / seen.turns
         elif part.who == "judge":
             counts.setdefault(part.part, part.count)
-    count = sum(counts.values())
+    return _sums(seen, sum(counts.values()))
+
+
+def _sums(seen: Seen, count: float) -> dict[str, Guess]:
     paid = {"calls": seen.paid.calls, "tokens": seen.paid.tokens, "usd": seen.paid.usd}
     return {
         name: _guess(value / seen.episodes, [float(getattr(u, name)) for u in seen.usages], count)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -77,6 +77,8 @@ class Trained:
     ) -> Report:
         """Judge the policy, and the run's baselines as they were trained, on a split.
 
+        A baseline that has to be trained and was not yet is left out; `notes` says so.
+
         Args:
             split: of the problems; None for the config's `evaluation.split`.
             seeds: tries of each; None for the config's.
@@ -94,7 +96,9 @@ class Trained:
             raise UsageError(f"{place}: its split {split!r} has no problems")
         own = own_name(self.config, trained=self.directory is not None)
         results = {}
-        for name in (own, *(evaluation.baselines if baselines else ())):
+        left_out = untrained_baselines(self.config, self.trained_on)
+        others = [name for name in evaluation.baselines if name not in left_out]
+        for name in (own, *(others if baselines else ())):
             team: dict[str, Any] = {}
             if name != own:
                 one = evaluation.baselines[name]
@@ -114,6 +118,14 @@ class Trained:
             results[name] = outcomes(episodes)
         key = Key(self.config.seed).child("report")
         return compare(split, seeds, results, self.trained_on, key)
+
+
+def untrained_baselines(config: Config, trained: Collection[str]) -> list[str]:
+    """Return the baselines that have a trainer and are not among the trained ones."""
+    baselines = config.evaluation.baselines
+    return [
+        name for name, one in baselines.items() if one.trainer is not None and name not in trained
+    ]
 
 
 @asynccontextmanager
@@ -157,6 +169,9 @@ async def open_run(
             trained_on[own_name(config)] = sum(one.episodes for one in done)
         if checkpoint is None and config.stages:
             raise UsageError(f"{directory}: nothing is learned yet; `orchestrion resume` goes on")
+    if left_out := untrained_baselines(config, trained_on):
+        which = ", ".join(left_out)
+        notes += (f"left out: baselines that are trained only at the end of a run: {which}",)
     if checkpoint is not None and checkpoint.overlay:
         config = config.with_overlay(checkpoint.overlay)
     async with AsyncExitStack() as stack:

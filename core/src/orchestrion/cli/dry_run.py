@@ -49,7 +49,8 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
     if as_json:
         emit({"dry_run": True, **facts, "bound": _data(config, found), **_estimated(seen, found)})
         return
-    click.echo(f"{config.source}: ok, nothing was run")
+    ran = f"{sample} episodes were run as a sample" if sample else "nothing was run"
+    click.echo(f"{config.source}: ok, {ran}")
     for name, value in facts.items():
         click.echo(f"  {name.replace('_', ' ')}: {_said(value)}")
     click.echo("")
@@ -65,7 +66,7 @@ def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
         from orchestrion.run import manifest
         from orchestrion.store import RunStore
 
-        text, facts = config.to_yaml(), manifest(config)
+        text, facts = config.to_yaml(), manifest(config) | {"sample": sample}
         with RunStore.create_next(root, f"{name}-sample", text, facts) as store:
             note(f"run: {store.directory}")
             in_loop(run_sample(config, store, sample))
@@ -97,6 +98,8 @@ def _guessed(seen: Seen | None, found: Forecast) -> list[str]:
         f"[{one.low:,.3g}, {one.high:,.3g}]"
         for name, one in guesses(seen, found).items()
     )
+    if seen.whole:
+        return ["", f"estimate: {what}", f"as {seen.origin} took, a completed run of this config"]
     return [
         "",
         f"estimate: {what}",

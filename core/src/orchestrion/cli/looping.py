@@ -34,6 +34,8 @@ OnEnd = Callable[[str], None]
 TICK = 0.25
 PATIENCE = 5.0
 """Seconds without a sign of life after which it is said who blocks the loop."""
+IMPORTING = 30.0
+"""The same for one that imports a module."""
 GRACE = 10.0
 """Seconds that an interrupted command has to end in order while its loop runs."""
 
@@ -190,12 +192,15 @@ class _Supervisor:
         from orchestrion.engine.blocking import of_stack
 
         work = of_stack(self._thread)
+        if work.imports and self._silent < IMPORTING:
+            return
         if self._blocking is None or self._blocking.frame is not work.frame:
             self._blocking, self._same = work, 0.0
             if work.who:
+                advice = "; a plain `def act` would be run in a thread"
                 note(
-                    f"{work} does not give way: nothing else of the run goes on meanwhile; "
-                    "a plain `def act` would be run in a thread"
+                    f"{work} does not give way for {self._silent:.0f} s now: nothing else of the "
+                    f"run goes on meanwhile{advice if work.who.startswith('agents.') else ''}"
                 )
         self._same += TICK
         if work.limit is not None and self._same >= work.limit + PATIENCE:

@@ -29,10 +29,14 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
     """
     from orchestrion.cli.display import Display
     from orchestrion.replay import replay
-    from orchestrion.store import find_run
+    from orchestrion.sampling import refuse_sample
+    from orchestrion.store import RunReader, find_run
 
+    directory = find_run(run)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "replayed")
     with Display(terminal=False if as_json else None) as display:
-        found = in_loop(replay(find_run(run), display, [*options(ctx).block, *block]))
+        found = in_loop(replay(directory, display, [*options(ctx).block, *block]))
     for line in found.notes:
         note(line)
     if as_json:

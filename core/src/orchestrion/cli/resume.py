@@ -33,12 +33,15 @@ def command(
     """
     from orchestrion.cli.driving import carry_out
     from orchestrion.config import load
-    from orchestrion.store import RunStore, find_run
+    from orchestrion.sampling import refuse_sample
+    from orchestrion.store import RunReader, RunStore, find_run
 
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=[*options(ctx).block, *block])
     for line in config.plugins.notes():
         note(line)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "resumed")
     with RunStore.open(directory) as store:
         for line in store.usable().notes():
             note(line)

@@ -326,9 +326,11 @@ def _result(name: str, root: Path) -> tuple[str, Outcomes, int]:
             raise
         title, contenders, seeds = _results(target, root)
     if contender not in contenders:
-        known = ", ".join(contenders) or "nothing yet"
+        known = ", ".join(contenders)
         raise UsageError(
-            f"{title} has no evaluation of {contender or 'anything'!r}; it has {known}"
+            f"{title} has no evaluation of {contender!r}; it has {known}"
+            if known
+            else f"{title} was not evaluated yet; `orchestrion eval` does that"
         )
     return f"{title}, {contender}", contenders[contender], seeds
 

@@ -27,6 +27,7 @@ class Work:
         who: it is, as messages call it; empty if it cannot be told.
         limit: seconds that it has; None means no limit.
         line: of its code, as a file and a number.
+        imports: whether a module is being imported, which is slow when the machine is cold.
         frame: of the call, to tell it from the next one.
     """
 
@@ -34,6 +35,7 @@ class Work:
     limit: float | None = None
     line: str = ""
     frame: FrameType | None = None
+    imports: bool = False
 
     def __str__(self) -> str:
         return f"{self.who or 'something'} (in {self.line})" if self.line else self.who
@@ -65,14 +67,16 @@ def of_stack(thread: int) -> Work:
     while inner is not None and _is_library(inner.f_code.co_filename):
         inner = inner.f_back
     line = f"{inner.f_code.co_filename}, line {inner.f_lineno}" if inner is not None else ""
+    imports = False
     while frame is not None:
+        imports = imports or frame.f_code.co_filename.startswith("<frozen importlib")
         caller = _CALLERS.get(frame.f_code)
         if caller is not None:
-            return Work(*caller(frame.f_locals), line, frame)
+            return Work(*caller(frame.f_locals), line, frame, imports)
         if frame.f_globals.get("__name__", "").startswith("orchestrion."):
             place = frame.f_locals.get("place")
             if isinstance(place, str):
-                return Work(place, None, line, frame)
+                return Work(place, None, line, frame, imports)
         frame = frame.f_back
     return Work("", None, line)
 
