@@ -231,7 +231,7 @@ class Network(Agent):
         return Output("answer")
 
 
-@planted("acts on any view", "changed what it was shown")
+@planted("acts on any view", "data of a record cannot be changed")
 @frozen
 class Mutates(Agent):
     """Changes the data that all episodes share."""
@@ -709,7 +709,7 @@ _POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
     (_IgnoresAgents, "decides among what there is", "which the task blocks"),
     (_IgnoresKey, "draws from its keys alone", "same"),
     (_OneKey, "draws from its keys alone", "draws twice from the same key"),
-    (_ChangesSituation, "decides among what there is", "changes the situations"),
+    (_ChangesSituation, "decides among what there is", "data of a record cannot be changed"),
 )
 Bandit = clean(_bandit(_Bandit, "Learns which agent pays."))
 for _runtime, _check, _words in _POLICIES:

@@ -154,6 +154,7 @@ PUBLIC = [
     "hookimpl",
     "learnable",
     "no_calls",
+    "supports",
 ]
 
 

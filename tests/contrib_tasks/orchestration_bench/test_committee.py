@@ -15,8 +15,8 @@ from orchestrion_orchestration_bench.committee import Committee, Voter
 from orchestrion_orchestration_bench.committee_rules import Slot, readers
 from orchestrion_orchestration_bench.process import evaluate, optimum, uniform
 
-from orchestrion import Activation, Agent, Key, Output, Status, Turn, UsageError
-from orchestrion.testing import Fixed, engine_for
+from orchestrion import Activation, Agent, Episode, Key, Output, Status, Turn, UsageError
+from orchestrion.testing import Fixed, opened_engine
 from tests.contrib_tasks.orchestration_bench.support import call
 
 TASK = Committee()
@@ -213,9 +213,12 @@ def build(task: Committee, placed: list[tuple[str, str]], seed: int = 1) -> tupl
         "stop": BenchAgent(),
     }
     steps = [[Activation(name, option)] for name, option in placed]
-    engine = engine_for(agents, Fixed([*steps, "stop"]), task)
-    episode = asyncio.run(engine.run("e", task.problems("train")[0], Key(seed)))
-    engine.close()
+
+    async def play() -> Episode:
+        async with opened_engine(agents, Fixed([*steps, "stop"]), task) as engine:
+            return await engine.run("e", task.problems("train")[0], Key(seed))
+
+    episode = asyncio.run(play())
     assert episode.scores is not None
     assert episode.usage.cost == pytest.approx(3.0)
     return episode.status, episode.scores.value

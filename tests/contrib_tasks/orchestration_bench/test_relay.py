@@ -13,8 +13,8 @@ from orchestrion_orchestration_bench.agents import BenchAgent, play
 from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.relay_rules import RelayState
 
-from orchestrion import Agent, Calls, Key, Output, Status, Turn, Usage, UsageError, View
-from orchestrion.testing import Fixed, engine_for
+from orchestrion import Agent, Calls, Episode, Key, Output, Status, Turn, Usage, UsageError, View
+from orchestrion.testing import Fixed, opened_engine
 from tests.contrib_tasks.orchestration_bench.support import call, relays
 
 SURE = Relay(
@@ -148,9 +148,12 @@ class Boaster(Agent):
 def run(task: Relay, steps: list[str], **more: Agent) -> tuple[Status, float, bool, float]:
     """Status, value, success and cost of one episode with a fixed sequence."""
     agents: dict[str, Agent] = {name: BenchAgent() for name in (*task.agents, "stop")}
-    engine = engine_for({**agents, **more}, Fixed(steps), task)
-    episode = asyncio.run(engine.run("e", task.problems("train")[0], Key(1)))
-    engine.close()
+
+    async def play() -> Episode:
+        async with opened_engine({**agents, **more}, Fixed(steps), task) as engine:
+            return await engine.run("e", task.problems("train")[0], Key(1))
+
+    episode = asyncio.run(play())
     assert episode.scores is not None
     return episode.status, episode.scores.value, episode.success, episode.usage.cost
 

@@ -28,8 +28,19 @@ from orchestrion_orchestration_bench.stop import Checker, Solver, Stop
 from orchestrion_orchestration_bench.stop_rules import StopState
 from orchestrion_orchestration_bench.team import Team
 
-from orchestrion import Agent, Key, Member, Observation, Output, Status, Step, Turn, UsageError
-from orchestrion.testing import Fixed, engine_for
+from orchestrion import (
+    Agent,
+    Episode,
+    Key,
+    Member,
+    Observation,
+    Output,
+    Status,
+    Step,
+    Turn,
+    UsageError,
+)
+from orchestrion.testing import Fixed, opened_engine
 from tests.contrib_tasks.orchestration_bench.support import Uniform, call, stop_team
 
 SURE = Stop(
@@ -117,9 +128,12 @@ def run(steps: list[str], kind: int = 0) -> tuple[Status, float, float]:
     agents: dict[str, Agent] = {
         name: BenchAgent() for name in ("solver", "checker", "submit", "abstain", "stop")
     }
-    engine = engine_for(agents, Fixed(steps), SURE)
-    episode = asyncio.run(engine.run("e", SURE.problems("train")[kind], Key(1)))
-    engine.close()
+
+    async def play() -> Episode:
+        async with opened_engine(agents, Fixed(steps), SURE) as engine:
+            return await engine.run("e", SURE.problems("train")[kind], Key(1))
+
+    episode = asyncio.run(play())
     assert episode.scores is not None
     return episode.status, episode.scores.value, episode.usage.cost
 

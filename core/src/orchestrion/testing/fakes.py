@@ -140,6 +140,19 @@ def engine_for(
                 f"{type(part).__name__} has open(), which yields what acts in its place: write "
                 "`async with opened_engine(...) as engine:` instead of engine_for(...)"
             )
+    return _engine(agents, policy, task, reward, limits, calls, timeout, turns)
+
+
+def _engine(
+    agents: Mapping[str, Agent],
+    policy: Policy,
+    task: Task | None = None,
+    reward: RewardFunction | None = None,
+    limits: EpisodeLimits | None = None,
+    calls: CallPath | None = None,
+    timeout: float | None = None,
+    turns: int | None = None,
+) -> Engine:
     roster = tuple(member_of(name, agent) for name, agent in agents.items())
     team = Team({}, roster, policy, task or ListTask(), reward)
     limits = limits or EpisodeLimits(turns=turns)
@@ -177,7 +190,7 @@ async def opened_engine(
 
         team = {name: await runtime(agent, f"agents.{name}") for name, agent in agents.items()}
         roster = tuple(member_of(name, agent) for name, agent in team.items())
-        engine = engine_for(
+        engine = _engine(
             team,
             await runtime(policy, "policy", roster),
             await runtime(task, "task", roster),
