@@ -16,6 +16,7 @@ from orchestrion import (
     Agent,
     Answer,
     BudgetError,
+    CallError,
     CallLimits,
     Calls,
     Key,
@@ -60,6 +61,41 @@ def test_a_reservation_that_does_not_fit_waits_for_those_in_flight() -> None:
     assert asyncio.run(main()) == list(range(60))
     assert together == 23
     assert budget.spent.usd == pytest.approx(60 * 0.0004)
+
+
+def test_reservations_that_state_no_calls_are_held_all_the_same() -> None:
+    """An agent may reserve dollars alone: one settlement must not forget the others in flight."""
+    budget = Budget(Caps(usd=0.1))
+    path = CallPath(budget, retry=QUICK)
+
+    async def ask(i: int) -> None:
+        async def do() -> Answer:
+            await asyncio.sleep(0)
+            return Answer(i, Usage(usd=0.01))
+
+        await path.run(str(i), Request("s", i), do, Usage(usd=0.01))
+
+    async def main() -> list[BaseException | None]:
+        return await asyncio.gather(*map(ask, range(60)), return_exceptions=True)
+
+    assert sum(isinstance(one, BudgetError) for one in asyncio.run(main())) >= 50
+    assert budget.spent.usd <= 0.1 + 1e-9
+
+
+@pytest.mark.parametrize("usd", [-1.0, float("inf")])
+@pytest.mark.parametrize("how", ["answer", "fault"])
+def test_usage_of_a_call_that_is_none_is_refused_and_booked_in_full(how: str, usd: float) -> None:
+    budget = Budget(Caps(usd=1.0))
+    path = CallPath(budget, retry=QUICK)
+
+    async def do() -> Answer:
+        if how == "fault":
+            raise CallError("broken", "permanent", spent=Usage(1, usd=usd))
+        return Answer("x", Usage(1, usd=usd))
+
+    with pytest.raises(ValueError, match=r"Usage\.usd is"):
+        asyncio.run(path.run("a", Request("s", "a"), do, dollars(0.25)))
+    assert budget.spent.usd == 0.25
 
 
 def test_the_first_that_waits_is_served_first_however_much_it_needs() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from orchestrion_recorded.columns import Columns
@@ -204,3 +205,35 @@ def test_a_table_without_right_answers_has_scores(tmp_path: Path) -> None:
         {"llama-3.1-8b": 0.0},
     ]
     assert [row.text for row in table.rows] == ["Why?", "Who?"]
+
+
+@pytest.mark.parametrize(
+    ("record", "says"),
+    [
+        ({"right": "A", "answers": {"right": "B"}}, "1: 'right' is a model and a column"),
+        ({"right": "A", "answers": {"m": {"text": "A"}}}, "1: of 'm' there is 'text', and none of"),
+    ],
+)
+def test_a_record_that_would_be_misread_is_refused(
+    tmp_path: Path, record: dict[str, Any], says: str
+) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": 1, **record}))
+    with pytest.raises(UsageError) as caught:
+        read_table(path)
+    assert says in str(caught.value)
+
+
+def test_answers_that_are_lists_are_compared_by_what_is_in_them(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    answers = {"good": ["A", "B"], "bad": ["A", "C"]}
+    path.write_text(json.dumps({"id": 1, "right": ["A", "B"], "answers": answers}))
+    [row] = read_table(path).rows
+    assert row.answers["good"].answer == row.right != row.answers["bad"].answer
+
+
+def test_a_score_may_stand_beside_its_price(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text(json.dumps({"id": 1, "scores": {"m": {"score": 0.5, "price": 0.1}}}))
+    [row] = read_table(path).rows
+    assert (row.answers["m"].score, row.answers["m"].price) == (0.5, 0.1)

@@ -206,6 +206,31 @@ def test_an_answer_whose_usage_is_not_told_is_booked_with_all_it_could_take(
     assert answer.usage.input_tokens > len(server.seen[0].body)
 
 
+def test_tokens_that_only_the_total_counts_are_output(api: Api) -> None:
+    """Some services count what a model thinks nowhere else."""
+    if api.name == "anthropic":
+        pytest.skip("this API tells no total")
+    body = api.good()
+    input = "prompt" if api.name == "chat" else "input"
+    body["usage"]["total_tokens"] = body["usage"][f"{input}_tokens"] + 200
+    with FaultServer(reply(200, body)) as server:
+        answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=500))
+    assert answer.usage.output_tokens == 200
+
+
+def test_a_prompt_of_no_tokens_is_no_count(api: Api) -> None:
+    body = api.good()
+    body["usage"] = {**body["usage"]}
+    for name in ("prompt_tokens", "input_tokens", "cache_read_input_tokens"):
+        if name in body["usage"]:
+            body["usage"][name] = 0
+    body["usage"].pop("cache_creation_input_tokens", None)
+    with FaultServer(reply(200, body)) as server:
+        answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
+    assert answer.estimated
+    assert answer.usage.input_tokens > len(server.seen[0].body)
+
+
 def test_an_end_of_a_stream_without_usage_is_not_booked_by_its_beginning() -> None:
     api = Api("anthropic")
     events = [

@@ -10,7 +10,7 @@ from attrs import Factory, frozen
 
 from orchestrion import UsageError
 
-__all__ = ["MEASURES", "Columns", "Layout", "Measure", "lay_out"]
+__all__ = ["MEASURES", "OPTIONS", "Columns", "Layout", "Measure", "lay_out"]
 
 Measure = Literal["price", "input_tokens", "output_tokens", "latency"]
 
@@ -21,7 +21,7 @@ _RIGHT = (
     *("right", "answer", "truth", "correct", "label", "gold", "target"),
     *("right_answer", "correct_answer", "gold_answer", "reference"),
 )
-_OPTIONS = ("n_options", "num_options", "options", "n_choices", "num_choices", "choices")
+OPTIONS = ("n_options", "num_options", "options", "n_choices", "num_choices", "choices")
 _TEXT = ("text", "prompt", "question_text", "question")
 MEASURES: Mapping[str, Measure] = {
     "price": "price",
@@ -95,7 +95,7 @@ def lay_out(header: Sequence[str], columns: Columns, where: str) -> Layout:
     question = finder.find("question", columns.question, _QUESTION, needed=True)
     right = finder.find("right", columns.right, _RIGHT)
     group = finder.find("group", columns.group, _GROUP)
-    options = finder.find("options", columns.options, _OPTIONS)
+    options = finder.find("options", columns.options, OPTIONS)
     text = finder.find("text", columns.text, _TEXT)
     for model in columns.models:
         finder.find("models", model, ())

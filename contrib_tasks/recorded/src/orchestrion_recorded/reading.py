@@ -6,6 +6,7 @@ import csv
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from math import isfinite
@@ -15,14 +16,15 @@ from typing import IO, cast
 from attrs import evolve
 
 from orchestrion import JSON, UsageError
-from orchestrion_recorded.columns import MEASURES, Columns, Layout, Measure, lay_out
+from orchestrion_recorded.columns import MEASURES, OPTIONS, Columns, Layout, Measure, lay_out
 from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
 
 __all__ = ["models_of", "read_prices", "read_table"]
 
 _REPORTED = 5  # problems of one file named at once
+_NOTHING = object()
 _NESTED = ("answers", "models", "responses", "scores")
-_ANSWER = ("answer", "response", "output")
+_ANSWER = ("answer", "response", "output", "score")
 
 Line = tuple[int, Mapping[str, str]]
 
@@ -237,7 +239,7 @@ def _read(path: Path) -> tuple[list[str], list[Line], int]:
             return _json_lines(file, path) if _is_json(path) else _csv_lines(file, path)
         except UnicodeDecodeError as error:
             raise UsageError(f"{path}: is not UTF-8 text ({error.reason})") from None
-        except (gzip.BadGzipFile, EOFError) as error:
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             raise UsageError(f"{path}: is not a whole gzip file ({error})") from None
 
 
@@ -284,13 +286,17 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
             continue
         try:
             record = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             problems.add(number, f"is not JSON: {error}")
             continue
         if not isinstance(record, dict):
             problems.add(number, f"expected an object, got {type(record).__name__}")
             continue
-        fields = _flat(record)
+        try:
+            fields = _flat(record)
+        except ValueError as error:
+            problems.add(number, str(error))
+            continue
         header.update(dict.fromkeys(fields))
         lines.append((number, fields))
     problems.raise_any()
@@ -304,23 +310,32 @@ def _flat(record: Mapping[str, JSON]) -> dict[str, str]:
     for name, value in record.items():
         if name in _NESTED and isinstance(value, dict):
             for model, told in value.items():
+                if model in record:
+                    raise ValueError(f"{model!r} is a model and a column; rename one of them")
                 fields |= _told(model, told)
         else:
-            fields[name] = _text(value)
+            fields[name] = _text(value, name)
     return fields
 
 
 def _told(model: str, told: JSON) -> dict[str, str]:
     if not isinstance(told, dict):
         return {model: _text(told)}
-    answer = next((told[name] for name in _ANSWER if name in told), None)
+    answer = next((told[name] for name in _ANSWER if name in told), _NOTHING)
+    if answer is _NOTHING:
+        raise ValueError(
+            f"of {model!r} there is {', '.join(map(repr, told)) or 'nothing'}, and none of "
+            f"{', '.join(_ANSWER)}; give one, or null where nothing is recorded"
+        )
     rest = {f"{model}_{name}": _text(v) for name, v in told.items() if name in MEASURES}
     return {model: _text(answer), **rest}
 
 
-def _text(value: JSON) -> str:
+def _text(value: JSON, column: str = "") -> str:
     if value is None:
         return ""
     if isinstance(value, str):
         return value
-    return str(len(value)) if isinstance(value, list) else json.dumps(value)
+    if isinstance(value, list) and column.lower() in OPTIONS:
+        return str(len(value))
+    return json.dumps(value)

@@ -89,6 +89,7 @@ class _Supervisor:
         self._silent = self._since_interrupt = self._same = 0.0
         self._asked = self._ending = False
         self._blocking: Work | None = None
+        self._named: set[str] = set()
 
     def __enter__(self) -> None:
         self._threads = set(threading.enumerate())
@@ -196,7 +197,8 @@ class _Supervisor:
             return
         if self._blocking is None or self._blocking.frame is not work.frame:
             self._blocking, self._same = work, 0.0
-            if work.who:
+            if work.who and work.who not in self._named:
+                self._named.add(work.who)
                 advice = "; a plain `def act` would be run in a thread"
                 note(
                     f"{work} does not give way for {self._silent:.0f} s now: nothing else of the "

@@ -32,6 +32,7 @@ from orchestrion.config.shapes import (
     names_components,
 )
 from orchestrion.config.wording import expected, got, habit, violations
+from orchestrion.interrupts import from_outside
 from orchestrion.suggest import did_you_mean
 
 __all__ = ["FAILED", "MASK", "Structurer"]
@@ -241,7 +242,9 @@ class Structurer:
         """Call the class; on an error, run every validator for itself and note what each says."""
         try:
             return cls(**values)
-        except Exception as exc:
+        except BaseException as exc:  # also SystemExit, which would end the command as a success
+            if from_outside(exc):
+                raise
             if not self._validate(cls, values, node, path):
                 hidden = any(n.raw is not None for n in node.value.values() if n is not None)
                 self.problems.add(node, path, _message(exc, hidden))

@@ -166,6 +166,8 @@ class Budget:
         """Give a reservation back and book what the call really took."""
         self._open -= worst != NO_USAGE
         self._reserved.take_back(worst)
+        if not self._open:
+            self._reserved = _Sum()  # a running difference of floats would drift away from zero
         self._spent.add(actual)
         self._wake()
 
@@ -257,10 +259,6 @@ class _Sum:
         self.calls -= usage.calls
         self.input_tokens -= usage.input_tokens
         self.output_tokens -= usage.output_tokens
-        if self.calls <= 0:
-            # A running difference of floats would drift away from zero.
-            self.usd = self.cost = 0.0
-            return
         self.cost -= usage.cost
         if not math.isnan(usage.usd):
             self.usd -= usage.usd

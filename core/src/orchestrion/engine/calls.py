@@ -23,6 +23,7 @@ import msgspec
 from attrs import astuple, frozen
 
 from orchestrion.engine.budget import Budget, inside
+from orchestrion.engine.checks import check_paid
 from orchestrion.engine.deadline import Deadline
 from orchestrion.engine.limiter import ServiceLimiter
 from orchestrion.engine.pieces import cut
@@ -408,6 +409,7 @@ class CallPath:
                 answer = await self._in_time(do, request)
             finally:
                 inside.reset(outer)
+            check_paid(answer.usage)
             paid.usage = answer.usage
             self._compare(answer.usage, reserve, request.service)
             return answer, time.monotonic() - began
@@ -417,7 +419,9 @@ class CallPath:
                 f"{request.service}: no answer within {request.timeout:g} s", "transient"
             ) from None
         except CallError as error:
-            paid.usage = actual = error.spent or NO_USAGE
+            actual = error.spent or NO_USAGE
+            check_paid(actual)
+            paid.usage = actual
             billed = actual != NO_USAGE
             await self._record(_spent(attempt, "billed", actual) if billed else ended(attempt.key))
             raise

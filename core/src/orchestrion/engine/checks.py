@@ -48,8 +48,8 @@ LARGEST = 1e100
 """Above every amount that means something, and small enough for sums never to overflow."""
 LONGEST = 10_000
 """Characters of an error that are kept: there may be one in every turn."""
-COUNTS = 2**63
-"""Above every count that a database can hold."""
+COUNTS = 2**53
+"""Above every count: the sum of a thousand still fits into a database."""
 
 
 def check_decision(decision: Any, place: str) -> None:
@@ -136,6 +136,11 @@ def check_usage(usage: Usage) -> None:
         and 0 <= usage.cost < LARGEST
     ):
         _refuse_usage(usage)
+
+
+def check_paid(usage: Usage) -> None:
+    """Raise unless a usage of a call is one; its dollars may be unknown (NaN)."""
+    check_usage(evolve(usage, usd=0.0) if usage.usd != usage.usd else usage)
 
 
 def _refuse_usage(usage: Usage) -> None:

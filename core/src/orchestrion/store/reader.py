@@ -370,7 +370,7 @@ class RunReader:
     def verify(self) -> None:
         """Read the whole database, and refuse it if anything in it is not what was written.
 
-        Whatever is read is checked as it is read; this finds rows that are gone as well.
+        Whatever is read is checked as it is read; this finds broken pages as well.
 
         Raises:
             StoreError: it is damaged; says where.

@@ -36,6 +36,7 @@ _PLAIN_CALL = {"index", "id", "type", "function"}
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    total_tokens: int | None = None
     prompt_tokens_details: wire.CacheDetails | None = None
 
 
@@ -230,7 +231,12 @@ def _tokens(told: Any) -> Tokens | None:
     usage = wire.stated(told, _Usage)
     if usage is None:
         return None
-    return wire.counted(usage.prompt_tokens, usage.completion_tokens, usage.prompt_tokens_details)
+    return wire.counted(
+        usage.prompt_tokens,
+        usage.completion_tokens,
+        usage.prompt_tokens_details,
+        usage.total_tokens,
+    )
 
 
 class _Collector:

@@ -205,6 +205,8 @@ def _tokens(told: Any) -> Tokens | None:
     hour = (usage.cache_creation and usage.cache_creation.ephemeral_1h_input_tokens) or 0
     written = usage.cache_creation_input_tokens or 0
     total = usage.input_tokens + cached + written
+    if not total:
+        return None  # no prompt has no tokens
     return wire.credible(Tokens(total, usage.output_tokens, cached, written, hour))
 
 

@@ -20,6 +20,7 @@ _CUT: Mapping[str, wire.Stop] = {"max_output_tokens": "length", "content_filter"
 class _Usage(msgspec.Struct):
     input_tokens: int | None = None
     output_tokens: int | None = None
+    total_tokens: int | None = None
     input_tokens_details: wire.CacheDetails | None = None
 
 
@@ -200,7 +201,9 @@ def _tokens(told: Any) -> Tokens | None:
     usage = wire.stated(told, _Usage)
     if usage is None:
         return None
-    return wire.counted(usage.input_tokens, usage.output_tokens, usage.input_tokens_details)
+    return wire.counted(
+        usage.input_tokens, usage.output_tokens, usage.input_tokens_details, usage.total_tokens
+    )
 
 
 class _Collector:

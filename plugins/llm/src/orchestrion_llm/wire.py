@@ -187,10 +187,16 @@ class CacheDetails(msgspec.Struct):
     cache_write_tokens: int | None = None
 
 
-def counted(input: int | None, output: int | None, cache: CacheDetails | None) -> Tokens | None:
-    """What OpenAI's APIs say a call took; None where they leave a count out."""
-    if input is None or output is None:
+def counted(
+    input: int | None, output: int | None, cache: CacheDetails | None, total: int | None = None
+) -> Tokens | None:
+    """What OpenAI's APIs say a call took; None where they leave a count out.
+
+    Some services count what a model thinks in `total` alone. A prompt of no tokens is no count.
+    """
+    if not input or output is None:
         return None
+    output = max(output, (total or 0) - input)
     cache = cache or CacheDetails()
     return credible(Tokens(input, output, cache.cached_tokens or 0, cache.cache_write_tokens or 0))
 
