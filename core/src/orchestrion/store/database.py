@@ -6,7 +6,7 @@ also while a run writes to it.
 Every row carries a checksum of its other columns in `mark` (`number`, which SQLite gives, is left
 out); problems, and texts that calls asked, are named by their own digest. What a disk changed
 behind our back is an error where it is read. `Database.verify` also finds pages
-that are gone or broken; rows that somebody deleted with SQL are not missed.
+that are gone or broken; rows that somebody deletes with SQL are not noticed.
 """
 
 from __future__ import annotations
