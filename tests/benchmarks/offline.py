@@ -72,7 +72,7 @@ async def one(port: int, path: str, body: bytes, number: int) -> None:
     for n in range(REQUESTS):
         head = (
             f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer k\r\n"
-            f"Idempotency-Key: {number}.{n}\r\nContent-Length: {len(body)}\r\n\r\n"
+            f"Idempotency-Key: {number}-{n}\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         writer.write(head.encode() + body)
         answer = await reader.readuntil(b"\r\n\r\n")

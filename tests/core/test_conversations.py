@@ -25,6 +25,7 @@ from orchestrion import (
     Problem,
     Request,
     Reward,
+    RewardFunction,
     Scores,
     StoreError,
     Usage,
@@ -97,7 +98,7 @@ class Asked(ListTask):
         return Scores(1.0, True)
 
 
-class Praise:
+class Praise(RewardFunction):
     """A reward function that asks a model."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward:

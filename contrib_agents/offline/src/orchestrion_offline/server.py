@@ -117,9 +117,9 @@ class StubServer:
         if speaker is None or not isinstance(name, str):
             return self._no_model(wire, str(name))
         try:
-            # Its part before a "-" names the call; what follows is the body's, which APIs write
+            # Its part before a "." names the call; what follows is the body's, which APIs write
             # in different ways.
-            key = headers.get("idempotency-key", "").partition("-")[0]
+            key = headers.get("idempotency-key", "").partition(".")[0]
             return self._reply(wire, asked, name, speaker, key)
         except ValueError as error:
             return _error(wire, 400, "invalid_request_error", f"{name}: {error}")

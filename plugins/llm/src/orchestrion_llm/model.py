@@ -106,7 +106,7 @@ class ApiModel(Model):
             if client is None:
                 raise CallError(f"{place.service}: opened without a connection", "permanent")
             # Runs with one seed have common keys: what is asked belongs to the name.
-            sent = f"{name}-{blake2b(content, digest_size=16).hexdigest()}"
+            sent = f"{name}.{blake2b(content, digest_size=16).hexdigest()}"
             answer = await client.attempt(content, sent, reserve, show)
             raw = answer.data.get("raw")
             if raw is None:
