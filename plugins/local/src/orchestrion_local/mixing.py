@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from orchestrion import JSON, Answer, Calls, Key, Model, OpenContext, Request, Usage, UsageError
+from orchestrion import JSON, Answer, Calls, Key, Model, OpenContext, Usage, UsageError
 from orchestrion_local.batching import Batcher
 from orchestrion_local.caching import roomy_cache
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.offloading import fits, pinned
-from orchestrion_local.runtime import VERSION, LocalModel, limits_of
+from orchestrion_local.runtime import LocalModel, limits_of, sampled
 from orchestrion_local.sampling import Drawn, Wanted, sample
 from orchestrion_local.settings import Limits
 
@@ -139,15 +139,7 @@ class MixedModel(Model):
             "versions": [member.version for member in self.members],
             "max_tokens": asked.max_tokens,
         }
-        sent = Request(
-            f"local:{self.name}",
-            {**settings, "prompt": prompt},
-            VERSION,
-            sample=key.hex(),
-            journal=False,
-            timeout=86400,
-            shown={**settings, "messages": request["messages"]},
-        )
+        sent = sampled(self.name, settings, prompt, request, key)
         return await calls.run(sent, do, Usage(1, len(prompt), asked.max_tokens))
 
     def ceiling(self, tokens: int) -> Usage:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from orchestrion_local.hf import HF
     from orchestrion_local.serving import Served
 
-__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", "unpack"]
+__all__ = ["VERSION", "Limits", "LocalModel", "limits_of", "pack", "placed_on", "sampled", "unpack"]
 
 VERSION = "1"
 _ANCHOR = "anchor/"
@@ -152,15 +152,7 @@ class LocalModel(Model):
             "temperature": temperature,
             "top_p": limits.top_p,
         }
-        asked = Request(
-            f"local:{self.name}",
-            {**settings, "prompt": prompt},
-            VERSION,
-            sample=key.hex(),
-            journal=False,
-            timeout=86400,
-            shown={**settings, "messages": request["messages"]},
-        )
+        asked = sampled(self.name, settings, prompt, request, key)
         return await calls.run(asked, do, Usage(1, len(prompt), longest))
 
     def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
@@ -443,6 +435,25 @@ def placed_on(settings: HF) -> Device | None:
     while settings.device is None and isinstance(settings.base, LocalModel):
         settings = settings.base.settings
     return settings.device
+
+
+def sampled(
+    name: str,
+    settings: Mapping[str, JSON],
+    prompt: Sequence[int],
+    request: Mapping[str, JSON],
+    key: Key,
+) -> Request:
+    """Return the call that sampling from weights is: its tokens name it, its messages are shown."""
+    return Request(
+        f"local:{name}",
+        {**settings, "prompt": prompt},
+        VERSION,
+        sample=key.hex(),
+        journal=False,
+        timeout=86400,
+        shown={**settings, "messages": request["messages"]},
+    )
 
 
 def limits_of(
