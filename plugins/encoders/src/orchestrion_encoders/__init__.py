@@ -1,0 +1,1 @@
+"""Encoders: what a policy decides on, as numbers."""

@@ -1,0 +1,1 @@
+"""What each choice is worth, learned from few episodes."""

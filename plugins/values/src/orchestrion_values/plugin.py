@@ -1,0 +1,16 @@
+"""What this distribution supplies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from orchestrion import Component, hookimpl
+
+HERE = "orchestrion_values"
+
+
+@hookimpl
+def orchestrion_policies() -> Iterator[Component]:
+    yield Component(
+        "values", f"{HERE}.values:Values", "takes the choice of the highest learned value"
+    )
