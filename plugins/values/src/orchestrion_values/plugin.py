@@ -14,3 +14,12 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component(
         "values", f"{HERE}.values:Values", "takes the choice of the highest learned value"
     )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "optimistic",
+        f"{HERE}.optimistic:Optimistic",
+        "learns what choices lead to, tries what is unknown, and plans",
+    )
