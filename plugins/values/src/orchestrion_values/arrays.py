@@ -8,41 +8,31 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Array, CheckpointError, Saved
+from orchestrion import Array, CheckpointError
 
 __all__ = ["pack", "unpack"]
 
-TYPES = {"f": ("F64", "<f8"), "i": ("I64", "<i8"), "b": ("BOOL", "?")}
-"""By numpy's kind: the name in a checkpoint, and the type that has it."""
-READ = dict(TYPES.values())
+TYPES = {"F64": "<f8", "I64": "<i8", "I32": "<i4", "BOOL": "|b1"}
+NAMES = {np.dtype(code): name for name, code in TYPES.items()}
 
 
 def pack(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Array]:
-    """Double precision, 64-bit whole numbers and truth values, in C order."""
-    result = {}
-    for name, values in arrays.items():
-        dtype, kind = TYPES[values.dtype.kind]
-        result[name] = Array(dtype, values.shape, np.ascontiguousarray(values, kind).tobytes())
-    return result
+    """Numbers of 64 bits, whole numbers of 32 bits and truth values, in C order."""
+    return {
+        name: Array(NAMES[values.dtype], values.shape, np.ascontiguousarray(values).tobytes())
+        for name, values in arrays.items()
+    }
 
 
-def unpack(saved: Saved, path: str, *names: str) -> list[NDArray[Any]]:
-    """The saved arrays of these names.
+def unpack(arrays: Mapping[str, Array]) -> dict[str, NDArray[Any]]:
+    """What `pack` packed.
 
     Raises:
-        CheckpointError: one is missing, or of another type or size than it says.
+        CheckpointError: an array is of another type.
     """
-    result: list[NDArray[Any]] = []
-    for name in names:
-        array = saved.arrays.get(name)
-        if array is None:
-            raise CheckpointError(f"{path}: the checkpoint has no array {name!r}")
-        try:
-            values = np.frombuffer(array.data, READ[array.dtype]).reshape(array.shape)
-        except (KeyError, ValueError):
-            raise CheckpointError(
-                f"{path}: the saved array {name!r} is {array.dtype} {tuple(array.shape)} with "
-                f"{len(array.data)} bytes; expected {', '.join(READ)} of that shape"
-            ) from None
-        result.append(values.copy())
+    result = {}
+    for name, array in arrays.items():
+        if array.dtype not in TYPES:
+            raise CheckpointError(f"the saved array {name!r} is of the type {array.dtype}")
+        result[name] = np.frombuffer(array.data, TYPES[array.dtype]).reshape(array.shape).copy()
     return result

@@ -149,7 +149,7 @@ class Learner:
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
         self._hopes = None
-        self._seen = Seen.load(saved, self._path) if saved.arrays else None
+        self._seen = Seen.load(saved) if saved.arrays else None
 
 
 def _metrics(

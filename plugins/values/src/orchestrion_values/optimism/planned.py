@@ -76,7 +76,8 @@ class Planned:
     def load(cls, saved: Saved, policy: ValuePolicy) -> Planned:
         """What `save` saved."""
         data: Any = saved.data
-        kept, joined, codes, values = unpack(saved, "policy", "kept", "cuts", "codes", "values")
-        cuts = np.split(joined, np.cumsum(data["sizes"])[:-1]) if len(kept) else []
-        lookup = Lookup(list(data["categories"]), kept, cuts, codes)
-        return cls(lookup, values, policy.choices)
+        arrays = unpack(saved.arrays)
+        ends = np.cumsum(data["sizes"], dtype=np.int64)[:-1]
+        cuts = np.split(arrays["cuts"], ends) if data["sizes"] else []
+        lookup = Lookup(data["categories"], arrays["kept"], cuts, arrays["codes"])
+        return cls(lookup, arrays["values"], policy.choices)

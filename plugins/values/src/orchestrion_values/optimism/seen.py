@@ -105,17 +105,20 @@ class Seen:
         )
 
     @classmethod
-    def load(cls, saved: Saved, path: str) -> Seen:
-        """What `save` saved; raises `CheckpointError` if it is something else."""
-        features, allowed, moves, rewards, outcomes = unpack(
-            saved, path, "features", "allowed", "moves", "rewards", "outcomes"
-        )
+    def load(cls, saved: Saved) -> Seen:
+        """What `save` saved."""
+        arrays = unpack(saved.arrays)
         data: Any = saved.data
         seen = cls(data["choices"])
         seen.episodes = data["episodes"]
-        rows = zip(data["categories"], features.tolist(), allowed.tolist(), strict=True)
+        rows = zip(
+            data["categories"],
+            arrays["features"].tolist(),
+            arrays["allowed"].tolist(),
+            strict=True,
+        )
         for category, numbers, mask in rows:
             seen.place(Shown(category, tuple(numbers), tuple(mask)))
-        seen.moves = [tuple(row) for row in moves.tolist()]
-        seen.rewards, seen.outcomes = rewards.tolist(), outcomes.tolist()
+        seen.moves = [tuple(row) for row in arrays["moves"].tolist()]
+        seen.rewards, seen.outcomes = arrays["rewards"].tolist(), arrays["outcomes"].tolist()
         return seen
