@@ -14,3 +14,10 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component(
         "values", f"{HERE}.values:Values", "takes the choice of the highest learned value"
     )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
+    )

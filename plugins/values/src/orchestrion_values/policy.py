@@ -35,7 +35,7 @@ __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MODELS: dict[str, str] = {}
+MODELS: dict[str, str] = {"fitted-q": "orchestrion_values.fitted_learner:FittedModel"}
 """Where the models of this package stand, by the name under which they are saved."""
 STUCK = Decision(stop=True)
 """Where the task blocks everything and stopping is no choice."""
