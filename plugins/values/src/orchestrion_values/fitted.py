@@ -6,7 +6,7 @@ on targets with noise and shrunk towards values drawn at random, so that members
 little is known; whoever acts by one member for an episode tries that out (Thompson sampling).
 
     Q(s, a) = w z(s) + u[problem] + b[a] + V[a] z(s) + c x(s, a)  +  trees(z(s), a, x(s, a))
-    target  = r, at the end; else r + max over allowed a' of Q(s', a'), within what was ever returned
+    target  = r, at the end; else r + max over allowed a' of Q(s', a'), within what was returned
 
 Departures:
 1. The members share one design and one regression of trees on what the linear part leaves over,
@@ -27,7 +27,7 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from orchestrion_values.policy import Floats
-from orchestrion_values.transitions import Ints, Transitions
+from orchestrion_values.transitions import Ints, Transitions, widened
 
 __all__ = ["Fitted", "Scale", "Trees", "fit"]
 
@@ -89,7 +89,9 @@ class Scale:
 
     def of_choices(self, choices: Floats) -> Floats:
         """x [n, k, v]."""
-        return (choices - self.middle) / self.width
+        known = len(self.middle)
+        result: Floats = (widened(choices, known)[:, :, :known] - self.middle) / self.width
+        return result
 
 
 @frozen(eq=False)

@@ -26,7 +26,7 @@ def batches(episodes: int) -> list[int]:
 
 
 def in_turn(session: Session, key: Key, start: int, count: int) -> list[Problem]:
-    """Training problems `start` to `start + count` of an order in which all are equally frequent."""
+    """Training problems from the `start`-th on, in an order in which all are equally frequent."""
     problems = session.problems("train")
     result: list[Problem] = []
     for i in range(start, start + count):

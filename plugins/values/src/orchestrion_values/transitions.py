@@ -18,7 +18,7 @@ from orchestrion import Problem
 from orchestrion_values.experience import Experience
 from orchestrion_values.policy import Floats, Mask, ValuePolicy
 
-__all__ = ["Ints", "Transitions", "from_steps"]
+__all__ = ["Ints", "Transitions", "from_steps", "widened"]
 
 Ints = NDArray[np.int64]
 
@@ -86,12 +86,17 @@ class Transitions:
             return self
         problem, problems = _numbered([*_names(self, "problem"), *_names(more, "problem")])
         category, categories = _numbered([*_names(self, "category"), *_names(more, "category")])
-        both = [
+        width = max(self.choices.shape[2], more.choices.shape[2])
+        choices = np.concatenate([widened(self.choices, width), widened(more.choices, width)])
+        context, allowed, choice, reward = (
             np.concatenate([getattr(self, name), getattr(more, name)])
-            for name in ("context", "choices", "allowed", "choice", "reward")
-        ]
+            for name in ("context", "allowed", "choice", "reward")
+        )
         after = np.concatenate([self.after, np.where(more.after < 0, -1, more.after + len(self))])
-        return Transitions(*both, after, problem, category, problems, categories)
+        return Transitions(
+            context, choices, allowed, choice, reward, after,
+            problem, category, problems, categories,
+        )  # fmt: skip
 
     def categories_of(self, problems: Sequence[Problem]) -> Ints:
         """The rows of the categories of some problems [n]; -1 for one that is not known."""
@@ -100,7 +105,7 @@ class Transitions:
 
     @property
     def returns(self) -> Floats:
-        """What came after each decision until the end of its episode [n]; 0 where none was taken."""
+        """What came after each decision until the end of its episode [n]."""
         result = self.reward.copy()
         # A situation that follows another stands behind it.
         for i in range(len(result) - 1, -1, -1):
@@ -169,6 +174,15 @@ def from_steps(
         (),
         known,
     )
+
+
+def widened(choices: Floats, width: int) -> Floats:
+    """Numbers of choices with zeros behind them [n, k, width].
+
+    A task may show hints only later in an episode: until then choices have no numbers.
+    """
+    missing = width - choices.shape[2]
+    return np.pad(choices, ((0, 0), (0, 0), (0, missing))) if missing > 0 else choices
 
 
 def _numbered(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
