@@ -121,6 +121,12 @@ class FittedLearner:
         self._seen += len(jobs)
         return metrics
 
+    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
+        """Learn from episodes that another trainer ran."""
+        self.check(session)
+        self._seen += len(episodes)
+        return self.learn(episodes, session.policy)
+
     def learn(self, episodes: Sequence[Episode], policy: ValuePolicy) -> Metrics:
         """Take some episodes in, fit, and install what was fitted."""
         experiences = gather(episodes)

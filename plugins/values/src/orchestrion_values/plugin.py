@@ -21,3 +21,6 @@ def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
     )
+    yield Component(
+        "auto", f"{HERE}.auto:Auto", "picks a trainer by what some episodes show, and says why"
+    )
