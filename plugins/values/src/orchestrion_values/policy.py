@@ -38,6 +38,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
+    "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
     "optimistic": "orchestrion_values.optimism.planned:Planned",
 }
 """Where the models of this package stand, by the name under which they are saved."""
