@@ -66,6 +66,20 @@ class Decisions:
         return result
 
     @property
+    def lengths(self) -> Ints:
+        """How many decisions each episode has [m]."""
+        return np.diff(np.append(self.first, len(self.choice)))
+
+    @property
+    def returns(self) -> Floats:
+        """What came after each decision until its episode's end [n]."""
+        result = self.reward.copy()
+        for start, size in zip(self.first.tolist(), self.lengths.tolist(), strict=True):
+            if size > 1:
+                result[start : start + size] = result[start : start + size][::-1].cumsum()[::-1]
+        return result
+
+    @property
     def several(self) -> bool:
         """Whether an episode has more than one decision."""
         return len(self.first) < len(self.choice)

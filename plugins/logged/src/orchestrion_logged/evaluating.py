@@ -85,17 +85,9 @@ class Evaluator:
         episodes = len(decisions.first)
         fold = draw.permutation(episodes) % min(folds, episodes)
         self._fold = fold[decisions.episode]
-        self._shape = choose(self._inputs, decisions.choice, self._returns(), draw)
+        self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
         # With one decision an episode, what follows on a choice is the same for all policies.
         self._known = None if decisions.several else self._fitted(np.zeros(()), 1)
-
-    def _returns(self) -> Floats:
-        """What came after each decision until its episode's end [n]."""
-        reward, first = self.decisions.reward, self.decisions.first
-        result = np.empty(len(reward))
-        for start, end in zip(first, [*first[1:], len(reward)], strict=True):
-            result[start:end] = reward[start:end][::-1].cumsum()[::-1]
-        return result
 
     def _fitted(self, target: Floats, steps: int) -> Floats:
         """Cross-fitted q [n, k]: fitted evaluation of the target policy [n, k], step by step."""
@@ -123,8 +115,7 @@ class Evaluator:
         outside = float((target * ~(d.allowed & logged)).sum(axis=1).mean())
         q = self._known
         if q is None:
-            lengths = np.diff(np.append(d.first, len(d.choice)))
-            q = self._fitted(target, int(lengths.max()))
+            q = self._fitted(target, int(d.lengths.max()))
         ratio = target[at, d.choice] / d.propensity
         guess, value = q[at, d.choice], (target * q).sum(axis=1)
         terms = Terms(d.reward, ratio, value, guess, d.first)

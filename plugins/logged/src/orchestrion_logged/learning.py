@@ -127,7 +127,7 @@ def learn(
         target = decisions.reward
         if decisions.known:
             target = _corrected(decisions, inputs, shape, draw, clip)
-        model = fit(shape, inputs, decisions.choice, target, least=least)
+        model = fit(shape, inputs, decisions.choice, target, least=least, spread=True)
     model.caution = caution
     return model
 
@@ -154,18 +154,16 @@ def _fitted_q(
     decisions: Decisions, inputs: Inputs, draw: np.random.Generator, least: int, caution: float
 ) -> Ridges:
     follows = np.flatnonzero(~decisions.last)
-    lengths = np.diff(np.append(decisions.first, len(decisions.choice)))
-    returns = decisions.reward.copy()
-    for start, size in zip(decisions.first.tolist(), lengths.tolist(), strict=True):
-        returns[start : start + size] = returns[start : start + size][::-1].cumsum()[::-1]
+    returns = decisions.returns
     shape = choose(inputs, decisions.choice, returns, draw)
     model: Ridges | None = None
-    for _ in range(int(lengths.max())):
+    for _ in range(int(decisions.lengths.max())):
         target = decisions.reward.copy()
         if model is not None:
             bound = np.where(decisions.allowed, model.bounds(inputs), -np.inf).max(axis=1)
-            target[follows] += bound[follows + 1]
-        model = fit(shape, inputs, decisions.choice, target, least=least)
+            # Nothing follows that was not seen to follow.
+            target[follows] += bound[follows + 1].clip(returns.min(), returns.max())
+        model = fit(shape, inputs, decisions.choice, target, least=least, spread=True)
         model.caution = caution
     assert model is not None
     return model

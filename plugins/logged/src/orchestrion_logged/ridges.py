@@ -34,6 +34,8 @@ Encode = Callable[[Sequence[Situation]], Encoded]
 ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
 FOURIER = 200
 """Random Fourier features."""
+RARE = 0.25
+"""A number that is not 0 in a smaller share of cases is taken for an indicator."""
 NEVER = -1e9
 """The score of a choice that the log says too little of."""
 
@@ -86,14 +88,18 @@ class FeatureMap:
     def of(cls, inputs: Inputs, fourier: int, draw: np.random.Generator) -> FeatureMap:
         """Return a map made for some inputs, with so many Fourier features."""
         flat = inputs.numbers.reshape(-1, inputs.numbers.shape[2])
-        scale = flat.std(axis=0)
-        scale = np.where(scale > 1e-9, scale, 1.0)
+        spread = flat.std(axis=0)
+        # What is seldom other than 0, like hashed words, stays small: standardised it would count
+        # for more the rarer it is.
+        rare = (flat != 0).mean(axis=0) < RARE
+        scale = np.where(rare, np.abs(flat).max(axis=0, initial=0.0), spread)
+        scale = np.where(spread > 1e-9, scale, 1.0)
         names = tuple(sorted(set(inputs.categories)))
         names = names if len(names) > 1 else ()
         width = len(scale) + len(names)
-        used = int((flat.std(axis=0) > 1e-9).sum()) + (2 if names else 0)
-        weights = draw.normal(size=(width, fourier)) / np.sqrt(max(used, 1))
-        # Two categories are as far apart as two draws of a standardised number.
+        # Two draws are about as far apart as the bends are wide; categories, 2 in sum of squares.
+        size = float(((spread / scale) ** 2).sum()) + (1 if names else 0)
+        weights = draw.normal(size=(width, fourier)) / np.sqrt(max(size, 1e-9))
         return cls(flat.mean(axis=0), scale, names, weights, draw.uniform(0, 2 * np.pi, fourier))
 
     def __call__(self, inputs: Inputs, place: int) -> Floats:
@@ -260,6 +266,7 @@ def fit(
     target: Floats,
     rows: Mask | None = None,
     least: int = 1,
+    spread: bool = False,
 ) -> Ridges:
     """Return one regression a choice.
 
@@ -273,12 +280,13 @@ def fit(
             is not looked at.
         rows: which decisions to learn from [n]; None for all.
         least: decisions without which a choice has no support.
+        spread: whether bounds will be asked for.
     """
     k = inputs.numbers.shape[1]
     used = np.ones(len(choice), np.bool_) if rows is None else rows
     width = shape.features(inputs[:0], 0).shape[1]
     coef, intercept = np.zeros((k, width)), np.zeros(k)
-    covariance = np.zeros((k, width + 1, width + 1))
+    covariance = np.zeros((k, width + 1, width + 1)) if spread else np.zeros((k, 1, 1))
     supported = np.zeros(k, np.bool_)
     for a in range(k):
         mine = used & (choice == a)
@@ -289,24 +297,30 @@ def fit(
             intercept[a] = float(np.nanmean(target[used])) if used.any() else 0.0
             continue
         phi = shape.features(inputs[at], a)
-        coef[a], intercept[a], covariance[a] = _ridge(phi, y, shape.alphas[a])
+        coef[a], intercept[a], covariance[a] = _ridge(phi, y, shape.alphas[a], spread)
     return Ridges(shape.features, coef, intercept, covariance, supported)
 
 
-def _ridge(phi: Floats, y: Floats, alpha: float) -> tuple[Floats, float, Floats]:
-    """Coefficients [d], intercept and their covariance [d + 1, d + 1]."""
-    from sklearn.linear_model import Ridge
+def _ridge(
+    phi: Floats, y: Floats, alpha: float, spread: bool
+) -> tuple[Floats, float, Floats | float]:
+    """Coefficients [d], intercept and, if asked for, their covariance [d + 1, d + 1]."""
+    from scipy.linalg import cho_factor, cho_solve
 
     n, d = phi.shape
-    if d == 0:
-        return np.zeros(0), float(y.mean()), np.full((1, 1), y.var() / n)
-    ridge = Ridge(alpha).fit(phi, y)
-    center = phi.mean(axis=0)
-    z = phi - center
-    inverse = np.linalg.inv(z.T @ z + alpha * np.eye(d))
-    freedom = max(n - 1 - float(np.einsum("ij,ji->", inverse, z.T @ z)), 1.0)
-    noise = float(((y - ridge.predict(phi)) ** 2).sum()) / freedom
+    center, middle = phi.mean(axis=0), float(y.mean())
+    z, residual = phi - center, y - middle
+    if n < d and not spread:
+        coef = z.T @ cho_solve(cho_factor(z @ z.T + alpha * np.eye(n)), residual)
+        return coef, middle - float(center @ coef), 0.0
+    factor = cho_factor(z.T @ z + alpha * np.eye(d)) if d else (np.zeros((0, 0)), False)
+    coef = cho_solve(factor, z.T @ residual)
+    if not spread:
+        return coef, middle - float(center @ coef), 0.0
+    inverse = cho_solve(factor, np.eye(d))
+    freedom = max(n - 1 - (d - alpha * float(np.trace(inverse))), 1.0)
+    noise = float(((residual - z @ coef) ** 2).sum()) / freedom
     cross = -inverse @ center
     corner = 1 / n + float(center @ inverse @ center)
     covariance = np.block([[inverse, cross[:, None]], [cross[None], np.array([[corner]])]])
-    return np.asarray(ridge.coef_, np.float64), float(ridge.intercept_), covariance * noise
+    return coef, middle - float(center @ coef), covariance * noise
