@@ -31,6 +31,16 @@ class Counts(Encoder):
     history: bool = True
     cost_unit: Annotated[float, Meta(gt=0)] = 1.0
 
+    @property
+    def observes(self) -> bool:
+        """Whether its numbers depend on the observation alone."""
+        return not self.history
+
+    @property
+    def places(self) -> bool:
+        """Whether numbers in its context belong to certain choices."""
+        return self.history
+
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """Context alone [n, w]; choices have no numbers of their own."""
         import numpy as np

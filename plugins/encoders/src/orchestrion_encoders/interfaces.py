@@ -11,12 +11,12 @@ The kind `encoder` belongs to this plugin; another distribution adds one like th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from orchestrion import Activation, Situation
+from orchestrion import Activation, Calls, Episode, RunError, Situation, Usage, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-__all__ = ["Choice", "Encoded", "Encoder", "join"]
+__all__ = [
+    "Choice",
+    "Encoded",
+    "Encoder",
+    "describes",
+    "join",
+    "observes",
+    "places",
+    "refuse_turns",
+]
 
 Choice = Activation | None
 """What a policy can choose: to start an activation, or, as None, to stop."""
@@ -37,10 +46,16 @@ class Encoded:
     Args:
         context: what is the same for all choices [n, w]; w may be 0.
         choices: what differs between them [n, k, v]; v may be 0.
+        prior: how promising each choice looks before anything is learned [n, k], 0 to 1; None
+            where nothing is known of that.
+        turns: the turns so far, oldest first, for a network that reads sequences: n arrays
+            [t, u], with t of each situation's own. None where an encoder gives none.
     """
 
     context: Floats
     choices: Floats
+    prior: Floats | None = None
+    turns: tuple[Floats, ...] | None = None
 
 
 class Encoder(Protocol):
@@ -48,6 +63,15 @@ class Encoder(Protocol):
 
     A pure function: a situation's numbers do not depend on the others in the batch, and equal
     situations have equal numbers. Widths are the same for all situations of a task and team.
+
+    An encoder may also say, by attributes that are False if it has none of that name:
+
+        observes: its numbers depend on `Situation.observation` alone, so that a policy may
+            remember what it made of an observation
+        places: numbers in its context belong to certain choices, by their order; a policy that
+            reads them fits one team
+        describes: the numbers of a choice tell what it does, so that a policy can score choices by
+            them alone, and apply to choices that it has never seen
     """
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
@@ -58,14 +82,73 @@ class Encoder(Protocol):
         """
         ...
 
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be awaited before each decision."""
+        return False
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Get from the outside what `encode` needs in this situation; see `Policy.prepare`."""
+        return
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one `prepare` takes; see `Policy.ceiling`."""
+        return Usage()
+
+    def learn(self, episodes: Sequence[Episode]) -> None:
+        """Take note of finished training episodes; by default nothing.
+
+        An encoder that does has `save` and `load` too. Called between decisions, never while any
+        are being taken.
+        """
+        return
+
+
+def observes(encoder: Encoder) -> bool:
+    """Whether its numbers depend on the observation alone."""
+    return bool(getattr(encoder, "observes", False))
+
+
+def places(encoder: Encoder) -> bool:
+    """Whether numbers in its context belong to certain choices."""
+    return bool(getattr(encoder, "places", False))
+
+
+def describes(encoder: Encoder) -> bool:
+    """Whether its numbers of a choice tell what that does."""
+    return bool(getattr(encoder, "describes", False))
+
 
 def join(parts: Sequence[Encoded]) -> Encoded:
-    """The numbers of several encoders of the same situations, side by side."""
+    """The numbers of several encoders of the same situations, side by side; priors are added.
+
+    Raises:
+        RunError: more than one of them gives sequences of turns.
+    """
     import numpy as np
 
     if len(parts) == 1:
         return parts[0]
+    turns = [part.turns for part in parts if part.turns is not None]
+    if len(turns) > 1:
+        raise RunError("two encoders give sequences of turns; a policy can read one of them")
+    priors = [part.prior for part in parts if part.prior is not None]
     return Encoded(
         np.concatenate([part.context for part in parts], axis=1),
         np.concatenate([part.choices for part in parts], axis=2),
+        sum(priors[1:], priors[0]) if priors else None,
+        turns[0] if turns else None,
     )
+
+
+def refuse_turns(encoders: Iterable[Encoder], path: str) -> None:
+    """For policies that have no network to read sequences of turns with.
+
+    Raises:
+        UsageError: an encoder gives sequences.
+    """
+    if any(getattr(encoder, "sequences", False) for encoder in encoders):
+        raise UsageError(
+            f"{path}: the encoder history gives sequences of turns, which only a policy with a "
+            "network can read, such as neural; use counts, graph or text here"
+        )

@@ -18,6 +18,11 @@ def orchestrion_kinds() -> Iterator[Kind]:
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for name, path, summary in (
         ("counts", "counts:Counts", "what the task shows, and how often each choice was made"),
+        ("embedding", "embedding:Embedding", "texts as a model embeds them"),
         ("hints", "hints:Hints", "what the task says of each choice"),
+        ("text", "text:Text", "hashed words of the problem and of what was said"),
+        ("graph", "graph:Graph", "the shape of the activation graph so far"),
+        ("history", "history:History", "the turns one by one, for a network that reads them"),
+        ("members", "members:Members", "each choice by its agent's role and record, not its name"),
     ):
         yield "encoder", Component(name, f"{HERE}.{path}", summary)

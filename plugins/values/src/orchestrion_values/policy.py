@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 from orchestrion import (
+    Calls,
     CheckpointError,
     Decision,
     Key,
@@ -26,6 +27,7 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
+    Usage,
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
@@ -102,6 +104,22 @@ class ValuePolicy(Policy):
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """The situations as numbers."""
         return join([encoder.encode(situations, self.choices) for encoder in self._encoders])
+
+    @property
+    def prepares(self) -> bool:
+        """Whether an encoder gets something from the outside."""
+        return any(encoder.prepares for encoder in self._encoders)
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let the encoders get what they need."""
+        for encoder in self._encoders:
+            await encoder.prepare(situation, calls)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all encoders take before one decision at most."""
+        usages = [encoder.ceiling(tokens) for encoder in self._encoders]
+        known = [usage for usage in usages if usage is not None]
+        return sum(known, Usage()) if len(known) == len(usages) else None
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
         """What the task allows [n, k]; stopping always."""
@@ -200,6 +218,15 @@ class Exploring(Policy):
 
     policy: ValuePolicy
     choose: Callable[[Sequence[Situation], Mask, Sequence[Key]], Sequence[tuple[int, float]]]
+
+    @property
+    def prepares(self) -> bool:
+        """See `ValuePolicy.prepares`."""
+        return self.policy.prepares
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """See `ValuePolicy.prepare`."""
+        await self.policy.prepare(situation, calls)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """What `choose` takes in each situation."""
