@@ -174,10 +174,16 @@ class Schema:
             "required": ["policy"],
             "additionalProperties": False,
         }
+        word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
         return {
-            "type": "object",
-            "propertyNames": {"pattern": f"^{NAME.pattern}$"},
-            "additionalProperties": baseline,
+            "anyOf": [
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+                    "additionalProperties": {"anyOf": [baseline, word]},
+                },
+                {"type": "array", "items": word},
+            ],
             "description": "Policies to compare with, by name.",
         }
 
