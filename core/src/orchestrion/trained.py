@@ -48,6 +48,8 @@ class Trained:
         notes: what a person should know, e.g. that a damaged checkpoint was passed over.
         trained_on: episodes that each contender of a report was trained with.
         shared: answers of earlier runs.
+        configured: its components before learnable settings were changed, for baselines that are
+            judged with these.
     """
 
     def __init__(
@@ -58,7 +60,9 @@ class Trained:
         notes: Sequence[str] = (),
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
+        configured: Opened | None = None,
     ) -> None:
+        self.configured = configured or opened
         self.config, self.opened, self.directory = config, opened, directory
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
@@ -100,10 +104,12 @@ class Trained:
         others = [name for name in evaluation.baselines if name not in left_out]
         for name in (own, *(others if baselines else ())):
             team: dict[str, Any] = {}
+            opened = self.opened
             if name != own:
                 one = evaluation.baselines[name]
                 team = {"policy": one.policy, "agents": one.agents}
-            engine = self.opened.engine(self.calls, **team)
+                opened = self.configured if one.as_configured else opened
+            engine = opened.engine(self.calls, **team)
             key = Key(self.config.seed).child("evaluate")
             session = EngineSession(engine, name, key, key, self.config.run.concurrency, test=True)
             try:
@@ -172,6 +178,7 @@ async def open_run(
     if left_out := untrained_baselines(config, trained_on):
         which = ", ".join(left_out)
         notes += (f"left out: baselines that are trained only at the end of a run: {which}",)
+    plain = config
     if checkpoint is not None and checkpoint.overlay:
         config = config.with_overlay(checkpoint.overlay)
     async with AsyncExitStack() as stack:
@@ -187,9 +194,12 @@ async def open_run(
                 if name in baselines
             },
         )
+        configured = None
+        if config is not plain and any(one.as_configured for one in baselines.values()):
+            configured = await open_components(plain, stack, Key(config.seed), previous=opened)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(config, opened, directory, notes, trained_on, shared)
+        trained = Trained(config, opened, directory, notes, trained_on, shared, configured)
         try:
             async with trained.calls.budget.deadline():
                 yield trained

@@ -89,11 +89,16 @@ class RunSettings:
 
 @frozen
 class Baseline:
-    """A policy to compare with: paths of its components, and of its agents if it has its own."""
+    """A policy to compare with: paths of its components, and of its agents if it has its own.
+
+    With `as_configured` all learnable settings are for it as the config has them, whatever the
+    run's trainers made of them.
+    """
 
     policy: str
     trainer: str | None = None
     agents: tuple[str, ...] | None = None
+    as_configured: bool = False
 
 
 @frozen
