@@ -37,7 +37,7 @@ class Part:
 
     Args:
         part: of the run.
-        who: "agents", "judge" (verifier and reward) or "trainer".
+        who: "agents", "judge" (verifier and reward), "policy" or "trainer".
         count: turns of agents, or episodes that are judged.
         exact: whether the count is what will be, unless a turn ends its episode early.
         usage: at most; what is known of it.
@@ -145,14 +145,14 @@ class _Forecaster:
         config, evaluation = self.config, self.config.evaluation
         parts: list[Part] = []
         for path in config.stages:
-            parts += self._training(path, path, config.roster)
+            parts += self._training(path, path, "policy", config.roster)
         parts += self._evaluation(
             f"evaluation of {own_name(config)}", "policy", config.roster, bool(config.stages)
         )
         for name, one in evaluation.baselines.items():
             agents = one.agents or config.roster
             if one.trainer is not None:
-                parts += self._training(f"training of {name}", one.trainer, agents)
+                parts += self._training(f"training of {name}", one.trainer, one.policy, agents)
             trained = one.trainer is not None
             parts += self._evaluation(f"evaluation of {name}", one.policy, agents, trained)
         notes = [f"a byte is taken for a token; the longest problem has {self.tokens:,}"]
@@ -162,7 +162,7 @@ class _Forecaster:
 
     # ------------------------------------------------------------------ parts
 
-    def _training(self, part: str, path: str, agents: Sequence[str]) -> list[Part]:
+    def _training(self, part: str, path: str, policy: str, agents: Sequence[str]) -> list[Part]:
         trainer, place = self.opened.runtimes[path], place_of(self.config, path)
         plan, unknown = self._plan(trainer, path, place)
         turns = max(self.turns or 0, plan.turns)
@@ -177,7 +177,9 @@ class _Forecaster:
         acting = Part(part, "agents", plan.activations, plan.exact, usage, (*unknown, *reasons))
         own = Part(part, "trainer", 0, plan.exact, *self._own(plan, place, end, unknown))
         judge = self._judge(part, plan.verdicts, plan.scores, plan.exact, end)
-        return [acting, evolve(judge, unknown=(*unknown, *judge.unknown)), own]
+        judge = evolve(judge, unknown=(*unknown, *judge.unknown))
+        count = 0 if plan.forked else plan.activations + plan.verdicts
+        return [acting, judge, own, *self._preparing(part, policy, count, end)]
 
     def _own(
         self, plan: Plan, place: str, end: int, unknown: tuple[str, ...]
@@ -235,7 +237,19 @@ class _Forecaster:
         count = episodes * len(route or ())
         usage = times(sum(taken, NO_USAGE), episodes)
         acting = Part(part, "agents", count, exact, usage, unknown)
-        return [acting, self._judge(part, episodes, 0, True, end)]
+        deciding = self._preparing(part, policy, count + episodes, end)
+        return [acting, self._judge(part, episodes, 0, True, end), *deciding]
+
+    def _preparing(self, part: str, policy: str, decisions: int, end: int) -> list[Part]:
+        """What a policy gets from the outside before its decisions."""
+        runtime = self.opened.runtimes[policy]
+        if not getattr(runtime, "prepares", False):
+            return []
+        usage, place = self._said(policy).ceiling(end), place_of(self.config, policy)
+        if usage is None:
+            unknown = (f"{place} does not say what preparing a decision takes",)
+            return [Part(part, "policy", decisions, False, NO_USAGE, unknown)]
+        return [Part(part, "policy", decisions, False, times(usage, decisions), ())]
 
     def _judge(self, part: str, verdicts: int, scores: int, exact: bool, end: int) -> Part:
         usage, unknown = NO_USAGE, []

@@ -27,7 +27,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from attrs import Factory, field, frozen
 
-from orchestrion.errors import UsageError
+from orchestrion.errors import CallError, UsageError
 from orchestrion.keys import Key
 from orchestrion.records import (
     JSON,
@@ -429,6 +429,14 @@ class Model(Protocol):
         """One completion; see above. `key` tells samples of one request apart."""
         ...
 
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """The texts as vectors of one length; the answer's data is {"vectors": [[number]]}.
+
+        Raises:
+            CallError: permanent, if the model cannot embed, which is the default.
+        """
+        raise CallError(f"{type(self).__name__} cannot embed texts", "permanent")
+
     def ceiling(self, tokens: int) -> Usage | None:
         """The most that one completion takes, of everything its calls may need, failures aside.
 
@@ -507,6 +515,30 @@ class Policy(Protocol):
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """One decision a situation. A batch's make-up must not change any of them."""
         ...
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be awaited before each decision."""
+        return False
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Get from the outside what `decide` needs in this situation, such as embeddings.
+
+        It goes through `calls` every time, so
+        that a replay finds it: let the cache of the call path answer what was asked before. What it
+        takes is part of the run's spend, and of no turn's cost.
+
+        Raises:
+            CallError: after the last attempt; the episode fails.
+        """
+        return
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one `prepare` takes, where problem and trajectory have `tokens` tokens.
+
+        None says that it is not known; asked only of a policy that `prepares`.
+        """
+        return None
 
     def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
         """Who may take each turn of an episode of at most `turns` turns; None: anybody may.

@@ -458,3 +458,18 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
         path.write_text(text)
         with pytest.raises(UsageError, match=reason):
             asyncio.run(go())
+
+
+# ------------------------------------------------------------------------------ embedding
+
+
+@sync
+async def test_texts_become_vectors_that_do_not_depend_on_the_others() -> None:
+    async with opened() as model:
+        both = await model.embed(["S2=", "7"], NoJournal())
+        alone = await model.embed(["7"], NoJournal())
+        assert [len(vector) for vector in both.data["vectors"]] == [TINY.width, TINY.width]
+        assert both.data["vectors"][1] == alone.data["vectors"][0]
+        assert both.data["vectors"][0] != both.data["vectors"][1]
+        with pytest.raises(CallError, match="context of 32"):
+            await model.embed(["7" * 40], NoJournal())

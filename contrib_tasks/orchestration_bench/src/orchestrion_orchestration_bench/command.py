@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrion.run import Trained
     from orchestrion_orchestration_bench.regret import RegretReport
 
-__all__ = ["bench", "regret_of"]
+__all__ = ["bench", "draw", "regret_of"]
 
 
 @click.command("bench")
@@ -63,6 +63,32 @@ def bench(
         emit({"target": target, "regret": report.as_json()})
     else:
         click.echo(report.as_text())
+    return 0
+
+
+@click.command("draw")
+@click.argument("config", type=click.Path(exists=True, dir_okay=False))
+@click.argument("seed", type=int)
+def draw(config: str, seed: int) -> int:
+    """Print CONFIG, of the task relay or stop, with tables drawn by SEED and a team for them.
+
+    All other sections stay as they are: `orchestrion draw relay.yaml 3 > drawn.yaml`. Sizes given
+    in the config's `task.tables`, e.g. `workers: 7`, are not drawn.
+    """
+    import os
+    from pathlib import Path
+
+    from orchestrion import ConfigError
+    from orchestrion.config.nodes import Problems
+    from orchestrion.config.plain import to_yaml
+    from orchestrion.config.sources import read_tree
+    from orchestrion_orchestration_bench.drawn import with_tables
+
+    problems = Problems()
+    root = read_tree(Path(config), os.environ, problems)
+    if root is None or problems.found:
+        raise ConfigError(problems.in_order(), config)
+    click.echo(to_yaml(with_tables(root.plain(), seed)), nl=False)
     return 0
 
 

@@ -13,15 +13,19 @@ for what a call does to it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
-from typing import Any
+from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
+from attrs.validators import optional
 
 from orchestrion import (
     Calls,
     Key,
+    Meta,
+    OpenContext,
     Problem,
     Scores,
     Split,
@@ -37,16 +41,19 @@ from orchestrion_orchestration_bench.tables import (
     Count,
     Price,
     Probability,
+    check_team,
     price,
     probability,
+    replace_tables,
     spread,
     typed,
     whole,
 )
 
-__all__ = ["Relay", "Worker"]
+__all__ = ["Relay", "RelayTables", "Worker"]
 
 MOST_SKILLS = 12
+HORIZON = 10
 
 
 @frozen
@@ -101,6 +108,32 @@ def _agents() -> dict[str, Worker]:
 
 
 @frozen
+class RelayTables:
+    """Tables to be drawn, see `orchestrion_orchestration_bench.draw_relay`.
+
+    Skills are named s1, s2, ..., types t1, t2, ..., workers w1, w2, ...; what is not given is
+    drawn by the seed as well.
+
+    Args:
+        seed: of the draw.
+        skills: 4 to 7.
+        types: 3 to 5.
+        workers: 5 to 9.
+    """
+
+    seed: int
+    skills: Annotated[int, Meta(ge=4, le=7)] | None = field(
+        default=None, validator=optional(whole(4, 7))
+    )
+    types: Annotated[int, Meta(ge=3, le=5)] | None = field(
+        default=None, validator=optional(whole(3, 5))
+    )
+    workers: Annotated[int, Meta(ge=5, le=9)] | None = field(
+        default=None, validator=optional(whole(5, 9))
+    )
+
+
+@frozen
 class Relay(Task):
     """Skills with prerequisites; `bench-agent`s named like the rows of `agents` play it.
 
@@ -110,10 +143,11 @@ class Relay(Task):
         types: skills required by each type of problem; types are equally frequent.
         agents: what each agent can do, costs and breaks.
         partial: what a fraction of the required skills is worth.
-        horizon: calls after which the episode ends.
+        horizon: calls after which the episode ends; by default 10, with `tables` 8 to 14.
         train: problems in the training split.
         validation: problems in the validation split.
         test: problems in the test split.
+        tables: draws the four tables, and the horizon unless it is given.
     """
 
     skills: tuple[str, ...] = field(factory=_skills)
@@ -121,10 +155,19 @@ class Relay(Task):
     types: Mapping[str, tuple[str, ...]] = field(factory=_types)
     agents: Mapping[str, Worker] = field(factory=_agents)
     partial: Probability = field(default=0.0, validator=probability)
-    horizon: Count = field(default=10, validator=whole(1))
+    horizon: Count = field(default=None, validator=optional(whole(1)))  # type: ignore[assignment]
     train: Count = field(default=64, validator=whole(1))
     validation: Count = field(default=64, validator=whole(1))
     test: Count = field(default=400, validator=whole(1))
+    tables: RelayTables | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.tables is None:
+            object.__setattr__(self, "horizon", self.horizon or HORIZON)
+        else:
+            from orchestrion_orchestration_bench.draw_relay import draw
+
+            replace_tables(self, draw(self.tables, self.horizon))
 
     @skills.validator
     def _check_skills(self, attribute: Attribute[Any], value: tuple[str, ...]) -> None:
@@ -167,6 +210,13 @@ class Relay(Task):
         while free := [s for s in left if not set(self.prerequisites.get(s, ())) & set(left)]:
             left = [skill for skill in left if skill not in free]
         return left
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """Refuse a team that has more workers than were drawn."""
+        if self.tables is not None:
+            check_team(ctx, tuple(self.agents), "w", "workers")
+        yield self
 
     @cached_property
     def rules(self) -> RelayRules:

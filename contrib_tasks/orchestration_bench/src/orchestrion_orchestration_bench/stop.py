@@ -12,16 +12,19 @@ What is observed is the type and everything the calls said; see
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cached_property
 from typing import Annotated, Any
 
 from attrs import Attribute, field, frozen
+from attrs.validators import optional
 
 from orchestrion import (
     Calls,
     Key,
     Meta,
+    OpenContext,
     Problem,
     Scores,
     Split,
@@ -43,16 +46,18 @@ from orchestrion_orchestration_bench.tables import (
     Count,
     Price,
     Probability,
+    check_team,
     price,
     probability,
+    replace_tables,
     spread,
     typed,
     whole,
 )
 
-__all__ = ["Checker", "Solver", "Stop"]
+__all__ = ["Checker", "Solver", "Stop", "StopTables"]
 
-LONGEST = 20
+HORIZON, LONGEST = 6, 20
 RESERVED = (SUBMIT, ABSTAIN, STOP)
 
 
@@ -99,6 +104,32 @@ def _checkers() -> dict[str, Checker]:
 
 
 @frozen
+class StopTables:
+    """Tables to be drawn, see `orchestrion_orchestration_bench.draw_stop`.
+
+    Types are named t1, t2, ..., solvers a1, a2, ..., checkers c1, c2; what is not given is drawn
+    by the seed as well.
+
+    Args:
+        seed: of the draw.
+        types: 2 to 4.
+        solvers: 2 or 3.
+        checkers: 1 or 2.
+    """
+
+    seed: int
+    types: Annotated[int, Meta(ge=2, le=4)] | None = field(
+        default=None, validator=optional(whole(2, 4))
+    )
+    solvers: Annotated[int, Meta(ge=2, le=3)] | None = field(
+        default=None, validator=optional(whole(2, 3))
+    )
+    checkers: Annotated[int, Meta(ge=1, le=2)] | None = field(
+        default=None, validator=optional(whole(1, 2))
+    )
+
+
+@frozen
 class Stop(Task):
     """Verify, escalate, submit or abstain; `bench-agent`s named like the rows play it.
 
@@ -107,20 +138,35 @@ class Stop(Task):
         solvers: agents that answer.
         checkers: agents that judge the current answer.
         abstain: what abstaining pays.
-        horizon: solver and checker calls at most; then only `submit` and `abstain` are left.
+        horizon: solver and checker calls at most; then only `submit` and `abstain` are left. By
+            default 6, with `tables` 5 or 6.
         train: problems in the training split.
         validation: problems in the validation split.
         test: problems in the test split.
+        tables: draws the three tables, what abstaining pays, and the horizon unless it is
+            given.
     """
 
     types: Mapping[str, Probability] = field(factory=_types, validator=probability)
     solvers: Mapping[str, Solver] = field(factory=_solvers)
     checkers: Mapping[str, Checker] = field(factory=_checkers)
     abstain: Probability = field(default=0.15, validator=probability)
-    horizon: Annotated[int, Meta(ge=1, le=LONGEST)] = field(default=6, validator=whole(1, LONGEST))
+    horizon: Annotated[int, Meta(ge=1, le=LONGEST)] = field(
+        default=None,  # type: ignore[assignment]
+        validator=optional(whole(1, LONGEST)),
+    )
     train: Count = field(default=60, validator=whole(1))
     validation: Count = field(default=60, validator=whole(1))
     test: Count = field(default=600, validator=whole(1))
+    tables: StopTables | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.tables is None:
+            object.__setattr__(self, "horizon", self.horizon or HORIZON)
+        else:
+            from orchestrion_orchestration_bench.draw_stop import draw
+
+            replace_tables(self, draw(self.tables, self.horizon))
 
     @types.validator
     def _check_types(self, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
@@ -139,6 +185,14 @@ class Stop(Task):
         check = Check()
         check.names("solvers and checkers", (*self.solvers, *value), RESERVED)
         check.raise_any()
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """Refuse a team that has more solvers or checkers than were drawn."""
+        if self.tables is not None:
+            check_team(ctx, tuple(self.solvers), "a", "solvers")
+            check_team(ctx, tuple(self.checkers), "c", "checkers")
+        yield self
 
     @cached_property
     def rules(self) -> StopRules:

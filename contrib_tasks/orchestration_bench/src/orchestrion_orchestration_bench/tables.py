@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from math import isfinite
 from typing import Annotated, Any
 
-from attrs import Attribute
+from attrs import Attribute, Factory, fields_dict
 
-from orchestrion import Meta, Problem, Split, Turn, UsageError
+from orchestrion import Meta, OpenContext, Problem, Split, Turn, UsageError
 
 __all__ = [
     "Check",
     "Count",
     "Price",
     "Probability",
+    "check_team",
     "played",
     "price",
     "probability",
+    "replace_tables",
     "spread",
     "typed",
     "whole",
@@ -86,6 +89,43 @@ def whole(least: int, most: int | None = None) -> Any:
             raise ValueError(f"{attribute.name}: got {value!r}, expected a whole number {span}")
 
     return check
+
+
+def replace_tables(task: Any, drawn: Mapping[str, Any]) -> None:
+    """Set a task's fields to drawn values, while it is made.
+
+    Raises:
+        ValueError: a field was given as well.
+    """
+    fields = fields_dict(type(task))
+    for name, value in drawn.items():
+        given, default = getattr(task, name), fields[name].default
+        if isinstance(default, Factory):  # type: ignore[arg-type]
+            default = default.factory()  # type: ignore[union-attr]
+        # A stored config spells its defaults out, and `attrs.evolve` gives what was drawn.
+        if given not in (default, value):
+            raise ValueError(
+                f"`{name}` has no effect beside `tables`, which draws it; remove one of them"
+            )
+        object.__setattr__(task, name, value)
+
+
+def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) -> None:
+    """Refuse agents that are named like drawn rows and are none, e.g. w8 where there are seven.
+
+    Raises:
+        UsageError: there are such agents.
+    """
+    numbered = re.compile(f"{letter}[0-9]+")
+    strangers = [
+        one.name for one in ctx.roster if numbered.fullmatch(one.name) and one.name not in rows
+    ]
+    if strangers:
+        raise UsageError(
+            f"{ctx.path}.tables: the {noun} drawn are {', '.join(rows)}; {', '.join(strangers)} of "
+            f"the team would play no row: remove them, or give `{noun}` in `tables` "
+            "(`orchestrion draw CONFIG SEED` prints a config with the right team)"
+        )
 
 
 def _numbers(name: str, value: Any) -> list[tuple[str, float]]:

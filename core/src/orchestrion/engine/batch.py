@@ -18,6 +18,7 @@ class DecisionBatcher:
 
     def __init__(self, policy: Policy, place: str) -> None:
         self.policy, self.place = policy, place
+        self.prepares = bool(getattr(policy, "prepares", False))
         self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
 
     def now(self, situation: Situation, key: Key) -> Decision:

@@ -196,7 +196,7 @@ class Engine:
         A verifier that fails makes the episode fail. A reward function that fails leaves its
         judgement alone: the reward is missing, and `error` says why.
         """
-        made: list[str] = []
+        made = list(episode.calls)
         episode = await self._judge(episode, problem, state, key, made)
         return evolve(episode, calls=tuple(made)) if made else episode
 

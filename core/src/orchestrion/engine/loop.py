@@ -23,8 +23,8 @@ from orchestrion.engine.checks import (
 )
 from orchestrion.engine.making import make_episode, make_situation, make_turn, make_view
 from orchestrion.engine.team import Seat
-from orchestrion.errors import ReplayError, RunError
-from orchestrion.interfaces import Task
+from orchestrion.errors import CallError, ReplayError, RunError
+from orchestrion.interfaces import Situation, Task
 from orchestrion.interrupts import from_outside
 from orchestrion.keys import Key
 from orchestrion.records import (
@@ -97,6 +97,7 @@ class Loop:
         "key",
         "label",
         "limits",
+        "made",
         "name",
         "observe",
         "order",
@@ -134,6 +135,8 @@ class Loop:
         # Usage is summed up only where a limit needs it.
         self.counts = limits.calls is not None or limits.tokens is not None
         self.calls = self.tokens = 0
+        self.made: list[str] = []
+        """Names of the calls that the policy made to prepare its decisions."""
         # A task without an environment need not be asked.
         task = type(engine.team.task)
         self.steps = not nested and getattr(task, "step", Task.step) is not Task.step
@@ -177,7 +180,7 @@ class Loop:
             None,
             self.error,
             self.step.observation,
-            (),
+            tuple(self.made),
         )
 
     async def run(self, batcher: DecisionBatcher) -> None:
@@ -206,6 +209,8 @@ class Loop:
                     left,
                     self.training,
                 )
+                if batcher.prepares and not await self._prepare(batcher, situation):
+                    return
                 key = self.key.child("decide", len(self.decisions))
                 if self.engine.active <= 1:
                     # Nobody else can be ready.
@@ -226,6 +231,22 @@ class Loop:
             started = self.decisions[-1].start if self.decisions else ()
             self.engine.cut_off[self.name] = ", ".join(one.agent for one in started)
             raise
+
+    async def _prepare(self, batcher: DecisionBatcher, situation: Situation) -> bool:
+        """Let the policy get what it needs; whether it did. If not, the episode has failed."""
+        key = self.key.child("prepare", len(self.decisions))
+        handle = ActivationCalls(self.engine, key, who="policy", made=self.made)
+        try:
+            await batcher.policy.prepare(situation, handle)
+        except CallError as error:
+            self.status, self.error = Status.FAILED, f"{batcher.place}: {error}"
+            self.engine.count_failure(batcher.place, str(error))
+            return False
+        except FATAL:
+            raise
+        except Exception as error:
+            raise broken(batcher.place, "prepare", error) from error
+        return True
 
     def _spent(self) -> bool:
         """Whether usage is over a limit."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 
-from orchestrion import Activation, Episode, RunError, Situation, UsageError
+from orchestrion import Activation, Calls, Episode, RunError, Situation, Usage, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,6 +83,19 @@ class Encoder(Protocol):
             RunError: a situation shows more, less or other than the ones before.
         """
         ...
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be awaited before each decision."""
+        return False
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Get from the outside what `encode` needs in this situation; see `Policy.prepare`."""
+        return
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one `prepare` takes; see `Policy.ceiling`."""
+        return Usage()
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         """Take note of finished training episodes; by default nothing.

@@ -18,6 +18,7 @@ def orchestrion_kinds() -> Iterator[Kind]:
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for name, path, summary in (
         ("counts", "counts:Counts", "what the task shows, and how often each choice was made"),
+        ("embedding", "embedding:Embedding", "texts as a model embeds them"),
         ("hints", "hints:Hints", "what the task says of each choice"),
         ("text", "text:Text", "hashed words of the problem and of what was said"),
         ("graph", "graph:Graph", "the shape of the activation graph so far"),

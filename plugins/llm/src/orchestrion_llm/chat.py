@@ -87,6 +87,7 @@ class ChatWire:
     """See `Wire`."""
 
     path = "/chat/completions"
+    embeddings: str | None = "/embeddings"
     streaming: Mapping[str, JSON] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:

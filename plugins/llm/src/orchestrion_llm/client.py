@@ -18,6 +18,7 @@ from attrs import frozen
 from orchestrion import Answer, CallError, Usage
 from orchestrion.secrets import hidden
 from orchestrion_llm import faults
+from orchestrion_llm.embeddings import embedded
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, Tokens, usage_of
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client, timeouts
@@ -131,13 +132,28 @@ class Client:
             return self._answer(Result("", "refused", self._place.model, tokens=tokens), reserve)
         raise failure
 
-    async def _send(self, content: bytes, name: str, stream: bool) -> httpx2.Response:
+    async def embed(self, content: bytes, name: str, reserve: Usage, count: int) -> Answer:
+        """One attempt of embedding `count` texts; arguments and errors are those of `attempt`."""
+        failure: CallError | TimeoutError | None = None
+        try:
+            response = await self._send(content, name, stream=False, path=self._wire.embeddings)
+            vectors, tokens = embedded(response.content, count)
+        except Exception as error:
+            failure = self._fault(error, reserve)
+        if failure is not None:
+            raise failure
+        usage = reserve if tokens is None else usage_of(tokens, self._price)
+        return Answer({"vectors": vectors}, usage, estimated=tokens is None)
+
+    async def _send(
+        self, content: bytes, name: str, stream: bool, path: str | None = None
+    ) -> httpx2.Response:
         options = {
             "headers": {"Content-Type": "application/json", "Idempotency-Key": name},
             "timeout": self._pieces if stream else self._whole,
         }
         response: httpx2.Response = await self._sdk.client.post(
-            self._wire.path,
+            path or self._wire.path,
             cast_to=httpx2.Response,
             content=content,
             options=options,

@@ -81,6 +81,7 @@ class MessagesWire:
     """See `Wire`."""
 
     path = "/v1/messages"
+    embeddings: str | None = None
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:

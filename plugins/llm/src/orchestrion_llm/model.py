@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,7 @@ class ApiModel(Model):
             limits.concurrency, limits.requests_per_minute, limits.tokens_per_minute
         )
         self._hour = b'"1h"' in extra
+        self.unsupported = () if wire.embeddings else ("embed",)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """See `Model.complete`. An answer by the fallback model names, as `instead_of`, this one.
@@ -133,6 +134,44 @@ class ApiModel(Model):
                 raise
         answer = await settings.fallback.complete(request, key.child("fallback"), calls)
         return evolve(answer, data={**answer.data, "instead_of": place.service})
+
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """See `Model.embed`; one request for all texts.
+
+        Raises:
+            CallError: after the last attempt; permanent where the API has no embeddings.
+        """
+        settings, client, place = self._settings, self._client, self._place
+        if self._wire.embeddings is None:
+            raise CallError(f"{place.service}: this API cannot embed texts", "permanent")
+        body = {
+            **settings.extra,
+            "model": settings.model,
+            "input": list(texts),
+            "encoding_format": "float",
+        }
+        content = hidden_bytes(_encode(body))
+        reserve = self.embedding_ceiling(len(content))
+        name = blake2b(content, digest_size=16).hexdigest()
+
+        async def attempt() -> Answer:
+            if client is None:
+                raise CallError(f"{place.service}: opened without a connection", "permanent")
+            return await client.embed(content, name, reserve, len(texts))
+
+        asked = Request(
+            place.service,
+            msgspec.json.decode(content),
+            VERSION,
+            cache=True,
+            limits=self._limits,
+            timeout=settings.timeout,
+        )
+        return await calls.run(asked, attempt, reserve)
+
+    def embedding_ceiling(self, tokens: int) -> Usage:
+        """The most that embedding texts of so many tokens takes."""
+        return self._bound(tokens, 0)
 
     def ceiling(self, tokens: int) -> Usage:
         """The most that one completion takes if it reads at most `tokens` tokens."""

@@ -64,6 +64,7 @@ class ResponsesWire:
     """See `Wire`."""
 
     path = "/responses"
+    embeddings: str | None = "/embeddings"
     streaming: Mapping[str, JSON] = {"stream": True}
 
     def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:

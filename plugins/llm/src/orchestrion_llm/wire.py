@@ -128,6 +128,8 @@ class Wire(Protocol):
     """One API: what it is asked, and how its answers read."""
 
     path: str
+    embeddings: str | None
+    """Where texts are embedded; None where the API cannot."""
     streaming: Mapping[str, JSON]
     """Fields that ask for a stream."""
 

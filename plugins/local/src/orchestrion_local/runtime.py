@@ -155,6 +155,45 @@ class LocalModel(Model):
         asked = sampled(self.name, settings, prompt, request, key)
         return await calls.run(asked, do, Usage(1, len(prompt), longest))
 
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """See `Model.embed`: the mean of the last layer's hidden states over a text's tokens.
+
+        Raises:
+            CallError: permanent; a text is longer than the model's context.
+        """
+        prompts = [self.tokenizer.encode_response(text) for text in texts]
+        longest = max(map(len, prompts), default=0)
+        if longest > self.context:
+            raise CallError(
+                f"{self.name}: a text of {longest} tokens does not fit the context of "
+                f"{self.context}",
+                "permanent",
+            )
+
+        async def do() -> Answer:
+            return Answer(
+                {"vectors": [self._embedded(prompt) for prompt in prompts]},
+                Usage(1, sum(map(len, prompts))),
+            )
+
+        content = {"model": self.name, "version": self.version, "texts": list(texts)}
+        asked = Request(f"local:{self.name}", content, VERSION, cache=True, journal=False)
+        return await calls.run(asked, do, Usage(1, sum(map(len, prompts))))
+
+    def embedding_ceiling(self, tokens: int) -> Usage:
+        """The most that embedding texts of so many tokens takes."""
+        return Usage(1, tokens)
+
+    def _embedded(self, prompt: Sequence[int]) -> list[float]:
+        """One text alone, so that what is embedded beside it cannot change its last bits."""
+        if not prompt:
+            return [0.0] * int(self.module.config.hidden_size)
+        with torch.inference_mode(), self.resident.pinned(), self.active():
+            ids = torch.tensor([list(prompt)], device=self.device)
+            states = self.module(input_ids=ids, output_hidden_states=True).hidden_states
+            vector: list[float] = states[-1][0].double().mean(dim=0).tolist()
+            return vector
+
     def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
         with self.resident.pinned(), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)

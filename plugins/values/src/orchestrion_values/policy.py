@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
 
 from orchestrion import (
+    Calls,
     CheckpointError,
     Decision,
     Key,
@@ -26,17 +27,27 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
+    Usage,
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion.discovery import installed
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MODELS: dict[str, str] = {}
-"""Where the models of this package stand, by the name under which they are saved."""
+MODELS: dict[str, str] = {
+    "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
+    "optimistic": "orchestrion_values.optimism.planned:Planned",
+}
+"""Where the models of this package stand, by the name under which they are saved.
+
+Other distributions name theirs by entry points of the group `MODEL_GROUP`, so that what a file
+says is looked up among what is installed, and never imported by itself.
+"""
+MODEL_GROUP = "orchestrion.value_models"
 STUCK = Decision(stop=True)
 """Where the task blocks everything and stopping is no choice."""
 
@@ -45,7 +56,7 @@ class Model(Protocol):
     """What a trainer has learned, as the policy uses it.
 
     A class of models also has `load(saved, policy)`, a class method that gives back what `save`
-    saved, and stands in `MODELS` under its `name`.
+    saved, and stands in `MODELS`, or is an entry point of `MODEL_GROUP`, under its `name`.
     """
 
     name: str
@@ -102,6 +113,22 @@ class ValuePolicy(Policy):
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """The situations as numbers."""
         return join([encoder.encode(situations, self.choices) for encoder in self._encoders])
+
+    @property
+    def prepares(self) -> bool:
+        """Whether an encoder gets something from the outside."""
+        return any(encoder.prepares for encoder in self._encoders)
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let the encoders get what they need."""
+        for encoder in self._encoders:
+            await encoder.prepare(situation, calls)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all encoders take before one decision at most."""
+        usages = [encoder.ceiling(tokens) for encoder in self._encoders]
+        known = [usage for usage in usages if usage is not None]
+        return sum(known, Usage()) if len(known) == len(usages) else None
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
         """What the task allows [n, k]; stopping always."""
@@ -178,11 +205,12 @@ class ValuePolicy(Policy):
         if data["model"] is None:
             self.model = None
             return
-        where = MODELS.get(data["model"])
+        models = {plugin.name: plugin.value for plugin in installed(MODEL_GROUP)} | MODELS
+        where = models.get(data["model"])
         if where is None:
             raise CheckpointError(
-                f"{self._path}: the saved policy holds a model {data['model']!r}, which this "
-                f"version does not know; it knows {', '.join(MODELS) or 'none'}"
+                f"{self._path}: the saved policy holds a model {data['model']!r}, which no "
+                f"installed package has; there are {', '.join(sorted(models)) or 'none'}"
             )
         module, _, name = where.partition(":")
         kind: Any = getattr(import_module(module), name)
@@ -200,6 +228,15 @@ class Exploring(Policy):
 
     policy: ValuePolicy
     choose: Callable[[Sequence[Situation], Mask, Sequence[Key]], Sequence[tuple[int, float]]]
+
+    @property
+    def prepares(self) -> bool:
+        """See `ValuePolicy.prepares`."""
+        return self.policy.prepares
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """See `ValuePolicy.prepare`."""
+        await self.policy.prepare(situation, calls)
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """What `choose` takes in each situation."""

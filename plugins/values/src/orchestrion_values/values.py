@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from attrs import Factory, frozen
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
-from orchestrion_encoders.interfaces import Encoder
+from orchestrion_encoders.interfaces import Encoder, refuse_turns
 
 from orchestrion import OpenContext, Policy
 
@@ -37,6 +37,7 @@ class Values:
         """Look at the team."""
         from orchestrion_values.policy import ValuePolicy
 
+        refuse_turns(self.encoders, ctx.path)
         encoders = self.encoders or [Counts(), Hints()]
         stop = self.stop
         if stop is None:

@@ -1,0 +1,142 @@
+"""Drawn tables: the same by seed, worth playing, and with a team that fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import pytest
+from attrs import evolve
+from click import Command
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_orchestration_bench.command import bench, draw
+from orchestrion_orchestration_bench.draw_relay import LEAST, MOST, TEAM, best_values
+from orchestrion_orchestration_bench.draw_stop import ROOM, best_value
+from orchestrion_orchestration_bench.drawn import drawn, with_tables
+from orchestrion_orchestration_bench.process import optimum
+from orchestrion_orchestration_bench.relay import Relay, RelayTables
+from orchestrion_orchestration_bench.solved import solve
+from orchestrion_orchestration_bench.stop import Stop, StopTables
+
+from orchestrion import ConfigError, UsageError
+from orchestrion.cli import Options
+from orchestrion.config import from_data, load
+
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+seeds = st.integers(0, 10_000)
+
+
+def invoke(command: Command, *args: str) -> str:
+    result = CliRunner().invoke(
+        command, args, obj=Options(), standalone_mode=False, catch_exceptions=False
+    )
+    return result.stdout
+
+
+@settings(max_examples=4, deadline=None)
+@given(seeds)
+def test_a_drawn_relay_needs_a_team_and_is_neither_trivial_nor_hopeless(seed: int) -> None:
+    problem = drawn("relay", seed)
+    task, best = problem.task, problem.optimum
+    assert isinstance(task, Relay)
+    assert 4 <= len(task.skills) <= 7
+    assert 3 <= len(task.types) <= 5
+    assert 5 <= len(task.agents) <= 9
+    assert 8 <= task.horizon <= 14
+    assert best.value <= MOST
+    assert min(best.by_type.values()) >= LEAST
+    alone = [mean(best_values(task.rules, (worker,))) for worker in task.agents]
+    assert max(alone) <= best.value - TEAM
+
+
+@settings(max_examples=4, deadline=None)
+@given(seeds)
+def test_the_quick_value_that_tables_are_drawn_by_is_the_exact_one(seed: int) -> None:
+    task = drawn("relay", seed).task
+    assert isinstance(task, Relay)
+    values = best_values(task.rules, tuple(task.agents))
+    exact = optimum(solve(task).process, 1.0)[0].by_type.values()
+    assert values == pytest.approx(list(exact), abs=1e-12)
+
+
+@settings(max_examples=4, deadline=None)
+@given(seeds)
+def test_in_a_drawn_stop_checking_is_worth_its_price(seed: int) -> None:
+    task = drawn("stop", seed, tables={"solvers": 2}).task
+    assert isinstance(task, Stop)
+    assert 2 <= len(task.types) <= 4
+    assert len(task.solvers) == 2
+    assert 1 <= len(task.checkers) <= 2
+    assert 5 <= task.horizon <= 6
+    small = evolve(task, tables=None, horizon=3)
+    exact = optimum(solve(small).process, 1.0)[0].value
+    assert best_value(task, 3) == pytest.approx(exact, abs=1e-12)
+    assert exact >= best_value(task, 1) + ROOM
+
+
+def test_a_seed_draws_the_same_tables_every_time_and_another_seed_others() -> None:
+    first, again = Relay(tables=RelayTables(3)), Relay(tables=RelayTables(3))
+    assert first == again
+    assert first != Relay(tables=RelayTables(4))
+    assert (len(first.skills), len(first.types), len(first.agents), first.horizon) == (6, 3, 7, 13)
+    assert Stop(tables=StopTables(3)) != Stop(tables=StopTables(4))
+
+
+def test_other_settings_can_be_changed_without_changing_the_tables() -> None:
+    task = Relay(tables=RelayTables(3))
+    sparse = evolve(task, partial=0.5)
+    assert sparse.agents == task.agents
+    assert sparse.partial == 0.5
+    assert Relay(tables=RelayTables(3, workers=9)).agents.keys() == {f"w{i}" for i in range(1, 10)}
+    assert Relay(tables=RelayTables(3), horizon=14).horizon == 14
+
+
+@pytest.mark.parametrize("use", ["relay", "stop"])
+def test_tables_given_beside_a_seed_are_an_error(use: str) -> None:
+    config = drawn(use, 3).config()  # type: ignore[arg-type]
+    config["task"]["types"] = {"x": ("code",)} if use == "relay" else {"x": 0.5}
+    with pytest.raises(ConfigError, match="`types` has no effect beside `tables`"):
+        from_data(config)
+
+
+def test_sizes_that_cannot_be_worth_playing_are_refused() -> None:
+    config = drawn("relay", 3).config()
+    config["task"]["horizon"] = 2
+    with pytest.raises(ConfigError, match="ask for fewer skills, more workers, or a longer hor"):
+        from_data(config)
+
+
+def test_a_stored_config_with_drawn_tables_reads_back(tmp_path: Path) -> None:
+    config = from_data(drawn("relay", 3, partial=0.3).config())
+    (tmp_path / "again.yaml").write_text(config.to_yaml())
+    again = load(tmp_path / "again.yaml")
+    assert again.digest == config.digest
+    assert again.components["task"].component == config.components["task"].component
+
+
+def test_a_team_with_more_workers_than_were_drawn_is_refused(tmp_path: Path) -> None:
+    config: dict[str, Any] = drawn("relay", 3).config()
+    config["agents"]["w9"] = {"use": "bench-agent"}
+    (tmp_path / "c.yaml").write_text(from_data(config).to_yaml())
+    with pytest.raises(UsageError, match="are w1, w2, w3, w4, w5, w6, w7; w9 of the team would"):
+        invoke(bench, str(tmp_path / "c.yaml"))
+
+
+@pytest.mark.parametrize("name", ["relay", "stop"])
+def test_draw_prints_a_config_with_new_tables_and_their_team(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "drawn.yaml"
+    path.write_text(invoke(draw, str(EXAMPLES / f"{name}.yaml"), "5"))
+    config, old = load(path), load(EXAMPLES / f"{name}.yaml")
+    assert config.components["policy"].component == old.components["policy"].component
+    rows = [path.removeprefix("agents.") for path in config.roster]
+    assert rows == [one.name for one in drawn(name, 5).team]  # type: ignore[arg-type]
+    report = invoke(bench, str(path), "-o", "policy={use: random}", "--episodes", "20")
+    assert f"{name}, cost weight 1" in report
+
+
+def test_draw_refuses_another_task() -> None:
+    with pytest.raises(UsageError, match=r"task\.use: tables can be drawn for relay and stop"):
+        with_tables({"task": "code-review"}, 3)
