@@ -154,7 +154,8 @@ def multilayer(sizes: Sequence[int], generator: torch.Generator) -> nn.Sequentia
     """Linear layers with tanh between them, orthogonal at first."""
     layers: list[nn.Module] = []
     for i, (before, after) in enumerate(pairwise(sizes)):
-        linear = nn.utils.skip_init(nn.Linear, before, after)
+        with torch.random.fork_rng([]):  # its own first weights come from the global generator
+            linear = nn.Linear(before, after)
         last = i == len(sizes) - 2
         nn.init.orthogonal_(linear.weight, 1.0 if last else 2**0.5, generator)
         nn.init.zeros_(linear.bias)

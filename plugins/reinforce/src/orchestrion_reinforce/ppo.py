@@ -13,6 +13,7 @@ Tang et al. 2017). Where it departs from PPO as in cleanrl's `ppo.py`:
 - situations that are equal are computed once, with as many advantages as decisions
 - old log-probabilities are computed again before the update, from what the decisions recorded, so
   that nothing depends on which situations were decided in one batch
+- Adam stands here, as `torch.optim` takes more than a second of CPU to load
 - an update that is not finite is skipped and counted
 - decisions that lead to situations seen n times in training earn a bonus of c / sqrt(n), in units
   of the rewards' spread; it falls to 0 by the middle of the training; no metric has it. Stopping
@@ -31,6 +32,7 @@ import torch
 from numpy.typing import NDArray
 from orchestrion_encoders.tensors import generator_of, pack, serial, unpack
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from orchestrion import (
     Array,
@@ -73,7 +75,7 @@ class Learner(Planned):
     def __init__(self, settings: Reinforce, ctx: OpenContext) -> None:
         super().__init__(settings, ctx.path)
         self._value = Value(settings.value_hidden, ctx.key.child("value"))
-        self._policy = Optimizer("policy")
+        self._policy = Adam("policy")
         self._novelty = Novelty()
         self._running: dict[str, float] = {}
         self._diagnosis = Diagnosis()
@@ -122,7 +124,7 @@ class Learner(Planned):
         norms: list[float] = []
         losses: list[float] = []
         for rows in self._minibatches(len(batch), key):
-            part = batch.take(rows)
+            part = batch if isinstance(rows, slice) else batch.take(rows)
             logp, spread = _chosen(policy, part)
             ratio, gain = (logp - before[rows]).exp(), gains[rows]
             pushed = ratio * gain
@@ -188,12 +190,12 @@ class Learner(Planned):
             self._running[category] = before + self.settings.running_rate * (mean - before)
         return result
 
-    def _minibatches(self, n: int, key: Key) -> list[Tensor]:
+    def _minibatches(self, n: int, key: Key) -> list[Tensor | slice]:
         """The decisions of each step."""
         s = self.settings
         if s.minibatches == 1:
-            return [torch.arange(n)] * s.epochs
-        parts: list[Tensor] = []
+            return [slice(None)] * s.epochs
+        parts: list[Tensor | slice] = []
         for epoch in range(s.epochs):
             order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
             parts += order.tensor_split(min(s.minibatches, n))
@@ -296,59 +298,48 @@ class Novelty:
         return result
 
 
-class Optimizer:
-    """Adam (Kingma and Ba 2015) with a limit on the gradient norm, and what is saved of it."""
+class Adam:
+    """Adam (Kingma and Ba 2015) for all weights of a module as one vector, with saved moments.
+
+    `torch.optim` loads the compiler's front end, which takes as long as torch itself.
+    """
 
     def __init__(self, name: str) -> None:
         self.name, self.steps = name, 0
-        self._adam: torch.optim.Adam | None = None
-        self._loaded: tuple[Saved, str] | None = None
+        self._first = self._second = torch.zeros(0)
 
     def step(self, module: nn.Module, loss: Tensor, rate: float, limit: float | None) -> float:
         """One step; the gradient's norm before limiting. One that is not finite changes nothing."""
-        adam = self._adam or self._begin(module)
-        adam.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        most = float("inf") if limit is None else limit
-        norm = float(nn.utils.clip_grad_norm_(module.parameters(), most))
-        if np.isfinite(norm):
-            adam.param_groups[0]["lr"] = rate
-            adam.step()
-            self.steps += 1
+        weights = [*module.parameters()]
+        gradient = parameters_to_vector(torch.autograd.grad(loss, weights))
+        norm = float(gradient.norm())
+        if not np.isfinite(norm):
+            return norm
+        if limit is not None and norm > limit:
+            gradient *= limit / norm
+        if not self.steps:
+            self._first = self._second = torch.zeros_like(gradient)
+        self.steps += 1
+        self._first = 0.9 * self._first + 0.1 * gradient
+        self._second = 0.999 * self._second + 0.001 * gradient.square()
+        # 1e-5 instead of 1e-8: near-zero second moments must not turn noise into steps.
+        scale = (self._second / (1 - 0.999**self.steps)).sqrt_().add_(1e-5)
+        with torch.no_grad():
+            change = (rate / (1 - 0.9**self.steps)) * self._first / scale
+            vector_to_parameters(parameters_to_vector(weights) - change, weights)
         return norm
 
-    def _begin(self, module: nn.Module) -> torch.optim.Adam:
-        # 1e-5 instead of 1e-8: near-zero second moments must not turn noise into steps.
-        self._adam = adam = torch.optim.Adam(module.parameters(), eps=1e-5, fused=True)
-        if self._loaded is not None and self.steps:
-            for i, parameter in enumerate(module.parameters()):
-                adam.state[parameter] = {
-                    "step": torch.tensor(float(self.steps)),
-                    "exp_avg": unpack(
-                        self._loaded[0], f"{self.name}.first{i}", parameter, self._loaded[1]
-                    ),
-                    "exp_avg_sq": unpack(
-                        self._loaded[0], f"{self.name}.second{i}", parameter, self._loaded[1]
-                    ),
-                }
-        return adam
-
     def save(self) -> dict[str, Array]:
-        """The moments of every parameter."""
-        if self._adam is None:
-            arrays = {} if self._loaded is None else self._loaded[0].arrays
-            return {name: a for name, a in arrays.items() if name.startswith(f"{self.name}.")}
-        result = {}
-        for i, state in enumerate(self._adam.state.values()):
-            result[f"{self.name}.first{i}"] = pack(state["exp_avg"])
-            result[f"{self.name}.second{i}"] = pack(state["exp_avg_sq"])
-        return result
+        """The moments."""
+        return {f"{self.name}.first": pack(self._first), f"{self.name}.second": pack(self._second)}
 
     def load(self, saved: Saved, steps: int, path: str) -> None:
-        """Take over saved moments, with the first step after this."""
-        if steps and f"{self.name}.first0" not in saved.arrays:
-            raise CheckpointError(f"{path}: the checkpoint has no array '{self.name}.first0'")
-        self._adam, self._loaded, self.steps = None, (saved, path), int(steps)
+        """Take over saved moments after this many steps."""
+        name = f"{self.name}.first"
+        size = saved.arrays[name].shape if name in saved.arrays else (0,)
+        self._first = unpack(saved, name, torch.zeros(size), path)
+        self._second = unpack(saved, f"{self.name}.second", torch.zeros(size), path)
+        self.steps = int(steps)
 
 
 class Value:
@@ -362,7 +353,7 @@ class Value:
         self._hidden, self._key = tuple(hidden), key
         self.network: nn.Sequential = nn.Sequential()
         """Without layers until the first iteration has shown how many numbers it reads."""
-        self.optimizer = Optimizer("adam")
+        self.optimizer = Adam("value")
         self._mean, self._deviation = 0.0, 1.0
 
     def predict(self, seen: Tensor) -> Floats:
