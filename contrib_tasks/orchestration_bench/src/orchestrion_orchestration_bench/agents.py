@@ -49,9 +49,11 @@ class BenchAgent(Agent):
     Args:
         plays: the row, e.g. "planner"; "stop", "submit" and "abstain" end the episode. Empty
             means the agent's own name in the team.
+        role: what it can do, in words, for policies that go by that; see `relay.described`.
     """
 
     plays: str = ""
+    role: str = ""
 
     ceiling = no_calls
 
@@ -59,7 +61,7 @@ class BenchAgent(Agent):
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
         """Tell policies of a row that ends the episode."""
         row = self.plays or ctx.path.rpartition(".")[2]
-        yield _Ending(self.plays) if row in ENDING else self
+        yield _Ending(self.plays, self.role) if row in ENDING else self
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay the price; the task's `step` draws what comes of it."""

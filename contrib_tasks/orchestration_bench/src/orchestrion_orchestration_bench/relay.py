@@ -71,6 +71,12 @@ class Worker:
     breaks: Probability = field(default=0.0, validator=probability)
 
 
+def described(worker: Worker) -> str:
+    """What a worker can do, as the role of a `bench-agent` that plays it."""
+    skills = [f"{skill} {chance:.2f}" for skill, chance in worker.skills.items()]
+    return ", ".join([*skills, f"price {worker.cost:.2f}", f"breaks {worker.breaks:.2f}"])
+
+
 def _skills() -> tuple[str, ...]:
     return ("plan", "search", "code", "test", "review")
 

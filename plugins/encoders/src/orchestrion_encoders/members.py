@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from math import log1p, sqrt
@@ -23,6 +24,7 @@ from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
 __all__ = ["Members"]
 
+NUMBER = re.compile(r"[-+]?\d+(\.\d+)?%?")
 DOUBT = 10.0
 """Episodes after which half of what was measured of an agent is believed."""
 
@@ -126,7 +128,8 @@ class Described(Encoder):
         option = "" if choice is None else choice.option or ""
         parts: list[Any] = [
             [float(choice is None), float(member.ends)],
-            hashed_words(member.role, s.words),
+            # Without its numbers: as words they would tell agents apart and mean nothing.
+            hashed_words(NUMBER.sub(" ", member.role), s.words),
             hashed_numbers(member.role, s.stated) if s.stated else [],
             hashed_words(option, s.options) if s.options else [],
             self._measured(member.name) if s.record else [],

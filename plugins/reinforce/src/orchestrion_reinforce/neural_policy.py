@@ -98,7 +98,7 @@ class Batch:
 
     def take(self, decisions: Tensor) -> Batch:
         """These decisions, with no other situations than theirs."""
-        kept, rows = self.rows[decisions].unique(return_inverse=True)
+        kept, rows = self.rows[decisions].unique(return_inverse=True)  # type: ignore[no-untyped-call]
         parts = (None if part is None else part[kept] for part in self.inputs)
         return Batch(type(self.inputs)(*parts), self.allowed[kept], rows, self.actions[decisions])
 
@@ -134,7 +134,7 @@ class Distribution:
     def _decision(self, place: int) -> Decision:
         decision = self._decisions.get(place)
         if decision is None:
-            start, record = self._starts[place], Recorded(*self._shown, place)
+            start, record = self._starts[place], Recorded._make((*self._shown, place))
             decision = Decision(start, not start, "all", self.logp[place], record)
             self._decisions[place] = decision
         return decision
@@ -310,7 +310,8 @@ class NeuralPolicy(Policy):
         """Of all choices in every situation [m, k]; 0 where a choice is not allowed."""
         assert self.network is not None
         logits = self.network(batch.inputs).masked_fill(~batch.allowed, -1e30)
-        return logits.log_softmax(1).masked_fill(~batch.allowed, 0.0)
+        logp: Tensor = logits.log_softmax(1).masked_fill(~batch.allowed, 0.0)
+        return logp
 
     # ------------------------------------------------------------------ saving
 

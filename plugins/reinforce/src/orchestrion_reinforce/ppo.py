@@ -380,7 +380,7 @@ class Value:
         # Equal returns have no spread to follow; a tiny unit would blow up what comes next.
         deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
         if not first:
-            last = self.network[-1]
+            last: Any = self.network[-1]
             with torch.no_grad():
                 last.weight *= self._deviation / deviation
                 last.bias.mul_(self._deviation).add_(self._mean - mean).div_(deviation)

@@ -13,6 +13,7 @@ from orchestrion import (
     Activation,
     Episode,
     Meta,
+    Metrics,
     OpenContext,
     Plan,
     Session,
@@ -42,7 +43,7 @@ class Reinforce:
     its distribution and n the number of choices that were allowed. The defaults are PPO
     (Schulman et al. 2017) with a learned value, and an entropy weight c that starts high:
     policies that settle early never try the long ways that pay. Plain REINFORCE (Williams 1992)
-    is `baseline: none, normalize: false, clip: null, epochs: 1, entropy: 0`.
+    is `baseline: none, normalize: false, clip: null, epochs: 1, entropy: 0, novelty: 0`.
 
     Args:
         iterations: how many.
@@ -155,6 +156,10 @@ class Planned(Trainer):
         s = self.settings
         episodes = -(-s.episodes // s.group) * s.group
         return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Not in a trial."""
+        raise NotImplementedError
 
     def check(self, session: Session) -> None:
         """Refuse a policy that does not learn by gradient."""
