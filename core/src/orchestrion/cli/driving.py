@@ -35,7 +35,7 @@ def carry_out(
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion.run import Run
-    from orchestrion.store.diagnosis import as_json, diagnose, stopped_at_once
+    from orchestrion.store.diagnosis import as_document, diagnose, stopped_at_once
 
     observers = config.observers()
     with Display(verbose, terminal=False if as_json else None) as display:
@@ -57,7 +57,7 @@ def carry_out(
                     "report": report.as_json(),
                     "never_tried": store.never_tried(),
                     "stopped_at_once": stopped_at_once(store.load_evaluations()),
-                    **as_json(diagnose(store)),
+                    **as_document(diagnose(store)),
                     "failures": run.failures,
                 }
             )

@@ -20,7 +20,15 @@ from orchestrion.report import LEARNED, paired
 from orchestrion.statistics import mean
 from orchestrion.store.reader import Iteration, RunReader
 
-__all__ = ["NOTE", "WARNING", "Finding", "as_json", "diagnose", "stopped_at_once", "warning_level"]
+__all__ = [
+    "NOTE",
+    "WARNING",
+    "Finding",
+    "as_document",
+    "diagnose",
+    "stopped_at_once",
+    "warning_level",
+]
 
 NOTE, WARNING = 1, 2
 
@@ -80,7 +88,7 @@ def warning_level(findings: Sequence[Finding]) -> int:
     return max((finding.level for finding in findings), default=0)
 
 
-def as_json(findings: Sequence[Finding]) -> dict[str, JSON]:
+def as_document(findings: Sequence[Finding]) -> dict[str, JSON]:
     """Return `diagnosis` and `warning_level` as `--json` and `summary.json` have them."""
     return {
         "diagnosis": [asdict(finding) for finding in findings],

@@ -49,7 +49,7 @@ import msgspec
 from attrs import asdict
 
 from orchestrion.records import JSON
-from orchestrion.store.diagnosis import as_json, diagnose, stopped_at_once
+from orchestrion.store.diagnosis import as_document, diagnose, stopped_at_once
 from orchestrion.store.files import make_folder, write_atomic
 from orchestrion.store.reader import Iteration, RunReader
 from orchestrion.store.serial import encode
@@ -181,7 +181,7 @@ def summarize(store: RunReader) -> dict[str, JSON]:
         "stages": [_stage(iterations, stage) for stage in sorted({i.stage for i in iterations})],
         "evaluations": evaluations,
         "stopped_at_once": stopped_at_once(evaluations),
-        **as_json(diagnose(store)),
+        **as_document(diagnose(store)),
         "checkpoint": (
             {"file": named[-1].checkpoint, "sha256": named[-1].digest} if named else None
         ),
