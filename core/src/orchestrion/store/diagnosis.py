@@ -316,5 +316,5 @@ def _slope(values: Sequence[float]) -> tuple[float, float]:
 
 def _rounded(count: float) -> int:
     """Two digits: an estimate is no more exact."""
-    unit = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
+    unit: int = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
     return max(1, round(count / unit) * unit)
