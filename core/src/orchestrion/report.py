@@ -114,11 +114,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """Return which of the others the first is ahead of."""
-        return Verdict(
-            tuple(name for name, one in self.ahead.items() if one.low > 0),
-            tuple(name for name, one in self.ahead.items() if not one.excludes_zero),
-            tuple(name for name, one in self.ahead.items() if one.high < 0),
-        )
+        return Verdict.of(self.ahead)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
@@ -139,6 +135,15 @@ class Verdict:
     ahead_of: tuple[str, ...]
     level_with: tuple[str, ...]
     behind: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ahead: Mapping[str, Estimate]) -> Verdict:
+        """Return the verdict on differences in reward from each of the others."""
+        return cls(
+            tuple(name for name, one in ahead.items() if one.low > 0),
+            tuple(name for name, one in ahead.items() if not one.excludes_zero),
+            tuple(name for name, one in ahead.items() if one.high < 0),
+        )
 
     def as_text(self, report: Report) -> str:
         """Return it as a sentence, with the differences where the first is not ahead."""

@@ -16,7 +16,7 @@ from attrs import asdict, frozen
 
 from orchestrion.keys import Key
 from orchestrion.records import JSON
-from orchestrion.report import LEARNED, paired
+from orchestrion.report import LEARNED, Verdict, enumerated, paired
 from orchestrion.statistics import mean
 from orchestrion.store.reader import Iteration, RunReader
 
@@ -258,26 +258,28 @@ def _not_ahead(
         known = [row["reward"] for row in learned.values() if row["reward"] is not None]
         reached = mean(known) if known else None
         key = Key((store.manifest or {}).get("seed", 0)).child("report")
-        ahead = {
-            name: paired(learned, rows, "reward", key.child(name)) for name, rows in judged.items()
-        }
-        behind = [name for name, gap in ahead.items() if gap.high < 0]
-        equal = [name for name, gap in ahead.items() if gap.low <= 0 <= gap.high]
-        if behind:
+        verdict = Verdict.of(
+            {
+                name: paired(learned, rows, "reward", key.child(name))
+                for name, rows in judged.items()
+            }
+        )
+        if verdict.behind:
             yield Finding(
                 "behind_baseline",
                 WARNING,
-                f"what was learned is worse than {', '.join(behind)}, by an interval without 0",
+                f"what was learned is worse than {enumerated(verdict.behind)}, by an interval "
+                "without 0",
                 "use that instead, or train for longer, explore more, or begin with it",
-                tuple(behind),
+                verdict.behind,
             )
-        if equal:
+        if verdict.level_with:
             yield Finding(
                 "not_ahead",
                 NOTE,
-                f"what was learned is not shown to be ahead of {', '.join(equal)}",
+                f"what was learned is not shown to be ahead of {enumerated(verdict.level_with)}",
                 "train for longer or judge on more problems; else take the simpler one",
-                tuple(equal),
+                verdict.level_with,
             )
     rise = curve.rise(reached)
     if rise is not None and rise[0] <= rise[1]:
