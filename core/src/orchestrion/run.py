@@ -369,7 +369,8 @@ class Run:
         elif baseline is None:
             engine = self._engine(self._opened)
         else:
-            engine = self._engine(self._opened, policy=baseline.policy, agents=baseline.agents)
+            opened = await self._as_configured() if baseline.as_configured else self._opened
+            engine = self._engine(opened, policy=baseline.policy, agents=baseline.agents)
         try:
             if baseline is not None and not baseline.untrained:
                 engine.stage = f"training of {name}"
@@ -393,6 +394,12 @@ class Run:
         self.store.save_evaluation(name, results, episodes, **self.unbooked())
         self._mark = time.monotonic()
         return results
+
+    async def _as_configured(self) -> Opened:
+        """The components with all settings as the config has them, learned states as they are."""
+        if not self.overlay:
+            return self._opened
+        return await self._open(self.config, self._stack, self._opened)
 
     def _state(self, name: str) -> JSON:
         """A baseline's learned state, so that it can be evaluated again elsewhere."""

@@ -170,6 +170,10 @@ class Schema:
             "properties": {
                 "policy": {"$ref": _pointer("policy")},
                 "trainer": {"$ref": _pointer("trainer")},
+                "as_configured": {
+                    "type": "boolean",
+                    "description": "Learnable settings as they stand here, not as learned.",
+                },
             },
             "required": ["policy"],
             "additionalProperties": False,

@@ -49,6 +49,8 @@ class Trained:
         trained_on: episodes that each contender of a report was trained with.
         shared: answers of earlier runs.
         untrained: the config before anything was learned; None where it is `config`.
+        configured: its components before learnable settings were changed, for baselines that are
+            judged with these.
     """
 
     def __init__(
@@ -60,7 +62,9 @@ class Trained:
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
         untrained: Config | None = None,
+        configured: Opened | None = None,
     ) -> None:
+        self.configured = configured or opened
         self.config, self.opened, self.directory = config, opened, directory
         self.untrained = untrained
         self.trained_on = trained_on or {}
@@ -113,6 +117,8 @@ class Trained:
                 if name != own:
                     one = evaluation.baselines[name]
                     team = {"policy": one.policy, "agents": one.agents}
+                    if one.as_configured:
+                        opened = self.configured
                     if one.untrained:
                         config = self.untrained or self.config
                         opened = await open_components(config, stack, Key(config.seed))
@@ -203,9 +209,14 @@ async def open_run(
                 if name in baselines
             },
         )
+        configured = None
+        if config is not untrained and any(one.as_configured for one in baselines.values()):
+            configured = await open_components(untrained, stack, Key(config.seed), previous=opened)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(config, opened, directory, notes, trained_on, shared, untrained)
+        trained = Trained(
+            config, opened, directory, notes, trained_on, shared, untrained, configured
+        )
         try:
             async with trained.calls.budget.deadline():
                 yield trained

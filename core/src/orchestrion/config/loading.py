@@ -337,8 +337,8 @@ class _Assembly:
             self.problems.add(node, path, text)
             return None
         for key, child in node.value.items():
-            if key not in ("policy", "trainer"):
-                close = did_you_mean(key, ("policy", "trainer"))
+            if key not in ("policy", "trainer", "as_configured"):
+                close = did_you_mean(key, ("policy", "trainer", "as_configured"))
                 self.problems.add(child, f"{path}.{key}", f"unknown key{close}")
         team_path = f"{path}.policy"
         self.builder.define("policy", team_path, node.value["policy"], team=True)
@@ -348,7 +348,16 @@ class _Assembly:
         team = self._team(team_path, node.value["policy"])
         if team is not None:
             self.builder.entries |= self._with_team(team_path, team)
-        return Baseline(team_path, f"{path}.trainer" if trainer is not None else None, _paths(team))
+        plain = node.child("as_configured")
+        if plain is not None and not isinstance(plain.value, bool):
+            text = f"expected true or false, got {got(plain)}"
+            self.problems.add(plain, f"{path}.as_configured", text)
+        return Baseline(
+            team_path,
+            f"{path}.trainer" if trainer is not None else None,
+            _paths(team),
+            plain is not None and plain.value is True,
+        )
 
     def _spelled_out(self, word: Node) -> Node:
         """The baseline that a word means: a trainer with what it trains, or a policy."""

@@ -191,6 +191,7 @@ class Config:
                 for key, path in (("policy", baseline.policy), ("trainer", baseline.trainer))
                 if path is not None
             }
+            | ({"as_configured": True} if baseline.as_configured else {})
             for name, baseline in self.evaluation.baselines.items()
         }
         return data

@@ -24,6 +24,7 @@ def orchestrion_rewards() -> Iterator[Component]:
 @hookimpl
 def orchestrion_policies() -> Iterator[Component]:
     yield Component("random", f"{HERE}.policies:Random", "any agent and option, uniformly")
+    yield Component("hinted", f"{HERE}.policies:Hinted", "the choice the task's hints say most for")
     yield Component("round-robin", f"{HERE}.policies:RoundRobin", "every agent in turn")
     yield Component("sequence", f"{HERE}.policies:Sequence", "a fixed list of steps, then stop")
     yield Component(
