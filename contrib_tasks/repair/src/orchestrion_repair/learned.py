@@ -35,7 +35,20 @@ from orchestrion_repair.traits import (
     slot,
 )
 
-__all__ = ["DEPTH", "Case", "Floats", "Model", "Ranked", "Situation", "begin", "fit", "rank", "rows_of", "situation_from", "situation_json"]
+__all__ = [
+    "DEPTH",
+    "Case",
+    "Floats",
+    "Model",
+    "Ranked",
+    "Situation",
+    "begin",
+    "fit",
+    "rank",
+    "rows_of",
+    "situation_from",
+    "situation_json",
+]
 
 Floats = NDArray[np.float64]
 DEPTH = 200
@@ -202,9 +215,7 @@ def _table(program: Program) -> _Table:
 
 
 @lru_cache(maxsize=2_000)
-def _kind_scores(
-    model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]
-) -> Floats:
+def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
     named = dict(symptoms)
     return np.array([model.dot(tuple(of_kind(*kind, named))) for kind in _table(program).kinds])
 

@@ -125,10 +125,13 @@ class Reader:
         found = self._tokens.get(text)
         if found is None:
             plain = _TOKEN.findall(text)
-            found = self._tokens[text] = plain, [
-                self._abstract(token, before)
-                for token, before in zip(plain, ["", *plain], strict=False)
-            ]
+            found = self._tokens[text] = (
+                plain,
+                [
+                    self._abstract(token, before)
+                    for token, before in zip(plain, ["", *plain], strict=False)
+                ],
+            )
         return found
 
     def _abstract(self, token: str, before: str) -> str:

@@ -93,7 +93,10 @@ class Decisions:
 def choices_of(episodes: Sequence[LoggedEpisode]) -> tuple[str, ...]:
     """Return all choices that a log names, sorted, stopping last."""
     names = {
-        name for episode in episodes for line in episode for name in (line.choice, *(line.allowed or ()))
+        name
+        for episode in episodes
+        for line in episode
+        for name in (line.choice, *(line.allowed or ()))
     }
     return (*sorted(names - {STOP}), *({STOP} & names))
 

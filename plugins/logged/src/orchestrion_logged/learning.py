@@ -88,7 +88,9 @@ class Learning(Trainer):
 
     def _decisions(self, session: Session) -> Decisions:
         if not isinstance(session.policy, ValuePolicy):
-            raise UsageError("the trainer from-logs trains the policy values: policy: {use: values}")
+            raise UsageError(
+                "the trainer from-logs trains the policy values: policy: {use: values}"
+            )
         where = str(self.settings.log)
         decisions = as_decisions(
             read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where

@@ -223,9 +223,7 @@ class Shape:
     alphas: Mapping[int, float]
 
 
-def choose(
-    inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator
-) -> Shape:
+def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator) -> Shape:
     """Return the features and penalties of the least leave-one-out error.
 
     Args:
