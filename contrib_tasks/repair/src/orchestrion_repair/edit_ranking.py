@@ -144,7 +144,7 @@ class _Learner(Trainer):
         if not edits or not isinstance(data, Mapping) or "code" not in data:
             return
         name, right = episode.problem.id, edits[-1]
-        if not episode.scores.success:
+        if not episode.success:
             if code == episode.problem.data["code"]:
                 self.wrong.setdefault(name, set()).add(right)
             return

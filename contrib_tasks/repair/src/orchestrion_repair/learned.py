@@ -35,7 +35,20 @@ from orchestrion_repair.traits import (
     slot,
 )
 
-__all__ = ["DEPTH", "Case", "Floats", "Model", "Ranked", "Situation", "begin", "fit", "rank", "rows_of", "situation_from", "situation_json"]
+__all__ = [
+    "DEPTH",
+    "Case",
+    "Floats",
+    "Model",
+    "Ranked",
+    "Situation",
+    "begin",
+    "fit",
+    "rank",
+    "rows_of",
+    "situation_from",
+    "situation_json",
+]
 
 Floats = NDArray[np.float64]
 DEPTH = 200
@@ -68,9 +81,12 @@ class Model:
 
 @lru_cache(maxsize=64)
 def _model(text: str) -> Model:
-    weights = np.frombuffer(b64decode(text, validate=True), "<f4").astype(float)
-    if weights.shape != (SIZE,) or not np.isfinite(weights).all():
-        raise ValueError(f"expected {SIZE} weights, got {weights.size}")
+    data = b64decode(text, validate=True)
+    if len(data) != 4 * SIZE:
+        raise ValueError(f"expected {4 * SIZE} bytes, got {len(data)}")
+    weights = np.frombuffer(data, "<f4").astype(float)
+    if not np.isfinite(weights).all():
+        raise ValueError("some weights are no finite numbers")
     return Model(weights)
 
 
@@ -202,9 +218,7 @@ def _table(program: Program) -> _Table:
 
 
 @lru_cache(maxsize=2_000)
-def _kind_scores(
-    model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]
-) -> Floats:
+def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
     named = dict(symptoms)
     return np.array([model.dot(tuple(of_kind(*kind, named))) for kind in _table(program).kinds])
 
