@@ -233,13 +233,15 @@ def of_kind(family: str, sub: str, symptoms: Mapping[str, float]) -> Iterator[Tr
         yield slot(f"symptom {name} {family}/{sub}"), share
 
 
-def of_crossing(family: str, evidence: Evidence) -> Iterator[Trait]:
-    """The traits of a family on a line."""
-    for word in sorted(evidence.words):
+def of_crossing(
+    family: str, words: frozenset[str], suspicion: float | None, raised: bool, mended: bool
+) -> Iterator[Trait]:
+    """The traits of a family on a line; the arguments are as in `Evidence`."""
+    for word in sorted(words):
         yield slot(f"word {word} {family}"), 1.0
-    if evidence.raised:
+    if raised:
         yield slot(f"raised here {family}"), 1.0
-    if evidence.gain:
+    if mended:
         yield slot(f"mended some {family}"), 1.0
-    if evidence.suspicion is not None:
-        yield slot(f"suspicion {family}"), evidence.suspicion
+    if suspicion is not None:
+        yield slot(f"suspicion {family}"), suspicion
