@@ -137,8 +137,7 @@ class Picker:
         """Refuse a policy that does not go by values."""
         if not isinstance(session.policy, ValuePolicy):
             raise UsageError(
-                f"{self._ctx.path}: auto trains the policy values; write "
-                "`policy: {use: values}`"
+                f"{self._ctx.path}: auto trains the policy values; write `policy: {{use: values}}`"
             )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
