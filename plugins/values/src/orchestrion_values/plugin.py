@@ -19,6 +19,11 @@ def orchestrion_policies() -> Iterator[Component]:
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
+        "optimistic",
+        f"{HERE}.optimistic:Optimistic",
+        "learns what choices lead to, tries what is unknown, and plans",
+    )
+    yield Component(
         "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
     )
     yield Component(
