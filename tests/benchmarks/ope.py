@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
 from orchestrion_logged.decisions import Decisions
 from orchestrion_logged.evaluating import Evaluator
-from orchestrion_logged.learning import learn
-from orchestrion_logged.ridges import inputs_of
 
 from orchestrion import Observation, Problem, Situation, Trajectory
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import Encoded, join
+from sklearn.linear_model import LogisticRegression
 
 from orchestrion import Key, Policy, Situation, UsageError
 from orchestrion.choices import choice_name
@@ -26,7 +27,8 @@ from orchestrion_logged.estimating import (
     mean_of,
     snips,
 )
-from orchestrion_logged.ridges import FeatureMap, Inputs, choose, fit, inputs_of
+from orchestrion_logged.fitting import choose, fit
+from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
 
 __all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target_of"]
 
@@ -170,12 +172,13 @@ def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situati
     Raises:
         UsageError: it starts several agents at once.
     """
-    stated: Any = getattr(policy, "probabilities", None)
-    if callable(stated) and list(getattr(policy, "names", ())) == list(names):
-        result: Floats = stated(situations)
-        return result
     places = {name: place for place, name in enumerate(names)}
     counts = np.zeros((len(situations), len(names)))
+    stated: Any = getattr(policy, "probabilities", None)
+    own = tuple(getattr(policy, "names", ()))
+    if callable(stated) and own and set(own) <= places.keys():
+        counts[:, [places[name] for name in own]] = stated(situations)
+        return counts
     for draw in range(DRAWS):
         keys = [Key(0).child("ope", i, draw) for i in range(len(situations))]
         for row, decision in zip(counts, policy.decide(situations, keys), strict=True):
@@ -196,8 +199,6 @@ def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
     By multinomial logistic regression on what the decisions were taken on, cross-fitted, over the
     allowed choices. It is right only if the logging policy went by that alone.
     """
-    from sklearn.linear_model import LogisticRegression
-
     inputs = inputs_of(decisions.situations, encode_by(decisions.names))
     features = _side_by_side(inputs)
     n, k = decisions.allowed.shape
