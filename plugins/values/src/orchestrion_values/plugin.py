@@ -14,3 +14,18 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component(
         "values", f"{HERE}.values:Values", "takes the choice of the highest learned value"
     )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "optimistic",
+        f"{HERE}.optimistic:Optimistic",
+        "learns what choices lead to, tries what is unknown, and plans",
+    )
+    yield Component(
+        "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
+    )
+    yield Component(
+        "auto", f"{HERE}.auto:Auto", "picks a trainer by what some episodes show, and says why"
+    )

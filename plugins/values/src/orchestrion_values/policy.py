@@ -38,7 +38,10 @@ __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MODELS: dict[str, str] = {}
+MODELS: dict[str, str] = {
+    "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
+    "optimistic": "orchestrion_values.optimism.planned:Planned",
+}
 """Where the models of this package stand, by the name under which they are saved.
 
 Other distributions name theirs by entry points of the group `MODEL_GROUP`, so that what a file
