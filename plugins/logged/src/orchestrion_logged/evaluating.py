@@ -35,6 +35,7 @@ __all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LARGE = 500
 DRAWS = 32
 """How often a policy that does not state its probabilities is asked."""
 
@@ -69,7 +70,8 @@ class Evaluator:
         decisions: of the log.
         encode: the situations as numbers; see `encode_by`.
         least: effective episodes without which an estimate is refused.
-        folds: parts of the log; the model of rewards never saw the part it is used on.
+        folds: parts of the log; the model of rewards never saw the part it is used on. None for
+            10, or for 5 of a log of `LARGE` episodes.
     """
 
     def __init__(
@@ -77,7 +79,7 @@ class Evaluator:
         decisions: Decisions,
         encode: Callable[[Sequence[Situation]], Encoded] | None = None,
         least: float = 20,
-        folds: int = 10,
+        folds: int | None = None,
     ) -> None:
         if len(decisions.first) < 2:
             raise UsageError("the log has fewer than two episodes with feedback")
@@ -85,7 +87,7 @@ class Evaluator:
         self._inputs = inputs_of(decisions.situations, encode or encode_by(decisions.names))
         draw = np.random.default_rng(0)
         episodes = len(decisions.first)
-        fold = draw.permutation(episodes) % min(folds, episodes)
+        fold = draw.permutation(episodes) % min(folds or (5 if episodes >= LARGE else 10), episodes)
         self._fold = fold[decisions.episode]
         self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
         # With one decision an episode, what follows on a choice is the same for all policies.
@@ -143,13 +145,14 @@ class Evaluator:
         return Judged("as logged", "", {"mean": estimate})
 
     def single(self) -> list[Judged]:
-        """Return what the log tells of always making the same choice, for each of them.
+        """Return what the log tells of always making the same choice, for each that it has.
 
         Where it is not allowed, any other is taken. Only for logs with one decision an episode.
         """
         d = self.decisions
         result = []
-        for place, name in enumerate(d.names) if not d.several else ():
+        logged = np.unique(d.choice).tolist() if not d.several else []
+        for place, name in ((place, d.names[place]) for place in logged):
             target = d.allowed / np.maximum(d.allowed.sum(axis=1, keepdims=True), 1)
             target[d.allowed[:, place]] = np.eye(len(d.names))[place]
             result.append(self.judge(f"always {name}", target))
