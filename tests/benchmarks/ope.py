@@ -24,6 +24,9 @@ from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
 from orchestrion_logged.decisions import Decisions
 from orchestrion_logged.evaluating import Evaluator
+from orchestrion_logged.fitting import choose, fit
+from orchestrion_logged.learning import learn
+from orchestrion_logged.ridges import Inputs, Ridges
 
 from orchestrion import Observation, Problem, Situation, Trajectory
 

@@ -126,7 +126,8 @@ def read_log(path: Path) -> list[LoggedEpisode]:
     problems: list[str] = []
     episodes: dict[str, list[tuple[int, Logged]]] = {}
     for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
+        line = line.strip()
+        if not line:
             continue
         try:
             record = _DECODER.decode(line)
