@@ -14,3 +14,10 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component(
         "values", f"{HERE}.values:Values", "takes the choice of the highest learned value"
     )
+
+
+@hookimpl
+def orchestrion_trainers() -> Iterator[Component]:
+    yield Component(
+        "bandit", f"{HERE}.bandit:Bandit", "tries what may be best, in proportion to its promise"
+    )

@@ -37,7 +37,9 @@ __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-MODELS: dict[str, str] = {}
+MODELS: dict[str, str] = {
+    "bandit": "orchestrion_values.bandit_model:BanditModel",
+}
 """Where the models of this package stand, by the name under which they are saved."""
 STUCK = Decision(stop=True)
 """Where the task blocks everything and stopping is no choice."""
