@@ -46,11 +46,18 @@ __all__ = ["BanditLearner"]
 
 DRAWS = 256
 FIRST, GROWTH, LEAST, LARGEST = 16, 0.15, 8, 4096
+PHASES = 20
 
 
-def batches(episodes: int) -> list[int]:
-    """Sizes of the iterations: small at first, then each a share of what was seen before."""
+def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
+    """Sizes of the iterations: small at first, then each a share of what was seen before.
+
+    Successive rejects drops choices between iterations, which are of one size therefore.
+    """
     sizes: list[int] = []
+    if algorithm == "rejects":
+        each = -(-episodes // PHASES)
+        return [min(each, episodes - done) for done in range(0, episodes, each)]
     while (left := episodes - sum(sizes)) > 0:
         size = min(max(LEAST, int(GROWTH * sum(sizes))) if sizes else FIRST, LARGEST)
         sizes.append(left if left < size + LEAST else size)
@@ -64,8 +71,11 @@ class BanditLearner:
         self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
         full = settings.feedback == "full"
         # With full feedback nothing is explored, so it is fitted once.
-        self._sizes = [settings.episodes] if full else batches(settings.episodes)
-        self._tries: Tries | None = None
+        self._sizes = (
+            [settings.episodes] if full else batches(settings.episodes, settings.algorithm)
+        )
+        self.tries: Tries | None = None
+        """All that was tried; `exported` gives it as JSON, to start another run with."""
         self._played: dict[str, tuple[Floats, Floats]] = {}
         """By problem: sums of rewards and number of tries of each choice."""
         self._lowest: float | None = None
@@ -107,15 +117,19 @@ class BanditLearner:
     # ------------------------------------------------------------------ what is tried
 
     def _jobs(self, i: int, session: Session, policy: ValuePolicy) -> list[Job]:
-        problems, k = session.problems("train"), len(policy.choices)
-        full = self.settings.feedback == "full"
-        alike = k if full or self.settings.algorithm == "rejects" else 1
-        explorer = self._explorer(i, policy)
+        problems = session.problems("train")
+        forced: list[int] = []
+        if self.settings.algorithm == "rejects":
+            forced = np.flatnonzero(self._survivors(len(policy.choices))).tolist()
+        elif self.settings.feedback == "full":
+            forced = list(range(len(policy.choices)))
+        alike = len(forced) or 1
+        explorer = self.explorer(policy)
         jobs = []
         for n in range(self._seen, self._seen + self._sizes[i]):
             lap, place = divmod(n // alike, len(problems))
             order = self._order(lap, len(problems))
-            first: Policy = _First(policy, explorer, n % alike) if full else explorer
+            first: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
             jobs.append(Job(problems[order[place]], session.key.child("episode", n), first))
         return jobs
 
@@ -126,20 +140,21 @@ class BanditLearner:
             self._lap, self._shuffled = (lap, count), order
         return self._shuffled
 
-    def _explorer(self, i: int, policy: ValuePolicy) -> Exploring:
+    def explorer(self, policy: ValuePolicy) -> Exploring:
+        """What training episodes go by now."""
         model = policy.model
         if self.settings.algorithm == "rejects":
-            return Exploring(policy, _among(self._survivors(i, len(policy.choices))))
+            return Exploring(policy, _among(self._survivors(len(policy.choices))))
         if not isinstance(model, BanditModel) or not self._seen:
             return Exploring(policy, _among(np.ones(len(policy.choices), np.bool_)))
         if self.settings.algorithm == "linucb":
             return Exploring(policy, _by_bound(model, self.settings.width))
         return Exploring(policy, _by_chance(model, self.settings.width))
 
-    def _survivors(self, i: int, k: int) -> Mask:
+    def _survivors(self, k: int) -> Mask:
         """Who has not been rejected: in phase j of k - 1 the j worst ones are out [k]."""
         left = np.ones(k, np.bool_)
-        if self._tries is None or k < 3:
+        if self.tries is None or k < 3:
             return left
         total, share = self.settings.episodes, 0.5 + sum(1 / j for j in range(2, k + 1))
         spent, before, out = 0, 0, 0
@@ -147,7 +162,7 @@ class BanditLearner:
             each = ceil((total - k) / share / (k + 1 - j))
             spent, before = spent + max(0, each - before) * (k + 1 - j), each
             out += spent <= self._seen
-        means = self._tries.rewards[:, 0] / np.maximum(self._tries.counts, 1)
+        means = self.tries.rewards[:, 0] / np.maximum(self.tries.counts, 1)
         left[np.argsort(means, kind="stable")[:out]] = False
         return left
 
@@ -189,9 +204,9 @@ class BanditLearner:
             return 0
         numbers, columns = view.numbers([one.situation for one in taken])
         places = [one.choice for one in taken]
-        if self._tries is None:
-            self._tries = self._begin(view.policy, columns)
-        self._tries = self._tries.tried(numbers[np.arange(len(places)), places], places, returns)
+        if self.tries is None:
+            self.tries = self._begin(view.policy, columns)
+        self.tries = self.tries.tried(numbers[np.arange(len(places)), places], places, returns)
         k = len(view.policy.choices)
         for one, reward in zip(taken, returns, strict=True):
             sums, counts = self._played.setdefault(
@@ -212,7 +227,7 @@ class BanditLearner:
         return tries.merged(Tries.imported(data).capped(self.settings.cap))
 
     def _model(self, view: View, problems: Sequence[Problem]) -> BanditModel | None:
-        posterior = self._tries.posterior() if self._tries is not None else None
+        posterior = self.tries.posterior() if self.tries is not None else None
         if posterior is None:
             return None
         near = None
@@ -234,7 +249,7 @@ class BanditLearner:
             "problems": list(self._played),
             "names": None,
         }
-        if (tries := self._tries) is None:
+        if (tries := self.tries) is None:
             return Saved(data=data)
         data |= {"names": list(tries.names), "columns": list(tries.columns)}
         arrays = {
@@ -250,12 +265,12 @@ class BanditLearner:
         data: Any = saved.data
         self._seen, self._lowest = data["seen"], data["lowest"]
         self._single = data["single"]
-        self._tries, self._played = None, {}
+        self.tries, self._played = None, {}
         if data["names"] is None:
             return
         arrays = unpack(saved.arrays)
         sums = arrays["squares"], arrays["rewards"], arrays["spread"]
-        self._tries = Tries(tuple(data["names"]), tuple(data["columns"]), *sums)
+        self.tries = Tries(tuple(data["names"]), tuple(data["columns"]), *sums)
         pairs = zip(data["problems"], arrays["played"], strict=True)
         self._played = {name: (pair[0], pair[1]) for name, pair in pairs}
 

@@ -48,6 +48,8 @@ class Space:
 
     def rows(self, vectorizer: Any, texts: Sequence[str]) -> Floats:
         """Components of texts [n, components], rows of length 1."""
+        if not len(self.components):
+            return np.zeros((len(texts), 0))
         result: Floats = vectorizer.transform(texts) @ self.components.T
         return _unit(result)
 
@@ -77,7 +79,8 @@ class Texts:
         result = []
         for space in (self.words, self.characters):
             vectorizer = _vectorizer(space.characters, space.terms)
-            vectorizer.idf_ = space.idf
+            if space.terms:
+                vectorizer.idf_ = space.idf
             result.append(vectorizer)
         return result[0], result[1]
 
