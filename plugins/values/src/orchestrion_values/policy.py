@@ -39,6 +39,7 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
+    "bandit": "orchestrion_values.bandit_model:BanditModel",
     "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
     "optimistic": "orchestrion_values.optimism.planned:Planned",
 }
