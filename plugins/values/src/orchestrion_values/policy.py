@@ -38,7 +38,8 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
-    "optimistic": "orchestrion_values.optimism.planned:Planned",
+    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
+    "optimistic-beliefs": "orchestrion_values.optimism.planned:Believed",
 }
 """Where the models of this package stand, by the name under which they are saved."""
 STUCK = Decision(stop=True)

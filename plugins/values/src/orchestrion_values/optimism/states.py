@@ -19,7 +19,7 @@ from orchestrion_values.optimism.seen import Floats, Ints, Mask, Seen, Shown
 
 __all__ = ["Lookup", "States"]
 
-REPEATS = 0.7
+REPEATS = 2.0
 """The share of moves from situations seen three times, below which a log is left out."""
 
 
