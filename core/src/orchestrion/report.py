@@ -22,6 +22,7 @@ __all__ = [
     "Contender",
     "Outcomes",
     "Report",
+    "Verdict",
     "compare",
     "compare_outcomes",
     "contender",
@@ -109,9 +110,63 @@ class Report:
     unit: str
     outcomes: Mapping[str, Outcomes]
 
+    @property
+    def verdict(self) -> Verdict:
+        """Return which of the others the first is ahead of."""
+        return Verdict(
+            tuple(name for name, one in self.ahead.items() if one.low > 0),
+            tuple(name for name, one in self.ahead.items() if not one.excludes_zero),
+            tuple(name for name, one in self.ahead.items() if one.high < 0),
+        )
+
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
-        return asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+        data = asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+        return {"verdict": self.verdict.as_text(self), **asdict(self.verdict), **data}
+
+
+@frozen
+class Verdict:
+    """Whom the first contender of a report beats, by paired intervals of the reward.
+
+    Args:
+        ahead_of: the interval of the difference lies above 0.
+        level_with: it includes 0, or there is no difference that is known.
+        behind: it lies below 0.
+    """
+
+    ahead_of: tuple[str, ...]
+    level_with: tuple[str, ...]
+    behind: tuple[str, ...]
+
+    def as_text(self, report: Report) -> str:
+        """Return it as a sentence, with the differences where the first is not ahead."""
+        first = report.contenders[0].name
+
+        def named(names: Sequence[str]) -> str:
+            return enumerated([f"{name}{_bracketed(report.ahead[name])}" for name in names])
+
+        parts = [
+            f"{word} {text}"
+            for word, text in (
+                ("ahead of", enumerated(self.ahead_of)),
+                ("not ahead of", named(self.level_with)),
+                ("behind", named(self.behind)),
+            )
+            if text
+        ]
+        if not parts:
+            return f"{first} was compared with nothing: no baseline is named"
+        return f"by reward, {first} is {'; '.join(parts)}"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Return "a, b and c"; empty for nothing."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+
+
+def _bracketed(one: Estimate) -> str:
+    return f" ({one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}])" if one.count else ""
 
 
 def _known(value: Any) -> Any:

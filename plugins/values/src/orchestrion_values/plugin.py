@@ -23,3 +23,9 @@ def orchestrion_trainers() -> Iterator[Component]:
         f"{HERE}.optimistic:Optimistic",
         "learns what choices lead to, tries what is unknown, and plans",
     )
+    yield Component(
+        "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
+    )
+    yield Component(
+        "auto", f"{HERE}.auto:Auto", "picks a trainer by what some episodes show, and says why"
+    )

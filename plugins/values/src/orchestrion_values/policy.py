@@ -31,6 +31,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion.discovery import installed
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
@@ -38,10 +39,16 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
-    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
+    "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
     "optimistic-beliefs": "orchestrion_values.optimism.planned:Believed",
+    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
 }
-"""Where the models of this package stand, by the name under which they are saved."""
+"""Where the models of this package stand, by the name under which they are saved.
+
+Other distributions name theirs by entry points of the group `MODEL_GROUP`, so that what a file
+says is looked up among what is installed, and never imported by itself.
+"""
+MODEL_GROUP = "orchestrion.value_models"
 STUCK = Decision(stop=True)
 """Where the task blocks everything and stopping is no choice."""
 
@@ -50,7 +57,7 @@ class Model(Protocol):
     """What a trainer has learned, as the policy uses it.
 
     A class of models also has `load(saved, policy)`, a class method that gives back what `save`
-    saved, and stands in `MODELS` under its `name`.
+    saved, and stands in `MODELS`, or is an entry point of `MODEL_GROUP`, under its `name`.
     """
 
     name: str
@@ -199,11 +206,12 @@ class ValuePolicy(Policy):
         if data["model"] is None:
             self.model = None
             return
-        where = MODELS.get(data["model"])
+        models = {plugin.name: plugin.value for plugin in installed(MODEL_GROUP)} | MODELS
+        where = models.get(data["model"])
         if where is None:
             raise CheckpointError(
-                f"{self._path}: the saved policy holds a model {data['model']!r}, which this "
-                f"version does not know; it knows {', '.join(MODELS) or 'none'}"
+                f"{self._path}: the saved policy holds a model {data['model']!r}, which no "
+                f"installed package has; there are {', '.join(sorted(models)) or 'none'}"
             )
         module, _, name = where.partition(":")
         kind: Any = getattr(import_module(module), name)

@@ -1,0 +1,67 @@
+"""The trainer `auto`: settings, and the trainers that it picks from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
+
+from attrs import evolve, frozen
+
+from orchestrion import JSON, Meta, OpenContext, Trainer, UsageError
+
+__all__ = ["CANDIDATES", "Auto"]
+
+CANDIDATES = {
+    "bandit": "orchestrion_values.bandit:Bandit",
+    "optimistic": "orchestrion_values.optimistic:Optimistic",
+    "fitted-q": "orchestrion_values.fitted_q:FittedQ",
+}
+
+
+@frozen
+class Auto:
+    """Picks a trainer of the policy `values` by what some episodes show, and says why.
+
+    The first episodes try choices at random. What they show decides: `bandit` where one choice is
+    all there is to an episode, `optimistic` where what the task shows comes back, so that it can be
+    counted, else `fitted-q`. The one that is picked learns from these episodes too. Which it was,
+    and why, is in the run's notes and in the metrics.
+
+    Args:
+        episodes: training episodes of the whole run, with those that decide.
+        probe: the share that decides.
+    """
+
+    episodes: Annotated[int, Meta(ge=1)] = 300
+    probe: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Open every trainer that may be picked."""
+        from orchestrion_values.picking import Picker
+
+        first = max(1, min(64, round(self.probe * self.episodes)))
+        left = max(1, self.episodes - first)
+        async with AsyncExitStack() as stack:
+            learners = {}
+            for name, where in CANDIDATES.items():
+                settings = _settings(where, left)
+                inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
+                learners[name] = await stack.enter_async_context(settings.open(inside))
+            yield Picker(learners, first, self.episodes, ctx)
+
+
+def _settings(where: str, episodes: int) -> Any:
+    module, _, name = where.partition(":")
+    try:
+        return getattr(import_module(module), name)(episodes=episodes)
+    except ImportError as error:
+        raise UsageError(f"trainer auto: {where} cannot be loaded: {error}") from error
+
+
+def _quiet(name: str, text: str) -> None:
+    """What a trainer notes that may not be picked is of no interest."""

@@ -1,0 +1,419 @@
+"""Fitted Q iteration with randomised values: the arithmetic, without episodes.
+
+Sources: fitted Q iteration on regression trees (Ernst, Geurts, Wehenkel 2005) and randomised
+least-squares value iteration (Osband, Van Roy, Wen 2016): every member of the ensemble is fitted
+on targets with noise and shrunk towards values drawn at random, so that members differ where
+little is known; whoever acts by one member for an episode tries that out (Thompson sampling).
+
+    Q(s, a) = w z(s) + u[problem] + b[a] + V[a] z(s) + c x(s, a)  +  trees(z(s), a, x(s, a))
+    target  = r, at the end; else r + max over allowed a' of Q(s', a'), within what was returned
+
+Departures:
+1. The members share one design and one regression of trees on what the linear part leaves over,
+   weighted by how well it predicts rows it was not fitted on; so a refit is one factorisation.
+2. The value of a problem, u, takes up what is easy or hard about it, so that choices tried on
+   different problems can be compared; a problem that is not known has 0.
+3. The penalty is chosen by leave-one-out error, in closed form, and the noise is its root.
+4. Member 0 has neither noise nor a draw: it is the mean, and what is used in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from orchestrion_values.policy import Floats
+from orchestrion_values.transitions import Ints, Transitions, widened
+
+__all__ = ["Fitted", "Scale", "Trees", "fit"]
+
+WIDEST = 64
+"""Contexts that are wider are projected on as many principal components."""
+PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+SWEEPS = 12
+ROUNDS = 3
+BLOCK = 4096
+FEWEST = 60
+"""Decisions below which no trees are fitted."""
+
+
+@frozen(eq=False)
+class Scale:
+    """Numbers of situations, brought to one scale: z = (context - mean) @ project.
+
+    Args:
+        mean: of the context [w].
+        project: to d numbers [w, d].
+        middle: mean of the numbers of choices [v].
+        width: their deviation, 1 where they do not vary [v].
+    """
+
+    mean: Floats
+    project: Floats
+    middle: Floats
+    width: Floats
+
+    @classmethod
+    def of(cls, data: Transitions) -> Scale:
+        """The scale of these situations."""
+        mean, spread = data.context.mean(axis=0), data.context.std(axis=0)
+        varied = np.flatnonzero(spread > 1e-9)
+        project = np.zeros((len(mean), len(varied)))
+        project[varied, np.arange(len(varied))] = 1 / spread[varied]
+        if len(varied) > WIDEST:
+            z = (data.context - mean) @ project
+            values, vectors = np.linalg.eigh(z.T @ z / len(z))
+            best = vectors[:, ::-1][:, :WIDEST] / np.sqrt(values[::-1][:WIDEST].clip(1e-9))
+            # The sign of a component is a matter of the library's version.
+            best *= np.where(best[abs(best).argmax(axis=0), np.arange(best.shape[1])] < 0, -1, 1)
+            project = project @ best
+        deviation = data.choices.std(axis=(0, 1))
+        width = np.where(deviation > 1e-9, deviation, 1.0)
+        return cls(mean, project, data.choices.mean(axis=(0, 1)), width)
+
+    def situations(self, context: Floats, category: Ints, categories: int) -> Floats:
+        """z [n, d + categories]: the context, and which category it is."""
+        z = (context - self.mean) @ self.project
+        # Far outside of what was seen a linear value says nothing.
+        z = np.clip(z, -4, 4) / max(1.0, np.sqrt(z.shape[1]))
+        if categories < 2:
+            return z
+        known = np.zeros((len(z), categories))
+        at = np.flatnonzero(category >= 0)
+        known[at, category[at]] = 1.0
+        return np.concatenate([z, known], axis=1)
+
+    def of_choices(self, choices: Floats) -> Floats:
+        """x [n, k, v]."""
+        known = len(self.middle)
+        result: Floats = (widened(choices, known)[:, :, :known] - self.middle) / self.width
+        return result
+
+
+@frozen(eq=False)
+class Trees:
+    """A forest as arrays: node 0 of each tree is its root; leaves have `left` -1.
+
+    Args:
+        left: [trees, nodes].
+        right: likewise.
+        feature: what a node asks about.
+        threshold: up to this, left.
+        value: what a leaf says.
+        weight: how far to trust them, 0 to 1.
+    """
+
+    left: NDArray[np.int32]
+    right: NDArray[np.int32]
+    feature: NDArray[np.int32]
+    threshold: Floats
+    value: Floats
+    weight: float
+
+    @classmethod
+    def of(cls, forest: Any, weight: float) -> Trees:
+        """A fitted forest of scikit-learn."""
+        trees = [one.tree_ for one in forest.estimators_]
+        size = max(tree.node_count for tree in trees)
+
+        def table(of: Any, kind: Any) -> Any:
+            result = np.zeros((len(trees), size), kind)
+            for row, tree in zip(result, trees, strict=True):
+                row[: tree.node_count] = of(tree)
+            return result
+
+        return cls(
+            table(lambda t: t.children_left, np.int32),
+            table(lambda t: t.children_right, np.int32),
+            table(lambda t: t.feature, np.int32),
+            table(lambda t: t.threshold, np.float64),
+            table(lambda t: t.value[:, 0, 0], np.float64),
+            weight,
+        )
+
+    def predict(self, rows: Floats) -> Floats:
+        """The weighted mean of all trees [n]."""
+        x = rows.astype(np.float32)  # as the trees were grown
+        count, size = self.left.shape
+        first = np.arange(count) * size
+        left, right = (self.left + first[:, None]).ravel(), (self.right + first[:, None]).ravel()
+        inner = self.left.ravel() >= 0
+        feature, threshold, value = self.feature.ravel(), self.threshold.ravel(), self.value.ravel()
+        total = np.zeros(len(x))
+        for begin in range(0, len(x), BLOCK):
+            part = x[begin : begin + BLOCK]
+            node = np.broadcast_to(first, (len(part), count)).copy()
+            at, tree = np.nonzero(inner[node])
+            while len(at):
+                here = node[at, tree]
+                goes = part[at, feature[here]] <= threshold[here]
+                here = np.where(goes, left[here], right[here])
+                node[at, tree] = here
+                going = inner[here]
+                at, tree = at[going], tree[going]
+            total[begin : begin + BLOCK] = value[node].sum(axis=1)
+        result: Floats = self.weight * total / len(self.left)
+        return result
+
+
+@frozen(eq=False)
+class Fitted:
+    """An ensemble of m value functions of k choices; member 0 is the mean.
+
+    Args:
+        scale: what numbers are brought to.
+        categories: names, in the order of the last numbers of z.
+        shared: weights of z that all choices have [m, d].
+        bias: of the choices [m, k].
+        own: weights of z by choice [m, k, d].
+        told: weights of the choices' own numbers [m, v].
+        centre: what is added to every value.
+        trees: what the linear part leaves over; None with few decisions.
+        lost: root of the leave-one-out error, in rewards.
+    """
+
+    scale: Scale
+    categories: tuple[str, ...]
+    shared: Floats
+    bias: Floats
+    own: Floats
+    told: Floats
+    centre: float
+    trees: Trees | None = None
+    lost: float = 0.0
+
+    def values(self, context: Floats, choices: Floats, category: Ints) -> Floats:
+        """Q of every member, situation and choice [m, n, k]."""
+        z = self.scale.situations(context, category, len(self.categories))
+        x = self.scale.of_choices(choices)
+        result = self.linear(z, x)
+        if self.trees is not None:
+            result += self.trees.predict(_rows(z, x)).reshape(result.shape[1:])
+        return result
+
+    def linear(self, z: Floats, x: Floats) -> Floats:
+        """The linear part [m, n, k]."""
+        result: Floats = self.own @ z.T  # [m, k, n]
+        result += (self.shared @ z.T)[:, None] + self.bias[:, :, None] + self.centre
+        if x.shape[2]:
+            result += np.moveaxis(x @ self.told.T, 2, 0).swapaxes(1, 2)
+        return result.swapaxes(1, 2)
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays, and plain data."""
+        arrays = {name: getattr(self, name) for name in ("shared", "bias", "own", "told")}
+        arrays |= {f"scale.{name}": getattr(self.scale, name) for name in SCALE}
+        weight = None
+        if self.trees is not None:
+            weight = self.trees.weight
+            arrays |= {f"trees.{name}": getattr(self.trees, name) for name in TREES}
+        return arrays, {
+            "categories": list(self.categories),
+            "centre": self.centre,
+            "lost": self.lost,
+            "weight": weight,
+        }
+
+    @classmethod
+    def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Fitted:
+        """What `save` gave."""
+        trees = None
+        if data["weight"] is not None:
+            trees = Trees(*(np.asarray(arrays[f"trees.{name}"]) for name in TREES), data["weight"])
+        return cls(
+            Scale(*(np.asarray(arrays[f"scale.{name}"]) for name in SCALE)),
+            tuple(data["categories"]),
+            *(np.asarray(arrays[name]) for name in ("shared", "bias", "own", "told")),
+            data["centre"],
+            trees,
+            data["lost"],
+        )
+
+
+SCALE = ("mean", "project", "middle", "width")
+TREES = ("left", "right", "feature", "threshold", "value")
+
+
+def _rows(z: Floats, x: Floats) -> Floats:
+    """What trees see of every situation and choice [n k, d + v + k]."""
+    n, k, _ = x.shape
+    each = np.broadcast_to(z[:, None], (n, k, z.shape[1]))
+    which = np.broadcast_to(np.eye(k), (n, k, k))
+    return np.concatenate([each, x, which], axis=2).reshape(n * k, -1)
+
+
+def fit(data: Transitions, seed: int, *, members: int = 16, trees: int = 40) -> Fitted:
+    """Fit an ensemble on decisions.
+
+    Args:
+        data: at least one situation with a choice.
+        seed: of noise, draws and trees.
+        members: besides the mean.
+        trees: how many; 0 for none.
+    """
+    return _Fit(data, seed, members, trees).fitted()
+
+
+@frozen(eq=False)
+class _Design:
+    """Rows of the regression, and where the weights of each part stand."""
+
+    rows: Floats
+    parts: tuple[slice, ...]
+
+    @classmethod
+    def of(cls, z: Floats, x: Floats, place: Ints, problem: Ints, problems: int) -> _Design:
+        k = x.shape[1]
+        n, which = len(place), np.eye(k)[place]
+        own = (which[:, :, None] * z[:, None]).reshape(n, -1)
+        easy = np.zeros((n, problems))
+        at = np.flatnonzero(problem >= 0) if problems else np.zeros(0, np.int64)
+        easy[at, problem[at]] = 0.5
+        blocks = [z, which, own, x[np.arange(n), place], easy]
+        ends = np.cumsum([block.shape[1] for block in blocks]).tolist()
+        starts = [0, *ends[:-1]]
+        return cls(np.concatenate(blocks, axis=1), tuple(map(slice, starts, ends)))
+
+
+class _Fit:
+    def __init__(self, data: Transitions, seed: int, members: int, trees: int) -> None:
+        self.data, self.members, self.trees = data, members, trees
+        self.random = np.random.Generator(np.random.PCG64(seed))
+        self.at = np.flatnonzero(data.choice >= 0)
+        self.scale = Scale.of(data)
+        self.z = self.scale.situations(data.context, data.category, len(data.categories))
+        self.x = self.scale.of_choices(data.choices)
+        self.place = data.choice[self.at]
+        problem = data.problem[self.at]
+        repeated = 0 < len(data.problems) <= min(200, len(set(problem.tolist())) * 2)
+        often = len(set(data.after[self.at].tolist())) and (self.data.after[self.at] < 0).sum()
+        problems = len(data.problems) if repeated and often >= 2 * len(data.problems) else 0
+        self.design = _Design.of(self.z[self.at], self.x[self.at], self.place, problem, problems)
+        self.problem = np.where(problem < problems, problem, -1)
+        self.after = data.after[self.at]
+        self.going = np.flatnonzero(self.after >= 0)
+        self.next = self.after[self.going]
+        returns = data.returns[self.at]
+        self.low, self.high = float(returns.min()), float(returns.max())
+        self.centre = float(returns.mean())
+        self.spread = float(returns.std()) or 1.0
+        self.returns = (returns - self.centre) / self.spread
+        self._factor()
+
+    def _factor(self) -> None:
+        """The penalty of the least leave-one-out error on returns, and how to solve with it."""
+        rows, y = self.design.rows, self.returns
+        if rows.shape[1] <= len(rows):
+            values, vectors = np.linalg.eigh(rows.T @ rows)
+            values = values.clip(0)
+            left = rows @ vectors  # [n, D]: row i, component j, times root of the value
+        else:
+            values, left = np.linalg.eigh(rows @ rows.T)
+            values = values.clip(0)
+            vectors = (rows.T @ left) / np.sqrt(values.clip(1e-10))
+            left = left * np.sqrt(values)
+        errors = []
+        for penalty in PENALTIES:
+            inverse = 1 / (values + penalty)
+            hat = (left * left * inverse).sum(axis=1)
+            loss = y - left @ (inverse * (left.T @ y))
+            errors.append(float(np.mean((loss / (1 - hat).clip(0.05)) ** 2)))
+        best = int(np.argmin(errors))
+        self.penalty, self.noise = PENALTIES[best], float(np.sqrt(errors[best]))
+        self.basis, self.inverse = vectors, 1 / (values + self.penalty)
+
+    def solve(self, y: Floats, prior: Floats) -> Floats:
+        """Weights [D, m] nearest to `prior` [D, m] that fit y [n, m]."""
+        rows = self.design.rows
+        gradient = rows.T @ (y - rows @ prior)
+        return prior + self.basis @ (self.inverse[:, None] * (self.basis.T @ gradient))
+
+    def fitted(self) -> Fitted:
+        n, width, m = len(self.at), self.design.rows.shape[1], self.members + 1
+        eased = self.random.standard_normal((n, m)) * self.noise
+        prior = self.random.standard_normal((width, m)) * self.noise / np.sqrt(self.penalty)
+        eased[:, 0], prior[:, 0] = 0.0, 0.0
+        forest, over = None, np.zeros(n)
+        every = np.zeros(self.x.shape[:2])  # what the trees say of every choice
+        weights = self.solve(self.returns[:, None] + eased, prior)
+        for turn in range(ROUNDS):
+            for _ in range(SWEEPS):
+                target = self.targets(weights, every)
+                before = weights
+                weights = self.solve(target - over[:, None] + eased, prior)
+                if abs(weights - before).max() < 1e-3:
+                    break
+            if not self.trees or n < FEWEST or turn == ROUNDS - 1:
+                break
+            mean = self.targets(weights[:, :1], every[:, :])[:, 0]
+            forest, over, every = self.grown(mean - self.design.rows @ weights[:, 0])
+        return self.model(weights, forest)
+
+    def targets(self, weights: Floats, every: Floats) -> Floats:
+        """What each decision was worth [n, m], by what the weights say of the next one."""
+        result = np.repeat((self.data.reward[self.at] / self.spread)[:, None], weights.shape[1], 1)
+        model = self.model(weights, None, scaled=True)
+        # [m, n', k]
+        values = model.linear(self.z[self.next], self.x[self.next]) + every[self.next]
+        parts, m = self.design.parts, weights.shape[1]
+        if parts[4].stop > parts[4].start:
+            easy = np.concatenate([weights[parts[4]] * 0.5, np.zeros((1, m))])
+            values += easy[self.problem[self.going]].T[:, :, None]
+        values = np.where(self.data.allowed[self.next], values, -np.inf).max(axis=2)
+        low, high = (self.low - self.centre) / self.spread, (self.high - self.centre) / self.spread
+        result[self.going] += np.clip(values, low, high).T
+        ends = np.ones(len(result), np.bool_)
+        ends[self.going] = False
+        result[ends] -= self.centre / self.spread
+        return result
+
+    def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:
+        """Trees on what the linear part leaves over.
+
+        With what they say of each decision [n], and of every choice [n', k].
+        """
+        from sklearn.ensemble import ExtraTreesRegressor
+
+        k = self.x.shape[1]
+        every = _rows(self.z, self.x)
+        rows = every[self.at * k + self.place]
+        forest = ExtraTreesRegressor(
+            self.trees,
+            min_samples_leaf=3,
+            max_features=0.5,
+            bootstrap=True,
+            oob_score=True,
+            random_state=int(self.random.integers(2**31)),
+        ).fit(rows, left)
+        unseen = np.nan_to_num(forest.oob_prediction_)
+        power = float(unseen @ unseen)
+        weight = float(np.clip(left @ unseen / power, 0, 1)) if power > 0 else 0.0
+        trees = Trees.of(forest, weight)
+        # Of a row itself the trees may only say what others show, or the linear part sees nothing.
+        return trees, weight * unseen, weight * forest.predict(every).reshape(-1, k)
+
+    def model(self, weights: Floats, trees: Trees | None, *, scaled: bool = False) -> Fitted:
+        """The weights as value functions, in rewards unless `scaled`."""
+        unit = 1.0 if scaled else self.spread
+        k, d, m = self.x.shape[1], self.z.shape[1], weights.shape[1]
+        shared, bias, own, told, _ = ((unit * weights[part]).T for part in self.design.parts)
+        if trees is not None and not scaled:
+            trees = Trees(
+                trees.left, trees.right, trees.feature, trees.threshold,
+                trees.value * unit, trees.weight,
+            )  # fmt: skip
+        return Fitted(
+            self.scale,
+            self.data.categories,
+            shared,
+            bias,
+            own.reshape(m, k, d),
+            told,
+            0.0 if scaled else self.centre,
+            trees,
+            self.noise * self.spread,
+        )
