@@ -20,8 +20,6 @@ __all__ = ["Beliefs", "Believer"]
 
 AMOUNTS = 8
 """Different amounts that ends may pay; more are put together."""
-SHORT, LONG, ON = 15, 40, 10
-"""Steps of expectation-maximisation: for each beginning, for the best, and when going on."""
 
 
 @frozen(eq=False)
@@ -139,8 +137,8 @@ class Believer:
         fresh = start is None or seen.episodes >= 2 * self._begun
         if fresh:
             self._begun = seen.episodes
-        tries, long = (self.tries, LONG) if fresh else (0, ON)
-        model = self._model = fit(data, shape, self.states, seed, start, tries, SHORT, long)
+        tries = self.tries if fresh else 0
+        model = self._model = fit(data, shape, self.states, start, tries, seed)
         met = heard.met(BeliefPlan(model, heard.game, {}))
         return Beliefs(log, dict(self._symbols), heard.categories, plan(model, heard.game, met))
 

@@ -8,7 +8,7 @@ above 0, and T_a near "stays as it is". From several random beginnings the likel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from attrs import frozen
@@ -20,6 +20,8 @@ __all__ = ["Hidden", "Sequences", "fit"]
 
 STAY = 1.0
 """Pseudo-counts of staying in a state."""
+SHORT, LONG, ON = 15, 60, 10
+"""Steps: of each random beginning, of the best of them, and of a model that goes on."""
 SAMPLE = 800
 """Different episodes, at most, that beginnings are tried on."""
 FEW = 0.1
@@ -49,8 +51,14 @@ class Sequences:
     def some(self, most: int) -> Sequences:
         """At most so many of them, evenly spread."""
         rows = slice(None, None, max(1, -(-len(self.times) // most)))
-        parts = self.category, self.choice, self.said, self.end, self.paid, self.times
-        return Sequences(*(part[rows] for part in parts))
+        return Sequences(
+            self.category[rows],
+            self.choice[rows],
+            self.said[rows],
+            self.end[rows],
+            self.paid[rows],
+            self.times[rows],
+        )
 
 
 @frozen(eq=False)
@@ -88,11 +96,9 @@ def fit(
     data: Sequences,
     shape: tuple[int, int, int, int],
     k: int,
-    seed: int,
     start: Hidden | None,
     tries: int,
-    short: int,
-    long: int,
+    seed: int,
 ) -> Hidden:
     """The likeliest model that is found.
 
@@ -100,23 +106,21 @@ def fit(
         data: episodes.
         shape: numbers of categories, choices, symbols, amounts.
         k: K.
-        seed: of the beginnings.
-        start: a model to go on from, as one of the beginnings.
+        start: a model to go on from.
         tries: random beginnings.
-        short: steps that each of them gets.
-        long: steps that the best gets.
+        seed: of the beginnings.
     """
     rng = np.random.default_rng(seed)
-    begun = [_random(shape, k, rng) for _ in range(tries)]
-    if start is not None:
-        begun.append(start)
-    if len(begun) > 1:
+    found = [] if start is None else [_climb(start, data, ON)]
+    if tries:
         few = data.some(SAMPLE)
-        tried = [_climb(model, few, short) for model in begun]
-        model = max(tried, key=lambda pair: pair[1])[0]
-    else:
-        model = begun[0]
-    return _climb(model, data, long)[0]
+        begun = [_climb(_random(shape, k, rng), few, SHORT) for _ in range(tries)]
+        found.append(_climb(_likeliest(begun), data, LONG))
+    return _likeliest(found)
+
+
+def _likeliest(found: Sequence[tuple[Hidden, float]]) -> Hidden:
+    return max(found, key=lambda pair: pair[1])[0]
 
 
 def _random(shape: tuple[int, int, int, int], k: int, rng: np.random.Generator) -> Hidden:
@@ -165,7 +169,8 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
     backward = backward / last[:, None]
     weight = data.times[:, None]
     pay = np.full_like(model.pay, FEW)
-    np.add.at(pay, (data.end, slice(None), data.paid), forward[length] * backward * weight)
+    # Views with the state as the last axis, so that whole rows are added.
+    np.add.at(pay.transpose(0, 2, 1), (data.end, data.paid), forward[length] * backward * weight)
     move = np.full_like(model.move, FEW) + STAY * stay
     say = np.full_like(model.say, FEW)
     for t in range(length - 1, -1, -1):
@@ -174,7 +179,7 @@ def _step(model: Hidden, data: Sequences) -> tuple[Hidden, float]:
         both = forward[t][:, :, None] * moves[:, t] * after[:, None, :] * weight[:, :, None]
         np.add.at(move, at[rows, t], both[rows])
         then = forward[t + 1] * backward * weight
-        np.add.at(say, (at[rows, t], slice(None), data.said[rows, t]), then[rows])
+        np.add.at(say.transpose(0, 2, 1), (at[rows, t], data.said[rows, t]), then[rows])
         backward = np.einsum("nij,nj->ni", moves[:, t], after)
     begin = np.full_like(model.begin, FEW)
     np.add.at(begin, data.category, forward[0] * backward * weight)

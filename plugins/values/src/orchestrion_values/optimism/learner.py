@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrion import (
+    Episode,
     Job,
     Key,
     Metrics,
     OpenContext,
     Plan,
-    Problem,
     Saved,
     Session,
     Situation,
@@ -28,6 +28,7 @@ from orchestrion_values.optimism.planning import optimistic, plain
 from orchestrion_values.optimism.seen import Floats, Mask, Seen
 from orchestrion_values.optimism.states import States
 from orchestrion_values.policy import Exploring, ValuePolicy
+from orchestrion_values.probing import in_turn
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
@@ -68,36 +69,27 @@ class Learner:
         """Follow the optimistic plan, then plan anew."""
         self.check(session)
         policy: ValuePolicy = session.policy
-        seen = self._seen = self._seen or Seen(len(policy.choices))
-        if seen.moves and self._hopes is None and not isinstance(policy.model, Believed):
+        known = self._seen is not None and bool(self._seen.moves)
+        if known and self._hopes is None and not isinstance(policy.model, Believed):
             self._plan(policy)
         exploring = Exploring(policy, self._explorer(policy))
         sizes = self.settings.sizes
-        problems = self._problems(session.problems("train"), sum(sizes[:i]), sizes[i])
+        problems = in_turn(session, self._key.child("problems"), sum(sizes[:i]), sizes[i])
         jobs = [
             Job(problem, session.key.child("episode", n), exploring)
             for n, problem in enumerate(problems)
         ]
-        episodes = await session.rollout(jobs)
+        return self.absorb(await session.rollout(jobs), session)
+
+    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
+        """Learn from episodes that were run before, by whatever policy of the same choices."""
+        policy: ValuePolicy = session.policy
+        seen = self._seen = self._seen or Seen(len(policy.choices))
         experiences = gather(episodes)
         for experience in experiences:
             self._add(policy, experience)
-        if not seen.moves:
-            return {"excluded": float(len(episodes))}
-        metrics = self._think(policy)
-        return {"excluded": float(len(episodes) - len(experiences)), **metrics}
-
-    def _problems(self, problems: Sequence[Problem], first: int, count: int) -> list[Problem]:
-        """The next ones; all take turns, in another order each time round."""
-        result: list[Problem] = []
-        rounds: dict[int, list[Problem]] = {}
-        for n in range(first, first + count):
-            turn, place = divmod(n, len(problems))
-            if turn not in rounds:
-                rounds[turn] = list(problems)
-                self._key.child("order", turn).random().shuffle(rounds[turn])
-            result.append(rounds[turn][place])
-        return result
+        excluded = {"excluded": float(len(episodes) - len(experiences))}
+        return {**excluded, **self._think(policy)} if seen.moves else excluded
 
     def _add(self, policy: ValuePolicy, experience: Experience) -> None:
         assert self._seen is not None
