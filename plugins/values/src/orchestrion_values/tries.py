@@ -173,8 +173,8 @@ class Tries:
         common = np.linalg.solve(squares + np.diag(np.where(np.arange(d), prior, LEAST)), sums)
         left = own - each @ common
         full = each + np.diag(prior)
-        inverse = np.linalg.inv(full)
-        shift = np.einsum("aij,aj->ai", inverse, left)
+        inverse: Floats = np.linalg.inv(full)
+        shift: Floats = np.einsum("aij,aj->ai", inverse, left)
         # Squared residuals of the common part; what each choice explains of them is subtracted.
         lost = (self.spread - 2 * own @ common + each @ common @ common) - np.einsum(
             "ai,ai->a", left, shift
@@ -184,7 +184,13 @@ class Tries:
         noise = (max(float(lost.sum()), 0.0) + 2 * total) / (n + 2)
         signs = np.linalg.slogdet(full)[1] - np.log(prior).sum()
         evidence = -0.5 * (n + 2) * np.log(noise) - 0.5 * float(signs.sum())
-        return Posterior(mean[1:], common + shift, inverse, float(np.sqrt(noise)), evidence)
+        return Posterior(
+            mean[1:],
+            np.asarray(common + shift, np.float64),
+            inverse,
+            float(np.sqrt(noise)),
+            evidence,
+        )
 
 
 @frozen(eq=False)
