@@ -67,8 +67,9 @@ def test_an_estimate_over_nothing_is_unknown_and_never_zero() -> None:
     report = compare("test", 1, {"learned": rows, "base": rows}, {}, Key(1))
     assert report.as_json()["contenders"][0]["reward"]["mean"] is None
     lines = report_lines(report)
-    assert lines[3].split()[-1] == "-"  # reward
-    assert lines[7].split() == ["learned", "1.0", "0.0%", "0.0%", "-"]
+    assert lines[0] == "by reward, learned is not ahead of base"
+    assert lines[4].split()[-1] == "-"  # reward
+    assert lines[8].split() == ["learned", "1.0", "0.0%", "0.0%", "-"]
     assert "reward of learned minus base: -" in lines
 
 

@@ -22,9 +22,11 @@ __all__ = [
     "Contender",
     "Outcomes",
     "Report",
+    "Verdict",
     "compare",
     "compare_outcomes",
     "contender",
+    "kinds",
     "of_evaluations",
     "outcomes",
     "own_name",
@@ -109,9 +111,68 @@ class Report:
     unit: str
     outcomes: Mapping[str, Outcomes]
 
+    @property
+    def verdict(self) -> Verdict:
+        """Return which of the others the first is ahead of."""
+        return Verdict.of(self.ahead)
+
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
-        return asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+        data = asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
+        return {"verdict": self.verdict.as_text(self), **asdict(self.verdict), **data}
+
+
+@frozen
+class Verdict:
+    """Whom the first contender of a report beats, by paired intervals of the reward.
+
+    Args:
+        ahead_of: the interval of the difference lies above 0.
+        level_with: it includes 0, or there is no difference that is known.
+        behind: it lies below 0.
+    """
+
+    ahead_of: tuple[str, ...]
+    level_with: tuple[str, ...]
+    behind: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ahead: Mapping[str, Estimate]) -> Verdict:
+        """Return the verdict on differences in reward from each of the others."""
+        return cls(
+            tuple(name for name, one in ahead.items() if one.low > 0),
+            tuple(name for name, one in ahead.items() if not one.excludes_zero),
+            tuple(name for name, one in ahead.items() if one.high < 0),
+        )
+
+    def as_text(self, report: Report) -> str:
+        """Return it as a sentence, with the differences where the first is not ahead."""
+        first = report.contenders[0].name
+
+        def named(names: Sequence[str]) -> str:
+            return enumerated([f"{name}{_bracketed(report.ahead[name])}" for name in names])
+
+        parts = [
+            f"{word} {text}"
+            for word, text in (
+                ("ahead of", enumerated(self.ahead_of)),
+                ("not ahead of", named(self.level_with)),
+                ("behind", named(self.behind)),
+            )
+            if text
+        ]
+        if not parts:
+            return f"{first} was compared with nothing: no baseline is named"
+        return f"by reward, {first} is {'; '.join(parts)}"
+
+
+def enumerated(names: Sequence[str]) -> str:
+    """Return "a, b and c"; empty for nothing."""
+    return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
+
+
+def _bracketed(one: Estimate) -> str:
+    return f" ({one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}])" if one.count else ""
 
 
 def _known(value: Any) -> Any:
@@ -126,8 +187,43 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
     return {problem: _means(group) for problem, group in groups.items()}
 
 
-def _means(group: Sequence[Episode]) -> dict[str, float | None]:
+def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
+    """Return what came of each kind (category) of problems in an evaluation, by its name.
+
+    `reward` is the mean of the episodes that have one, `solved` the share that were solved,
+    `at_once` the share that ended at once: completed before anything was called or paid for, by the
+    policy or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
+    """
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.problem.category, []).append(episode)
+    return {kind: _kind(groups[kind]) for kind in sorted(groups)}
+
+
+def _kind(group: Sequence[Episode]) -> dict[str, float | None]:
+    at_once = [one for one in group if _ended_at_once(one)]
+    return {
+        "episodes": float(len(group)),
+        "solved": sum(one.success for one in group) / len(group),
+        "reward": _mean_reward(group),
+        "at_once": len(at_once) / len(group),
+        "at_once_reward": _mean_reward(at_once),
+    }
+
+
+def _ended_at_once(episode: Episode) -> bool:
+    turns = episode.turns
+    ended = not turns or (len(turns) == 1 and turns[0].output.final)
+    free = not episode.usage.cost and not episode.usage.calls
+    return episode.status is Status.COMPLETED and ended and free
+
+
+def _mean_reward(group: Sequence[Episode]) -> float | None:
     rewards = [one.reward.total for one in group if one.reward is not None]
+    return sum(rewards) / len(rewards) if rewards else None
+
+
+def _means(group: Sequence[Episode]) -> dict[str, float | None]:
     usages = [one.usage for one in group]
 
     def share(*statuses: Status) -> float:
@@ -137,8 +233,8 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
         "solved": sum(one.success for one in group) / len(group),
         "cost": sum(usage.cost for usage in usages) / len(group),
         "turns": sum(len(one.trajectory) for one in group) / len(group),
-        "reward": sum(rewards) / len(rewards) if rewards else None,
-        "missing": float(len(group) - len(rewards)),
+        "reward": _mean_reward(group),
+        "missing": float(sum(one.reward is None for one in group)),
         "limit": share(Status.LIMIT, Status.BUDGET),
         "failed": share(Status.FAILED, Status.CANCELLED),
         "usd": sum(usage.usd for usage in usages) / len(group),

@@ -34,7 +34,7 @@ from orchestrion.keys import Key
 from orchestrion.observers import Observers
 from orchestrion.readiness import check_ready
 from orchestrion.records import JSON, Episode, Saved, Turn
-from orchestrion.report import Report, of_evaluations, outcomes, own_name
+from orchestrion.report import Report, kinds, of_evaluations, outcomes, own_name
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.store.reader import RunStatus
@@ -339,7 +339,8 @@ class Run:
         known = self.store.load_evaluations()
         evaluation = self.config.evaluation
         names = (own_name(self.config), *evaluation.baselines)
-        for name in names:
+        # The untrained team comes last: it takes the place of the trained one.
+        for name in sorted(names, key=self._is_untrained):
             self.progress.evaluating(name, name in known)
             if name not in known:
                 self._mark = time.monotonic()
@@ -351,17 +352,27 @@ class Run:
             self.config.seed,
         )
 
+    def _is_untrained(self, name: str) -> bool:
+        baseline = self.config.evaluation.baselines.get(name)
+        return baseline is not None and baseline.untrained
+
     async def _contend(self, name: str) -> dict[str, Any]:
         evaluation = self.config.evaluation
         trained_on = self._trained_on
         self._part = f"evaluation of {name}"
         baseline = evaluation.baselines.get(name)
-        if baseline is None:
+        if self._is_untrained(name):
+            trained_on = 0
+            await self._stack.aclose()  # weights need not fit into memory twice
+            self._opened = await self._open(self.config, self._stack, again=True)
+            engine = self._engine(self._opened)
+        elif baseline is None:
             engine = self._engine(self._opened)
         else:
-            engine = self._engine(self._opened, policy=baseline.policy, agents=baseline.agents)
+            opened = await self._as_configured() if baseline.as_configured else self._opened
+            engine = self._engine(opened, policy=baseline.policy, agents=baseline.agents)
         try:
-            if baseline is not None:
+            if baseline is not None and not baseline.untrained:
                 engine.stage = f"training of {name}"
                 trained_on = await self._train_baseline(name, engine)
                 engine.stage = self._part
@@ -377,17 +388,26 @@ class Run:
             check_turns(episodes, where, 1)
         results = {
             "outcomes": outcomes(episodes),
+            "kinds": kinds(episodes),
             "trained_on": trained_on,
             "state": self._state(name),
         }
+        if baseline is None and self.config.stages:
+            results["train_problems"] = len(session.problems("train"))
         self.store.save_evaluation(name, results, episodes, **self.unbooked())
         self._mark = time.monotonic()
         return results
 
+    async def _as_configured(self) -> Opened:
+        """The components with all settings as the config has them, learned states as they are."""
+        if not self.overlay:
+            return self._opened
+        return await self._open(self.config, self._stack, self._opened)
+
     def _state(self, name: str) -> JSON:
         """A baseline's learned state, so that it can be evaluated again elsewhere."""
         baseline = self.config.evaluation.baselines.get(name)
-        if baseline is None:
+        if baseline is None or baseline.untrained:
             return None
         runtime = self._opened.runtimes[baseline.policy]
         return saved_to_json(runtime.save()) if isinstance(runtime, Stateful) else None

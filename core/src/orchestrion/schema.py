@@ -170,14 +170,24 @@ class Schema:
             "properties": {
                 "policy": {"$ref": _pointer("policy")},
                 "trainer": {"$ref": _pointer("trainer")},
+                "as_configured": {
+                    "type": "boolean",
+                    "description": "Learnable settings as they stand here, not as learned.",
+                },
             },
             "required": ["policy"],
             "additionalProperties": False,
         }
+        word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
         return {
-            "type": "object",
-            "propertyNames": {"pattern": f"^{NAME.pattern}$"},
-            "additionalProperties": baseline,
+            "anyOf": [
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+                    "additionalProperties": {"anyOf": [baseline, word]},
+                },
+                {"type": "array", "items": word},
+            ],
             "description": "Policies to compare with, by name.",
         }
 

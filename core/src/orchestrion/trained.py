@@ -48,6 +48,9 @@ class Trained:
         notes: what a person should know, e.g. that a damaged checkpoint was passed over.
         trained_on: episodes that each contender of a report was trained with.
         shared: answers of earlier runs.
+        untrained: the config before anything was learned; None where it is `config`.
+        configured: its components before learnable settings were changed, for baselines that are
+            judged with these.
     """
 
     def __init__(
@@ -58,8 +61,12 @@ class Trained:
         notes: Sequence[str] = (),
         trained_on: Mapping[str, int] | None = None,
         shared: SharedAnswers | None = None,
+        untrained: Config | None = None,
+        configured: Opened | None = None,
     ) -> None:
+        self.configured = configured or opened
         self.config, self.opened, self.directory = config, opened, directory
+        self.untrained = untrained
         self.trained_on = trained_on or {}
         self.notes = tuple(notes)
         self.failures: Counter[str] = Counter()
@@ -77,7 +84,8 @@ class Trained:
     ) -> Report:
         """Judge the policy, and the run's baselines as they were trained, on a split.
 
-        A baseline that has to be trained and was not yet is left out; `notes` says so.
+        A baseline that has to be trained and was not yet is left out; `notes` says so. So is the
+        untrained team where nothing was trained, as it is what is judged.
 
         Args:
             split: of the problems; None for the config's `evaluation.split`.
@@ -97,20 +105,33 @@ class Trained:
         own = own_name(self.config, trained=self.directory is not None)
         results = {}
         left_out = untrained_baselines(self.config, self.trained_on)
-        others = [name for name in evaluation.baselines if name not in left_out]
+        others = [
+            name
+            for name, one in evaluation.baselines.items()
+            if name not in left_out and not (one.untrained and self.directory is None)
+        ]
         for name in (own, *(others if baselines else ())):
-            team: dict[str, Any] = {}
-            if name != own:
-                one = evaluation.baselines[name]
-                team = {"policy": one.policy, "agents": one.agents}
-            engine = self.opened.engine(self.calls, **team)
-            key = Key(self.config.seed).child("evaluate")
-            session = EngineSession(engine, name, key, key, self.config.run.concurrency, test=True)
-            try:
-                episodes = await session.evaluate_as(name, split, None, limit, seeds)
-            finally:
-                engine.close()
-                self.failures.update(engine.failed_turns)
+            async with AsyncExitStack() as stack:
+                opened: Opened = self.opened
+                team: dict[str, Any] = {}
+                if name != own:
+                    one = evaluation.baselines[name]
+                    team = {"policy": one.policy, "agents": one.agents}
+                    if one.as_configured:
+                        opened = self.configured
+                    if one.untrained:
+                        config = self.untrained or self.config
+                        opened = await open_components(config, stack, Key(config.seed))
+                engine = opened.engine(self.calls, **team)
+                stack.callback(engine.close)
+                key = Key(self.config.seed).child("evaluate")
+                session = EngineSession(
+                    engine, name, key, key, self.config.run.concurrency, test=True
+                )
+                try:
+                    episodes = await session.evaluate_as(name, split, None, limit, seeds)
+                finally:
+                    self.failures.update(engine.failed_turns)
             where = f"the evaluation of {name}"
             check_judged(episodes, where)
             if name == own:
@@ -172,6 +193,7 @@ async def open_run(
     if left_out := untrained_baselines(config, trained_on):
         which = ", ".join(left_out)
         notes += (f"left out: baselines that are trained only at the end of a run: {which}",)
+    untrained = config
     if checkpoint is not None and checkpoint.overlay:
         config = config.with_overlay(checkpoint.overlay)
     async with AsyncExitStack() as stack:
@@ -187,9 +209,14 @@ async def open_run(
                 if name in baselines
             },
         )
+        configured = None
+        if config is not untrained and any(one.as_configured for one in baselines.values()):
+            configured = await open_components(untrained, stack, Key(config.seed), previous=opened)
         name = config.run.cache
         shared = None if name is None else stack.enter_context(SharedAnswers(name))
-        trained = Trained(config, opened, directory, notes, trained_on, shared)
+        trained = Trained(
+            config, opened, directory, notes, trained_on, shared, untrained, configured
+        )
         try:
             async with trained.calls.budget.deadline():
                 yield trained

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def invoke(command: Command, *args: str) -> str:
     return result.stdout
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_a_drawn_relay_needs_a_team_and_is_neither_trivial_nor_hopeless(seed: int) -> None:
     problem = drawn("relay", seed)
@@ -47,11 +48,11 @@ def test_a_drawn_relay_needs_a_team_and_is_neither_trivial_nor_hopeless(seed: in
     assert 8 <= task.horizon <= 14
     assert best.value <= MOST
     assert min(best.by_type.values()) >= LEAST
-    singles = problem.regret(lambda seen: {"stop": 1.0}).single
-    assert max(singles.values()) <= best.value - TEAM
+    alone = [mean(best_values(task.rules, (worker,))) for worker in task.agents]
+    assert max(alone) <= best.value - TEAM
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_the_quick_value_that_tables_are_drawn_by_is_the_exact_one(seed: int) -> None:
     task = drawn("relay", seed).task
@@ -61,7 +62,7 @@ def test_the_quick_value_that_tables_are_drawn_by_is_the_exact_one(seed: int) ->
     assert values == pytest.approx(list(exact), abs=1e-12)
 
 
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seeds)
 def test_in_a_drawn_stop_checking_is_worth_its_price(seed: int) -> None:
     task = drawn("stop", seed, tables={"solvers": 2}).task

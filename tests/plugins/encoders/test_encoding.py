@@ -142,7 +142,7 @@ def test_history_is_refused_where_nothing_can_read_it() -> None:
 @pytest.mark.parametrize("kind", ["gru", "transformer"])
 def test_what_a_reader_makes_of_turns_does_not_depend_on_padding(kind: Any) -> None:
     torch = pytest.importorskip("torch")
-    network = opened(History(reader=kind, width=8)).network(5, torch.Generator().manual_seed(1))
+    network, _ = opened(History(reader=kind, width=8)).network(5, torch.Generator().manual_seed(1))
     turns = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(2))
     lengths = torch.tensor([4, 0, 2])
     with torch.no_grad():

@@ -37,6 +37,12 @@ def orchestrion_tasks() -> Iterator[Component]:
         "worksheets to fill in, a line a turn; the best possible value is known",
         example={"train": 4, "validation": 4, "test": 4},
     )
+    yield Component(
+        "tickets",
+        f"{HERE}.tickets:Tickets",
+        "support tickets to sort: made up, or a file of your own",
+        example={"test": 4},
+    )
 
 
 @hookimpl
@@ -48,6 +54,7 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         ("solver", "steps:Solver", "writes the next line of a worksheet, right at a known rate"),
         ("reviewer", "steps:Reviewer", "says which line of a worksheet is wrong, at a known rate"),
         ("coder", "coder:Coder", "plays the roles of a code review at known rates"),
+        ("clerk", "clerk:Clerk", "sorts support tickets, right at known rates"),
         ("coach", "coach:Coach", "proposes habits from a pool of good, bad and useless ones"),
         ("judge", "judge:Judge", "grades a transcript, with stated accuracy, noise and biases"),
         ("router", "router:Router", "names the next agent, right at a known rate"),

@@ -60,16 +60,15 @@ class Mutate(Agent):
         return True
 
     def memo(self, view: View) -> JSON:
-        """All that a call depends on: what was tried elsewhere, or by others, is left out."""
+        """All that a call depends on: what it would try, whatever made that the next."""
         work = work_of(view)
         if work is None:
             return None
         names = ("code", "entry_point", "prelude", "visible", "limits", "arguments")
-        lines, weights = _region(work, view.option)
-        every = propose(_program(work), self.operators, lines, weights, ())
-        tried = {c.number for c in every}.intersection(work["tried"])
+        found = _proposed(work, self.operators, view.option)
+        numbers = [candidate.number for candidate in found[: self.candidates]]
         known = work["results"] is not None
-        return [[work.get(name) for name in names], sorted(weights.items()), sorted(tried), known]
+        return [[work.get(name) for name in names], numbers, len(found), known]
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningMutate]:
@@ -108,8 +107,7 @@ class RunningMutate(Mutate):
         work = work_of(view)
         if work is None:
             return NOTHING
-        lines, weights = _region(work, view.option)
-        found = propose(_program(work), self.operators, lines, weights, set(work["tried"]))
+        found = _proposed(work, self.operators, view.option)
         order = _order(work)
         tries = await self._run(work, found[: self.candidates], order)
         cost = sum(len(one.outcomes) for one in tries)
@@ -162,6 +160,15 @@ class RunningMutate(Mutate):
 
 def _program(work: Mapping[str, Any]) -> Program:
     return program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
+
+
+def _proposed(
+    work: Mapping[str, Any], families: Sequence[str], option: str | None
+) -> list[Candidate]:
+    """What could be tried, the most promising first."""
+    lines, weights = _region(work, option)
+    tried = set(work["tried"])
+    return propose(_program(work), families, lines, weights, tried, work.get("order", ()))
 
 
 def _region(work: Mapping[str, Any], option: str | None) -> tuple[list[int], dict[int, float]]:

@@ -24,7 +24,7 @@ from orchestrion_orchestration_bench.relay_rules import RelayRules
 __all__ = ["LEAST", "MOST", "TEAM", "best_values", "draw"]
 
 LEAST, MOST, TEAM = 0.15, 0.9, 0.05
-ATTEMPTS = 200
+ATTEMPTS = 100
 GRADES = (  # of specialists: least and most probability, price and breaks
     ((0.40, 0.65), (0.01, 0.03), (0.05, 0.20)),
     ((0.75, 0.92), (0.03, 0.06), (0.00, 0.03)),

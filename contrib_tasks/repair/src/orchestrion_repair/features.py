@@ -144,6 +144,8 @@ class Outlook:
 
 def outlooks(state: State) -> dict[str, Outlook]:
     """By "agent:region", in the order of the team."""
+    if state.model is not None:
+        return _learned_outlooks(map_of(state), state.skills)
     return _outlooks(program_of(state), map_of(state), state.tried, state.skills)
 
 
@@ -173,6 +175,19 @@ def _outlooks(
             share = sum(best[:BATCH]) / total if total else 0.0
             outlook = max(0.0, 1 + math.log10(share) / 3) if share > 0 else 0.0
             found[f"{agent}:{region}"] = Outlook(outlook, sum(one.left for one in mine))
+    return found
+
+
+@lru_cache(maxsize=5_000)
+def _learned_outlooks(lines: Map, skills: Skills) -> dict[str, Outlook]:
+    from orchestrion_repair.learned import Ranked
+
+    assert isinstance(lines, Ranked)
+    found = {}
+    for agent, families in skills:
+        for region, (shares, left) in zip(REGIONS, lines.best(families, BATCH), strict=True):
+            outlook = max(0.0, 1 + math.log10(shares) / 3) if shares > 0 else 0.0
+            found[f"{agent}:{region}"] = Outlook(outlook, left)
     return found
 
 

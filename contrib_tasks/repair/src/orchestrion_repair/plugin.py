@@ -8,6 +8,16 @@ from orchestrion import Component, hookimpl
 
 
 @hookimpl
+def orchestrion_trainers() -> Iterable[Component]:
+    """The trainer that learns which edits to try first."""
+    yield Component(
+        "edit-ranking",
+        "orchestrion_repair.edit_ranking:EditRanking",
+        "learns which edits repair programs, as the ranking of the task repair",
+    )
+
+
+@hookimpl
 def orchestrion_tasks() -> Iterable[Component]:
     """The repair task."""
     yield Component(

@@ -62,6 +62,7 @@ class Program:
 
     Args:
         source: its syntax; None if it has none.
+        candidates: all of them, by number.
         table: at most `MOST` candidates a line and family: no episode gets further.
         rates: their rates alone.
         number: how many candidates there are.
@@ -69,6 +70,7 @@ class Program:
     """
 
     source: Source | None
+    candidates: tuple[Candidate, ...]
     table: Mapping[int, Mapping[str, tuple[tuple[float, Candidate], ...]]]
     rates: Mapping[int, Mapping[str, Rates]]
     number: int
@@ -110,7 +112,7 @@ def program(code: str, entry_point: str = "", arguments: tuple[str, ...] = ()) -
         line: math.sqrt(sum(one.mass for one in families.values()))
         for line, families in values.items()
     }
-    return Program(source, table, values, number, masses)
+    return Program(source, found, table, values, number, masses)
 
 
 @frozen(eq=False)
@@ -151,8 +153,22 @@ def propose(
     lines: Sequence[int],
     weights: Mapping[int, float],
     tried: Collection[int],
+    order: Sequence[int] = (),
 ) -> list[Candidate]:
-    """The candidates of these families on these lines that were not tried, best first."""
+    """The candidates of these families on these lines that were not tried, best first.
+
+    Those that `order` names come first, in that order.
+    """
+    if order:
+        places, wanted = frozenset(lines), frozenset(families)
+        every, known = program.candidates, frozenset(order)
+        named = [every[number] for number in order if 0 <= number < len(every)]
+        first = [one for one in named if one.family in wanted and one.line in places]
+        skipped = known.union(tried)
+        return [
+            *(one for one in first if one.number not in tried),
+            *propose(program, families, lines, weights, skipped),
+        ]
     table = program.table
     found = [
         (value * weights.get(line, 1.0), candidate)

@@ -16,15 +16,29 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
 from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
 from orchestrion_repair.skills import Skills
+from orchestrion_repair.symptoms import symptoms
 
-__all__ = ["State", "Target", "after", "blocked", "digest_of", "map_of", "program_of", "target_of"]
+if TYPE_CHECKING:
+    from orchestrion_repair.learned import Model, Situation
+
+__all__ = [
+    "State",
+    "Target",
+    "after",
+    "blocked",
+    "digest_of",
+    "map_of",
+    "program_of",
+    "situation_of",
+    "target_of",
+]
 
 
 MOST_CODE = 100_000
@@ -65,6 +79,7 @@ class State:
         skills: the families of every agent that tries edits, as far as known.
         testers: the agents that run the visible tests, as far as known.
         done: agents that have nothing more to say about this program.
+        model: a learned ranking of edits; None for the hand-made one.
     """
 
     target: Target
@@ -84,6 +99,7 @@ class State:
     skills: Skills = ()
     testers: tuple[str, ...] = ()
     done: frozenset[str] = frozenset()
+    model: Model | None = None
 
     @property
     def failing(self) -> tuple[int, ...]:
@@ -113,7 +129,11 @@ def program_of(state: State) -> Program:
 
 
 def map_of(state: State) -> Map:
-    """The current program's lines by suspicion."""
+    """The current program's lines, by suspicion or by what a learned ranking says of them."""
+    if state.model is not None:
+        from orchestrion_repair.learned import rank
+
+        return rank(state.model, program_of(state), situation_of(state))
     return _map(program_of(state), state.suspicion, state.boosts, state.findings)
 
 
@@ -128,9 +148,33 @@ def _map(
     return chart(program, None if suspicion is None else dict(suspicion), {**odd, **dict(boosts)})
 
 
+def situation_of(state: State) -> Situation:
+    """What a learned ranking goes by."""
+    from orchestrion_repair.learned import Situation
+
+    how: tuple[tuple[str, float], ...] = ()
+    if state.results is not None:
+        named = symptoms(state.results, state.target.visible, state.target.entry_point)
+        how = tuple((name, share) for name, share in named.items() if share)
+    raised = {one["line"] for one in state.results or () if one["line"] is not None}
+    return Situation(
+        suspicion=state.suspicion,
+        symptoms=how,
+        gains=state.boosts,
+        moved=state.moved,
+        raised=tuple(sorted(raised)),
+        odd=state.findings,
+        tried=state.tried,
+    )
+
+
 def blocked(state: State) -> frozenset[str]:
     """Agents, and options of agents, of which it is known that they have nothing left to do."""
     found = set(state.done)
+    if state.model is not None:
+        from orchestrion_repair.features import outlooks
+
+        return frozenset(found.union(name for name, one in outlooks(state).items() if not one.left))
     table, regions = program_of(state).table, map_of(state).regions
     for agent, families in state.skills:
         for region, lines in regions.items():
@@ -247,6 +291,7 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
         improved=True,
         skills=state.skills,
         testers=state.testers,
+        model=state.model,
     )
 
 

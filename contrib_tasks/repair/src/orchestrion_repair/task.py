@@ -25,22 +25,27 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    learnable,
     no_calls,
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
+from orchestrion_repair.ranking import Map
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
 from orchestrion_repair.shown import observation_text, problem_text
 from orchestrion_repair.skills import Skills, skills_of, testers_of
 from orchestrion_repair.state import State, after, blocked, digest_of, map_of, target_of
 
 if TYPE_CHECKING:
+    from orchestrion_repair.learned import Model
     from orchestrion_repair.loaders import Collection
 
 __all__ = ["Repair", "observed"]
 
 BUILTIN = "builtin"
+MOST_ORDERED = 800
+"""How many candidates agents are told in a learned order."""
 SHOWN = 100
 """How many lines say what was left out of a suite."""
 
@@ -59,6 +64,7 @@ class Repair(Task):
         fractions: shares of the splits for problems without one of their own; by default all of
             them are in `test`.
         max_problems: at most so many problems a split, evenly spread.
+        train_problems: at most so many in the split `train`, instead of `max_problems`.
         stop_when_passing: end the episode when an agent's program passes all visible tests.
         steps: loop rounds and calls after which a test counts as failed.
         cpu_seconds: of one program; far above any honest run.
@@ -66,17 +72,21 @@ class Repair(Task):
         sandbox: where programs run; without one, the best that works here and holds `level`.
         level: the least the sandbox has to hold: 2 barred system calls and files, 3 a view of the
             machine with nothing in it.
+        ranking: how edits are ranked: "" for the hand-made way, or what the trainer `edit-ranking`
+            learned, as it keeps it.
     """
 
     suite: str = BUILTIN
     fractions: Mapping[Split, float] = Factory(dict)
     max_problems: Annotated[int, Meta(ge=1)] | None = None
+    train_problems: Annotated[int, Meta(ge=1)] | None = None
     stop_when_passing: bool = True
     steps: Annotated[int, Meta(ge=100)] = 200_000
     cpu_seconds: Annotated[int, Meta(ge=1)] = 2
     memory_mb: Annotated[int, Meta(ge=64)] = 512
     sandbox: Sandbox | None = None
     level: Annotated[int, Meta(ge=LEVEL, le=3)] = LEVEL
+    ranking: str = learnable("")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[RunningRepair]:
@@ -85,7 +95,19 @@ class Repair(Task):
             backend, level = await runner.where()
             ctx.note("sandbox", f"{backend} (level {level})")
             roster, bugs = ctx.roster, await self._usable(runner)
-            yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster))
+            model = self._model(ctx.path)
+            yield RunningRepair(self, bugs, runner, skills_of(roster), testers_of(roster), model)
+
+    def _model(self, path: str) -> Model | None:
+        """The learned ranking of edits, if there is one."""
+        if not self.ranking:
+            return None
+        from orchestrion_repair.learned import Model
+
+        try:
+            return Model.from_text(self.ranking)
+        except ValueError as error:
+            raise UsageError(f"{path}.ranking: is no ranking of edits: {error}") from None
 
     async def _usable(self, runner: Runner) -> tuple[Bug, ...]:
         """The bugs that can be mended under the limits; what is left out is said by name."""
@@ -156,6 +178,7 @@ class RunningRepair(Task):
     runner: Runner | None
     skills: Skills = ()
     testers: tuple[str, ...] = ()
+    model: Model | None = None
     _known: dict[str, tuple[Problem, ...]] = field(factory=dict, init=False)
 
     def problems(self, split: Split) -> Sequence[Problem]:
@@ -163,6 +186,8 @@ class RunningRepair(Task):
         if split not in self._known:
             chosen = [bug for bug in self.bugs if bug.split == split]
             most = self.settings.max_problems or len(chosen)
+            if split == "train":
+                most = self.settings.train_problems or most
             if len(chosen) > most:
                 chosen = [chosen[i * len(chosen) // most] for i in range(most)]
             self._known[split] = tuple(self.problem_of(bug) for bug in chosen)
@@ -191,7 +216,9 @@ class RunningRepair(Task):
         """Nothing is known but the program and its visible tests."""
         data = problem.data
         target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
-        state = State(target, data["code"], skills=self.skills, testers=self.testers)
+        state = State(
+            target, data["code"], skills=self.skills, testers=self.testers, model=self.model
+        )
         return Step(state, observed(state))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
@@ -267,6 +294,7 @@ def observed(state: State) -> Observation:
         "regions": {name: list(found) for name, found in lines.regions.items()},
         "weights": {str(line): weight for line, weight in lines.weights.items()},
         "tried": sorted(state.tried),
+        "order": _order(lines),
     }
     passing = _passing(state.results)
     return Observation(
@@ -277,6 +305,12 @@ def observed(state: State) -> Observation:
         passing,
         hints(state),
     )
+
+
+def _order(lines: Map) -> list[JSON]:
+    """The numbers of the candidates that a learned ranking puts first; none without one."""
+    numbers = getattr(lines, "numbers", None)
+    return [] if numbers is None else numbers[:MOST_ORDERED].tolist()
 
 
 def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:

@@ -14,7 +14,14 @@ from orchestrion.config.components import Builder, Entry, kind_of
 from orchestrion.config.environment import expand, read_dotenv, variables
 from orchestrion.config.nodes import BROKEN, Node, Problems, at_index, walk
 from orchestrion.config.result import Config
-from orchestrion.config.sections import Baseline, Budget, Evaluation, Limits, RunSettings
+from orchestrion.config.sections import (
+    AS_UNTRAINED,
+    Baseline,
+    Budget,
+    Evaluation,
+    Limits,
+    RunSettings,
+)
 from orchestrion.config.shapes import Scalar, Shaper
 from orchestrion.config.sources import override, read_tree, tree_of
 from orchestrion.config.structure import FAILED, Structurer
@@ -291,13 +298,15 @@ class _Assembly:
         if node is None or node.value is BROKEN:
             return {}
         path = "evaluation.baselines"
-        if not isinstance(node.value, dict):
-            text = f"expected a mapping of names, got {got(node)}"
+        named = node.value
+        if isinstance(named, list) and named and all(isinstance(word.value, str) for word in named):
+            named = {word.value: word for word in named}
+        if not isinstance(named, dict):
+            text = f"expected a mapping of names, or a list of words, got {got(node)}"
             self.problems.add(node, path, text)
             return {}
         found = {
-            name: self._baseline(child, f"{path}.{name}", name)
-            for name, child in node.value.items()
+            name: self._baseline(child, f"{path}.{name}", name) for name, child in named.items()
         }
         return {name: baseline for name, baseline in found.items() if baseline is not None}
 
@@ -312,13 +321,24 @@ class _Assembly:
             text = f"{name!r} is what the report calls {RESERVED[name]}; choose another name"
             self.problems.add(node, path, text)
             return None
+        if node.value == AS_UNTRAINED:
+            if "trainer" not in self.root.value:
+                text = "nothing is trained here, so that there is no untrained team to compare with"
+                self.problems.add(node, path, text)
+                return None
+            return Baseline("policy", untrained=True)
+        if isinstance(node.value, str):
+            node = self._spelled_out(node)
         if not isinstance(node.value, dict) or "policy" not in node.value:
-            text = "a baseline is a mapping with a policy: {policy: {use: ...}}"
+            text = (
+                f"a baseline is a mapping with a policy, {{policy: {{use: ...}}}}, or a word: "
+                f"{AS_UNTRAINED}, a trainer or a policy"
+            )
             self.problems.add(node, path, text)
             return None
         for key, child in node.value.items():
-            if key not in ("policy", "trainer"):
-                close = did_you_mean(key, ("policy", "trainer"))
+            if key not in ("policy", "trainer", "as_configured"):
+                close = did_you_mean(key, ("policy", "trainer", "as_configured"))
                 self.problems.add(child, f"{path}.{key}", f"unknown key{close}")
         team_path = f"{path}.policy"
         self.builder.define("policy", team_path, node.value["policy"], team=True)
@@ -328,7 +348,30 @@ class _Assembly:
         team = self._team(team_path, node.value["policy"])
         if team is not None:
             self.builder.entries |= self._with_team(team_path, team)
-        return Baseline(team_path, f"{path}.trainer" if trainer is not None else None, _paths(team))
+        plain = node.child("as_configured")
+        if plain is not None and not isinstance(plain.value, bool):
+            text = f"expected true or false, got {got(plain)}"
+            self.problems.add(plain, f"{path}.as_configured", text)
+        return Baseline(
+            team_path,
+            f"{path}.trainer" if trainer is not None else None,
+            _paths(team),
+            plain is not None and plain.value is True,
+        )
+
+    def _spelled_out(self, word: Node) -> Node:
+        """The baseline that a word means: a trainer with what it trains, or a policy."""
+
+        def node(value: Any) -> Node:
+            return Node(value, word.source, word.line)
+
+        trainers = [one.component for one in self.builder.plugins.components("trainer")]
+        for one in trainers:
+            policy = one.around.get("policy", {}).get("use")
+            if one.name == word.value and policy:
+                parts = {"policy": node({"use": node(policy)}), "trainer": node({"use": word})}
+                return node(parts)
+        return node({"policy": node({"use": word})})
 
     # ------------------------------------------------------------------ the team
 

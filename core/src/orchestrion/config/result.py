@@ -15,7 +15,14 @@ from orchestrion.config.components import Entry
 from orchestrion.config.documents import from_plain
 from orchestrion.config.nodes import Node, Problem, Source, next_key, parse_path, replaced
 from orchestrion.config.plain import Dumper, to_yaml
-from orchestrion.config.sections import COSMETIC, Budget, Evaluation, Limits, RunSettings
+from orchestrion.config.sections import (
+    AS_UNTRAINED,
+    COSMETIC,
+    Budget,
+    Evaluation,
+    Limits,
+    RunSettings,
+)
 from orchestrion.config.shapes import Shaper
 from orchestrion.errors import ConfigError
 from orchestrion.records import JSON
@@ -177,11 +184,14 @@ class Config:
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
         data = dumper.settings(Evaluation, self.evaluation, "evaluation")
         data["baselines"] = {
-            name: {
+            name: AS_UNTRAINED
+            if baseline.untrained
+            else {
                 key: self._component(path, dumper)
                 for key, path in (("policy", baseline.policy), ("trainer", baseline.trainer))
                 if path is not None
             }
+            | ({"as_configured": True} if baseline.as_configured else {})
             for name, baseline in self.evaluation.baselines.items()
         }
         return data

@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from orchestrion.records import Split
 
-__all__ = ["Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
+__all__ = ["AS_UNTRAINED", "Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
@@ -87,13 +87,28 @@ class RunSettings:
     cache: Annotated[str, Meta(min_length=1)] | None = None
 
 
+AS_UNTRAINED = "untrained"
+"""The word for the baseline that is the run's own team before its first episode."""
+
+
 @frozen
 class Baseline:
-    """A policy to compare with: paths of its components, and of its agents if it has its own."""
+    """A policy to compare with.
+
+    Args:
+        policy: path of its policy.
+        trainer: path of what trains it; None for what needs no training.
+        agents: paths of its agents, if it has a team of its own.
+        untrained: whether it is the run's own team, as it was before its first episode.
+        as_configured: whether learnable settings are for it as the config has them, whatever the
+            run's trainers made of them.
+    """
 
     policy: str
     trainer: str | None = None
     agents: tuple[str, ...] | None = None
+    untrained: bool = False
+    as_configured: bool = False
 
 
 @frozen
@@ -104,7 +119,9 @@ class Evaluation:
         split: the problems it is judged on.
         episodes: how many of them; null means all.
         seeds: how often each problem is tried, with different randomness.
-        baselines: policies to compare with, by name.
+        baselines: policies to compare with: {name: {policy: ..., trainer: ...}}, or {name: word},
+            or a list of words. A word is a trainer's name, for it and the policy it trains; a
+            policy's name; or `untrained`, for the run's own team before its first episode.
     """
 
     split: Split = "test"

@@ -24,6 +24,7 @@ def orchestrion_rewards() -> Iterator[Component]:
 @hookimpl
 def orchestrion_policies() -> Iterator[Component]:
     yield Component("random", f"{HERE}.policies:Random", "any agent and option, uniformly")
+    yield Component("hinted", f"{HERE}.policies:Hinted", "the choice the task's hints say most for")
     yield Component("round-robin", f"{HERE}.policies:RoundRobin", "every agent in turn")
     yield Component("sequence", f"{HERE}.policies:Sequence", "a fixed list of steps, then stop")
     yield Component(
@@ -35,15 +36,55 @@ def orchestrion_policies() -> Iterator[Component]:
     yield Component(
         "order", f"{HERE}.order:Order", "the best order learned without looking at the problem"
     )
+    yield Component(
+        "by-category",
+        f"{HERE}.by_category:ByCategory",
+        "a fixed list of steps for each category of problems",
+    )
+    yield Component(
+        "nearest",
+        f"{HERE}.nearest:Nearest",
+        "what paid best where things looked most alike",
+    )
 
 
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
-        "best-sequence", f"{HERE}.search:BestSequence", "finds the best fixed sequence by search"
+        "best-sequence",
+        f"{HERE}.search:BestSequence",
+        "finds the best fixed sequence by search",
+        around={"policy": {"use": "sequence"}},
     )
     yield Component(
-        "learned-order", f"{HERE}.order:LearnedOrder", "fills the table of the policy order"
+        "learned-order",
+        f"{HERE}.order:LearnedOrder",
+        "fills the table of the policy order",
+        around={"policy": {"use": "order"}},
+    )
+    yield Component(
+        "by-category",
+        f"{HERE}.by_category:BestByCategory",
+        "finds the best choice, or two, for each category of problems",
+        around={"policy": {"use": "by-category"}},
+    )
+    yield Component(
+        "chain-by-category",
+        f"{HERE}.by_category:ChainByCategory",
+        "finds the best fixed sequence for each category of problems",
+        around={"policy": {"use": "by-category"}},
+    )
+    yield Component(
+        "halving",
+        f"{HERE}.halving:Halving",
+        "finds a good fixed sequence by successive halving, with few episodes",
+        around={"policy": {"use": "sequence"}},
+    )
+    yield Component(
+        "nearest",
+        f"{HERE}.nearest:NearestTrainer",
+        "fills the table of the policy nearest",
+        around={"policy": {"use": "nearest"}},
     )
 
 

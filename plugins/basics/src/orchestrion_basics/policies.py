@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
+from math import log
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
 from orchestrion import (
     Activation,
@@ -20,7 +21,7 @@ from orchestrion import (
 )
 from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 
-__all__ = ["Random", "RoundRobin", "Sequence"]
+__all__ = ["Hinted", "Random", "RoundRobin", "Sequence"]
 
 STOP = Decision(stop=True)
 
@@ -59,7 +60,43 @@ class _RandomChoice(Policy):
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
             allowed = [one for one in allowed if one.stop or not is_blocked(one.start[0], seen)]
-        return allowed[int(key.uniform() * len(allowed))] if allowed else STOP
+        if not allowed:
+            return STOP
+        # Stated, so that what was decided can be used to judge other policies.
+        return evolve(allowed[int(key.uniform() * len(allowed))], logp=-log(len(allowed)))
+
+
+@frozen
+class Hinted:
+    """The choice for which the task's hints say most, the first in the roster of several.
+
+    Where no choice that is allowed has a hint, the episode ends. It learns nothing: what a learned
+    policy is worth shows beside it.
+    """
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team."""
+        yield _HintedChoice({choice_name(one): Decision((one,)) for one in choices(ctx.roster)})
+
+
+@frozen
+class _HintedChoice(Policy):
+    decisions: dict[str, Decision]
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        return [self._one(situation) for situation in situations]
+
+    def _one(self, situation: Situation) -> Decision:
+        seen = situation.observation
+        if seen is None:
+            return STOP
+        best, most = STOP, -1.0
+        for name, decision in self.decisions.items():
+            hint = seen.hints.get(name)
+            if hint and hint[0] > most and not is_blocked(decision.start[0], seen):
+                best, most = decision, hint[0]
+        return best
 
 
 @frozen

@@ -7,7 +7,7 @@ activation per problem, however long the sequence is.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar
 
@@ -22,6 +22,7 @@ from orchestrion import (
     Metrics,
     OpenContext,
     Plan,
+    Problem,
     Session,
     Split,
     Trainer,
@@ -30,7 +31,7 @@ from orchestrion import (
 from orchestrion.choices import choices, is_blocked
 from orchestrion_basics.policies import SequenceRunner
 
-__all__ = ["BestSequence"]
+__all__ = ["BestSequence", "ended"]
 
 
 @frozen
@@ -76,11 +77,19 @@ class BestSequence(Trainer):
         runner.set_steps(best.steps)
         return {"reward": best.reward, "length": float(len(best.steps))}
 
-    async def search(self, session: Session) -> Candidate:
-        """The best candidate of all lengths."""
+    async def search(
+        self, session: Session, problems: Sequence[Problem] | None = None, key: Key | None = None
+    ) -> Candidate:
+        """Return the best candidate of all lengths.
+
+        Args:
+            session: runs the candidates.
+            problems: what they meet; all training problems by default.
+            key: of the search; by default the session's.
+        """
         import asyncio
 
-        start = self._start(session)
+        start = self._start(session, problems or session.problems("train"), key or session.key)
         start = await _valued(session, start)
         best, beam = start, [start]
         options = choices(session.roster)
@@ -101,13 +110,13 @@ class BestSequence(Trainer):
             best = max([best, *ranked], key=lambda one: one.reward)
         return best
 
-    def _start(self, session: Session) -> Candidate:
-        problems = list(session.problems("train"))
+    def _start(self, session: Session, problems: Sequence[Problem], key: Key) -> Candidate:
         if not problems:
             raise UsageError("the task has no training problems")
-        session.key.child("problems").random().shuffle(problems)
-        chosen = problems[: self.problems]
-        keys = [session.key.child("problem", n) for n in range(len(chosen))]
+        chosen = list(problems)
+        key.child("problems").random().shuffle(chosen)
+        del chosen[self.problems :]
+        keys = [key.child("problem", n) for n in range(len(chosen))]
         branches = [session.begin(p, k) for p, k in zip(chosen, keys, strict=True)]
         return Candidate((), tuple(branches), tuple(keys))
 
@@ -123,7 +132,7 @@ class BestSequence(Trainer):
         import asyncio
 
         async def extend(branch: Branch, key: Key) -> Branch:
-            if _ended(branch) or is_blocked(option, branch.step.observation):
+            if ended(branch) or is_blocked(option, branch.step.observation):
                 return branch
             return await session.extend(branch, [option], key.child(depth))
 
@@ -181,6 +190,7 @@ async def _valued(session: Session, candidate: Candidate) -> Candidate:
     return Candidate(candidate.steps, candidate.branches, candidate.keys, reward, promise, over)
 
 
-def _ended(branch: Branch) -> bool:
+def ended(branch: Branch) -> bool:
+    """Return whether the task or an agent has ended the episode."""
     last = branch.trajectory.last
     return branch.step.done or (last is not None and last.output.final)

@@ -109,8 +109,9 @@ class _Reading(Encoder):
             log1p(now - turn.decision),
         )
 
-    def network(self, inputs: int, generator: torch.Generator) -> torch.nn.Module:
-        """What reads sequences [n, t, inputs] of `lengths` [n] to [n, width]."""
-        from orchestrion_encoders.reading import reader
+    def network(self, inputs: int, generator: torch.Generator) -> tuple[torch.nn.Module, int]:
+        """What reads sequences [n, t, inputs] of `lengths` [n] to [n, width], and that width."""
+        from orchestrion_encoders.tensors import reader
 
-        return reader(self.settings.reader, inputs, self.settings.width, generator)
+        s = self.settings
+        return reader(s.reader, inputs, s.width, generator), s.width

@@ -124,15 +124,15 @@ class Described(Encoder):
             )
         member = Member("") if choice is None else self.team[choice.agent]
         option = "" if choice is None else choice.option or ""
-        parts = [
+        parts: list[Any] = [
             [float(choice is None), float(member.ends)],
             hashed_words(member.role, s.words),
             hashed_numbers(member.role, s.stated) if s.stated else [],
             hashed_words(option, s.options) if s.options else [],
             self._measured(member.name) if s.record else [],
         ]
-        self._fixed[choice] = result = np.concatenate(parts)
-        return result
+        self._fixed[choice] = np.concatenate(parts)
+        return self._fixed[choice]
 
     def _measured(self, name: str) -> list[float]:
         mine, total = self.records.get(name, _Record()), self.total

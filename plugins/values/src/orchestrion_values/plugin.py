@@ -21,3 +21,14 @@ def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "bandit", f"{HERE}.bandit:Bandit", "tries what may be best, in proportion to its promise"
     )
+    yield Component(
+        "optimistic",
+        f"{HERE}.optimistic:Optimistic",
+        "learns what choices lead to, tries what is unknown, and plans",
+    )
+    yield Component(
+        "fitted-q", f"{HERE}.fitted_q:FittedQ", "fits the value of each choice on every episode"
+    )
+    yield Component(
+        "auto", f"{HERE}.auto:Auto", "picks a trainer by what some episodes show, and says why"
+    )

@@ -31,6 +31,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion.discovery import installed
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
@@ -39,8 +40,15 @@ Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
+    "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
+    "optimistic": "orchestrion_values.optimism.planned:Planned",
 }
-"""Where the models of this package stand, by the name under which they are saved."""
+"""Where the models of this package stand, by the name under which they are saved.
+
+Other distributions name theirs by entry points of the group `MODEL_GROUP`, so that what a file
+says is looked up among what is installed, and never imported by itself.
+"""
+MODEL_GROUP = "orchestrion.value_models"
 STUCK = Decision(stop=True)
 """Where the task blocks everything and stopping is no choice."""
 
@@ -49,7 +57,7 @@ class Model(Protocol):
     """What a trainer has learned, as the policy uses it.
 
     A class of models also has `load(saved, policy)`, a class method that gives back what `save`
-    saved, and stands in `MODELS` under its `name`.
+    saved, and stands in `MODELS`, or is an entry point of `MODEL_GROUP`, under its `name`.
     """
 
     name: str
@@ -90,6 +98,7 @@ class ValuePolicy(Policy):
     Attributes:
         choices: what can be chosen, k of them, in roster order; None is stopping.
         names: of the choices: "agent", "agent:option", "stop".
+        encoders: what makes numbers of situations.
         model: what gives the scores; None before training.
     """
 
@@ -100,26 +109,26 @@ class ValuePolicy(Policy):
         self.names = ["stop" if c is None else choice_name(c) for c in self.choices]
         self.roster = ctx.roster
         self.model: Model | None = None
-        self._encoders, self._path = tuple(encoders), ctx.path
+        self.encoders, self._path = tuple(encoders), ctx.path
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """The situations as numbers."""
-        return join([encoder.encode(situations, self.choices) for encoder in self._encoders])
+        return join([encoder.encode(situations, self.choices) for encoder in self.encoders])
 
     @property
     def prepares(self) -> bool:
         """Whether an encoder gets something from the outside."""
-        return any(encoder.prepares for encoder in self._encoders)
+        return any(encoder.prepares for encoder in self.encoders)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         """Let the encoders get what they need."""
-        for encoder in self._encoders:
+        for encoder in self.encoders:
             await encoder.prepare(situation, calls)
 
     def ceiling(self, tokens: int) -> Usage | None:
         """What all encoders take before one decision at most."""
-        usages = [encoder.ceiling(tokens) for encoder in self._encoders]
+        usages = [encoder.ceiling(tokens) for encoder in self.encoders]
         known = [usage for usage in usages if usage is not None]
         return sum(known, Usage()) if len(known) == len(usages) else None
 
@@ -198,11 +207,12 @@ class ValuePolicy(Policy):
         if data["model"] is None:
             self.model = None
             return
-        where = MODELS.get(data["model"])
+        models = {plugin.name: plugin.value for plugin in installed(MODEL_GROUP)} | MODELS
+        where = models.get(data["model"])
         if where is None:
             raise CheckpointError(
-                f"{self._path}: the saved policy holds a model {data['model']!r}, which this "
-                f"version does not know; it knows {', '.join(MODELS) or 'none'}"
+                f"{self._path}: the saved policy holds a model {data['model']!r}, which no "
+                f"installed package has; there are {', '.join(sorted(models)) or 'none'}"
             )
         module, _, name = where.partition(":")
         kind: Any = getattr(import_module(module), name)

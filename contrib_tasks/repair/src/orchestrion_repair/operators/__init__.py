@@ -10,6 +10,7 @@ are ranked: `PRIOR` says how often an edit of a sub-kind is the right one.
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -55,7 +56,7 @@ class Candidate(NamedTuple):
     """One edit: the program's text from `start` to `end` becomes `text`.
 
     `line` is the first line of the statement it is about; `number` its place among all
-    candidates of the program.
+    candidates of the program; `where` the type of what it changes and of what stands above.
     """
 
     number: int
@@ -65,6 +66,7 @@ class Candidate(NamedTuple):
     start: int
     end: int
     text: str
+    where: str = ""
 
     def apply(self, code: str) -> str:
         """The program after the edit."""
@@ -83,25 +85,29 @@ def candidates(
     found: list[Candidate] = []
     try:
         source = Source(code, entry_point, arguments)
-        for family, sub, line, start, end, text in _edits(source):
+        for family, sub, line, start, end, text, where in _edits(source):
             new = code[:start] + text + code[end:]
             if new not in seen:
                 seen.add(new)
-                found.append(Candidate(len(found), family, sub, line, start, end, text))
+                found.append(Candidate(len(found), family, sub, line, start, end, text, where))
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # also: nested too deeply
         return None, ()
     return source, tuple(found)
 
 
-def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str]]:
+def _edits(source: Source) -> Iterator[tuple[str, str, int, int, int, str, str]]:
     for family in FAMILIES:
         if family in _EXPRESSIONS:
             for site in source.sites:
-                span = source.span(site.node)
+                span, where = source.span(site.node), _where(site.node, site.parent)
                 for sub, text in _EXPRESSIONS[family](source, site):
-                    yield family, sub, site.line, *span, text
+                    yield family, sub, site.line, *span, text, where
         if family in _STATEMENTS:
             for place in source.places:
-                line = place.node.lineno
+                line, where = place.node.lineno, _where(place.node, place.owner)
                 for sub, start, end, text in _STATEMENTS[family](source, place):
-                    yield family, sub, line, start, end, text
+                    yield family, sub, line, start, end, text, where
+
+
+def _where(node: ast.AST, above: ast.AST) -> str:
+    return f"{type(node).__name__}<{type(above).__name__}"

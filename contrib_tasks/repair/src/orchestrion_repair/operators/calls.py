@@ -38,11 +38,15 @@ _WRAPS = {
             "{}.rstrip()", "{}[::-1]", "list({})", "{}.lstrip()"),
     "list": ("sorted({})", "len({})", "list({})", "set({})", "{}[::-1]", "sum({})", "{}[0]",
              "{}[-1]", "reversed({})", "{}[:]", "max({})", "min({})", "sorted({}, reverse=True)",
-             "sorted({}, key=len)", "sorted({}, key=abs)"),
+             "sorted({}, key=len)", "sorted({}, key=abs)",
+             "[{}]"),
     "dict": ("sorted({})", "{}.items()", "{}.values()", "len({})", "dict({})"),
-    "set": ("sorted({})", "list({})", "len({})"),
+    "set": ("sorted({})", "list({})", "len({})", "set({})"),
     "tuple": ("list({})", "{}[0]", "{}[1]", "sorted({})"),
 }  # fmt: skip
+
+
+_MANY = ("list", "tuple", "dict")
 
 
 def argument(source: Source, site: Site) -> Iterator[Change]:
@@ -125,7 +129,9 @@ def _keys(source: Source, site: Site) -> list[str]:
     kinds, names = source.kinds(site.function), source.names(site.function)
     tables = [f"key={name}.get" for name in names if outer(kinds.name(name)) == "dict"]
     own = [f"key={function.name}" for function in source.functions[:4]]
-    return ["key=len", "key=abs", "key=str", "key=lambda item: item[1]", *tables, *own]
+    common = ["key=len", "key=abs", "key=str", "key=lambda item: item[0]"]
+    common += ["key=lambda item: item[1]", "key=lambda item: (len(item), item)"]
+    return [*common, *tables, *own]
 
 
 def _numbers_in_scope(source: Source, site: Site) -> list[str]:
@@ -203,6 +209,12 @@ def wrap(source: Source, site: Site) -> Iterator[Change]:
     for rank, form in enumerate(_WRAPS.get(outer(kind), ())):
         done = form.format(text if form.startswith(("{", "-", "not")) else whole)
         yield f"{outer(kind) or 'any'}-{min(rank, 3)}", fit(site, done) if done[0] in "-n" else done
+    if isinstance(node, ast.Subscript) and outer(kind_at(source, site, node.value)) in _MANY:
+        for call in ("sum", "max", "min", "len"):  # of all items, not one of them
+            yield "all-items", f"{call}({source.text(node.value)})"
+    for other in source.functions:  # the result of a recursive call, not what it is called with
+        if isinstance(node, ast.Name | ast.Subscript) and len(other.args.args) == 1:
+            yield "own", f"{other.name}({whole})"
     kinds = source.kinds(site.function)
     for name in source.names(site.function):
         holder = kinds.name(name)

@@ -27,9 +27,11 @@ SIGNS: dict[type[ast.operator], str] = {
     ast.RShift: ">>",
 }  # fmt: skip
 OTHER_SIGNS = {
-    "+": ("-", "*", "//"), "-": ("+", "*", "%", "//"), "*": ("+", "**", "//", "-", "/"),
-    "/": ("//", "*", "%"), "//": ("%", "/", "*", "-"), "%": ("//", "-", "*"), "**": ("*",),
-    "&": ("|", "^", "-"), "|": ("&", "^", "-"), "^": ("&", "|"), "<<": (">>",), ">>": ("<<",),
+    "+": ("-", "*", "//", "%", "/", "**"), "-": ("+", "*", "%", "//", "/"),
+    "*": ("+", "**", "//", "-", "/", "%"), "/": ("//", "*", "%", "-", "+"),
+    "//": ("%", "/", "*", "-", "+"), "%": ("//", "-", "*", "/", "+"),
+    "**": ("*", "+", "//"), "&": ("|", "^", "-", "+"), "|": ("&", "^", "-", "+"),
+    "^": ("&", "|", "+", "-", "**"), "<<": (">>", "*"), ">>": ("<<", "//"),
 }  # fmt: skip
 
 
@@ -41,10 +43,20 @@ def comparison(source: Source, site: Site) -> Iterator[Change]:
     parts = [operand_text(source, node.left)]
     for operation, right in zip(node.ops, node.comparators, strict=True):
         parts += [_COMPARE[type(operation)], operand_text(source, right)]
+    yield from _other_bounds(site, node, parts)
     for index in range(1, len(parts), 2):
         for rank, other in enumerate(_SWAPS[parts[index]]):
             text = " ".join([*parts[:index], other, *parts[index + 1 :]])
             yield f"swap-{min(rank, 2)}", fit(site, text)
+
+
+def _other_bounds(site: Site, node: ast.Compare, parts: list[str]) -> Iterator[Change]:
+    """Another comparison with another small number at once: `== 0` for `<= 1`."""
+    match node.comparators:
+        case [ast.Constant(int(value))] if not isinstance(node.comparators[0].value, bool):
+            for other in _SWAPS[parts[1]] if parts[1] in ("==", "!=", "<", "<=", ">", ">=") else ():
+                for number in (value - 1, value + 1):
+                    yield "bound", fit(site, f"{parts[0]} {other} {number}")
 
 
 def arithmetic(source: Source, site: Site) -> Iterator[Change]:
@@ -135,6 +147,7 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
             yield "before", fit(site, f"{name} + {text}")
     if kind != "number":
         return
+    yield "square", fit(site, f"{text} ** 2")
     for value in _factors(source, site):
         yield "factor", fit(site, f"{text} * {value}")
         yield "divisor", fit(site, f"{text} // {value}")

@@ -27,7 +27,8 @@ def condition(source: Source, site: Site) -> Iterator[Change]:
     """A condition the other way round, `and` for `or`, one part less, one for True or False."""
     node = site.node
     alone = site.parent is site.statement and isinstance(site.statement, ast.Return | ast.Assign)
-    if alone and isinstance(node, ast.Constant) and isinstance(node.value, bool):
+    test = isinstance(site.statement, ast.While | ast.If) and site.parent is site.statement
+    if (alone or test) and isinstance(node, ast.Constant) and isinstance(node.value, bool):
         for sub, text in conditions_for(source, site):
             yield f"for-constant-{sub}", text
     if isinstance(node, ast.BoolOp):
@@ -72,6 +73,9 @@ def extend(source: Source, site: Site) -> Iterator[Change]:
             yield "and-not", fit(site, f"{inner} and not {extra}")
             yield "or-not", fit(site, f"{inner} or not {extra}")
             yield "guarded", fit(site, f"{extra} and {inner}")
+            yield "guarded-not", fit(site, f"not {extra} or {inner}")
+        if sub == "none":
+            yield "guarded-none", fit(site, f"{extra} {'and' if 'not' in extra else 'or'} {inner}")
 
 
 def conditions_for(source: Source, site: Site) -> list[tuple[str, str]]:
@@ -96,7 +100,13 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
         if kind != "function":
             yield "truth", name
         if kind == "number" and name in near:
-            yield from (("zero", f"{name} > 0"), ("zero", f"{name} == 0"), ("zero", f"{name} != 0"))
+            yield from (("zero", f"{name} {sign} 0") for sign in (">", "==", "!=", "<", ">="))
+            yield from (("one", f"{name} {sign} 1") for sign in ("==", "!=", ">"))
+            yield from (("even", f"{name} % 2 == {rest}") for rest in (0, 1))
+        if kind == "str" and name in near:
+            yield from (("text", f"{name}.{test}()") for test in _TEXT_TESTS)
+        if kind in ("list", "str", "tuple") and name in near:
+            yield from (("size", f"len({name}) {sign} 1") for sign in ("==", ">"))
         if kind == "" and name in near:
             yield from (("none", f"{name} is None"), ("none", f"{name} is not None"))
     for one in names:
@@ -110,6 +120,9 @@ def _suggested(source: Source, site: Site) -> Iterator[tuple[str, str]]:
             if one in near and may_hold(kinds.name(two), kind):
                 yield "member", f"{one} in {two}"
                 yield "member", f"{one} not in {two}"
+
+
+_TEXT_TESTS = ("isalpha", "isdigit", "isalnum", "isspace", "isupper", "islower")
 
 
 def may_hold(holder: str, kind: str) -> bool:

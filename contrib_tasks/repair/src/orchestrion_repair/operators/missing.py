@@ -183,7 +183,7 @@ def _missing(source: Source, place: Place) -> Iterator[tuple[str, str]]:
                 fresh = []
         fresh.append(("return", f"return {name}"))
         for other_name in names:
-            if other_name != name and other_name in near and kind == kinds.name(other_name) != "":
+            if other_name != name and other_name in near and kind == kinds.name(other_name):
                 fresh.append(("assign", f"{name} = {other_name}"))
                 if outer(kind) in ("number", "str", "list"):
                     fresh.append(("add", f"{name} += {other_name}"))

@@ -180,6 +180,9 @@ def returned(source: Source, place: Place) -> Iterator[Rewrite]:
         if outer(kinds.name(name)) == outer(kind) == "number":
             yield "sum", start, end, f"return {text} + {name}"
             yield "sum", start, end, f"return {text} - {name}"
+    if outer(kind) in ("list", "tuple", ""):
+        for name in names:
+            yield "item", start, end, f"return [{name}]"
     numbers = [name for name in names if outer(kinds.name(name)) == "number"][:6]
     for one in numbers:
         for two in numbers:

@@ -25,6 +25,10 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
             if kinds.name(name) and fits(kinds.name(name), kind) and kind not in ("bool", "none"):
                 yield "for-constant", name
         return
+    if isinstance(node, ast.Attribute) and not _is_called(site):
+        for name in _attributes(source):
+            if name != node.attr:
+                yield "attribute", f"{source.text(node.value)}.{name}"
     if not isinstance(node, ast.Name) or node.id not in names:
         return
     stored = isinstance(node.ctx, ast.Store)
@@ -33,6 +37,20 @@ def variable(source: Source, site: Site) -> Iterator[Change]:
             continue
         known = "same" if kinds.name(name) and kinds.name(node.id) else "any"
         yield ("target" if stored else f"{known}-kind"), name
+
+
+def _is_called(site: Site) -> bool:
+    return isinstance(site.parent, ast.Call) and site.parent.func is site.node
+
+
+def _attributes(source: Source) -> list[str]:
+    """The attributes that the program reads or sets, and does not call."""
+    found = [
+        site.node.attr
+        for site in source.sites
+        if isinstance(site.node, ast.Attribute) and not _is_called(site)
+    ]
+    return list(dict.fromkeys(found))[:8]
 
 
 def constant(source: Source, site: Site) -> Iterator[Change]:
@@ -92,6 +110,11 @@ def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]
             if choice not in seen:
                 seen.add(choice)
                 yield f"{where}-copy", choice
+    if isinstance(value, int | float):
+        for choice in _counted(source):
+            if choice not in seen:
+                seen.add(choice)
+                yield f"{where}-quoted", choice
     if isinstance(value, str):
         for choice in _quoted(source):
             if choice not in seen:
@@ -113,6 +136,17 @@ def _flips(value: str) -> list[str]:
     return sorted(repr(other) for other in others if other != value)
 
 
+_NUMBER = re.compile(r"(?<![\w.,-])\d{1,6}(?:\.\d{1,6})?(?![\w.]*\w|[,\]])")
+
+
+def _counted(source: Source) -> list[str]:
+    """Numbers that the documentation's text names, not those of examples in it."""
+    documents = [ast.get_docstring(node) or "" for node in (source.tree, *source.functions)]
+    rows = [row for text in documents for row in text.split(">>>")[0].split("\n")]
+    found = [text for row in rows for text in _NUMBER.findall(row)]
+    return [text for text in dict.fromkeys(found) if text == "0" or text[0] != "0"][:8]
+
+
 _QUOTED = re.compile(r"(?<!\w)'([^'\n]{1,20})'(?!\w)|\"([^\"\n]{1,20})\"")
 
 
@@ -125,6 +159,7 @@ def _quoted(source: Source) -> list[str]:
 
 def graft(source: Source, site: Site) -> Iterator[Change]:
     """Another expression of the function in this place."""
+    yield from _other_target(source, site)
     if not is_value(site) or isinstance(site.node, ast.GeneratorExp):
         return
     node, kind, text = site.node, kind_at(source, site), source.text(site.node)
@@ -149,6 +184,22 @@ def graft(source: Source, site: Site) -> Iterator[Change]:
         for name in source.names(site.function):
             if fits(kind, source.kinds(site.function).name(name)):
                 yield "name", name
+
+
+def _other_target(source: Source, site: Site) -> Iterator[Change]:
+    """Something else that the function sets, in place of what is assigned here."""
+    if not isinstance(site.statement, ast.Assign | ast.AugAssign) or not isinstance(
+        getattr(site.node, "ctx", None), ast.Store
+    ):
+        return
+    text = source.text(site.node)
+    seen = {text}
+    for other in source.sites:
+        if other.function is site.function and isinstance(other.node, ast.Subscript):
+            copy = source.text(other.node)
+            if copy not in seen and not isinstance(other.node.slice, ast.Slice):
+                seen.add(copy)
+                yield "target", copy
 
 
 def slices(source: Source, site: Site) -> Iterator[Change]:

@@ -1,0 +1,327 @@
+"""The trainer `edit-ranking`: which edits repair programs, learned from episodes.
+
+Each iteration runs the team on some training problems. Where the verifier says that a program is
+repaired, the edit that did it was right, and what was tried before it was not; where a program
+passed the visible tests and failed a hidden one, its edit was wrong. From all that was seen so far
+the model of `learned.py` is fitted anew, and becomes the task's `ranking` in the next iteration: it
+decides which edits agents try first, which lines are the suspicious ones, and how promising each
+agent looks. Bugs planted into programs that were repaired (`planting.py`) are learned from as well.
+All costs are test executions by agents of the team: of episodes, and one run of the visible tests
+for each planted bug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+from attrs import Factory, define, evolve, field, frozen
+
+from orchestrion import (
+    Activation,
+    Episode,
+    Job,
+    Key,
+    Meta,
+    Metrics,
+    OpenContext,
+    Problem,
+    Saved,
+    Session,
+    Trainer,
+    UsageError,
+)
+from orchestrion_repair.examples import kinds_of_cases
+from orchestrion_repair.planting import plants
+from orchestrion_repair.skills import testers_of
+from orchestrion_repair.state import State, after, program_of, situation_of, target_of
+
+if TYPE_CHECKING:
+    from orchestrion_repair.learned import Situation
+
+__all__ = ["EditRanking"]
+
+PLACE = "task.ranking"
+OTHERS = 100
+"""Candidates that stand for all of which nothing is known."""
+
+
+@frozen
+class EditRanking:
+    """Learns how the task `repair` ranks edits, as a setting of the task.
+
+    Args:
+        episodes: all training episodes; each problem has its turn before any has a second one.
+        batch: episodes of an iteration, after which the ranking is fitted anew.
+        planted: how many bugs are planted into each program that was repaired.
+        doubt: how strongly the weights are drawn towards the hand-made ranking.
+    """
+
+    episodes: Annotated[int, Meta(ge=1)] = 640
+    batch: Annotated[int, Meta(ge=1)] = 128
+    planted: Annotated[int, Meta(ge=0)] = 1
+    doubt: Annotated[float, Meta(gt=0)] = 5.0
+
+    smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
+
+    @property
+    def iterations(self) -> int:
+        """One a batch."""
+        return -(-self.episodes // self.batch)
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """With nothing seen."""
+        yield _Learner(self, ctx.key)
+
+
+@frozen
+class _Seen:
+    """What an episode showed: the edit that was right, in each of some situations."""
+
+    problem: str
+    right: int
+    tried: tuple[int, ...]
+    situations: tuple[Situation, ...]
+
+
+@frozen
+class _Planted:
+    """A planted bug: the program, the edits that undo it, and what its tests showed."""
+
+    problem: str
+    code: str
+    right: tuple[int, ...]
+    situation: Situation
+
+
+@define
+class _Learner(Trainer):
+    settings: EditRanking
+    key: Key
+    seen: list[_Seen] = Factory(list)
+    planted: list[_Planted] = Factory(list)
+    wrong: dict[str, set[int]] = Factory(dict)
+    """By problem: edits that passed all visible tests and failed a hidden one."""
+    _rows: dict[tuple[int, int], Any] = field(factory=dict, repr=False)
+
+    @property
+    def iterations(self) -> int:
+        return self.settings.iterations
+
+    def check(self, session: Session) -> None:
+        """Refuse another task."""
+        if PLACE not in session.learnable():
+            raise UsageError(
+                "the trainer `edit-ranking` teaches the task `repair`; name another trainer"
+            )
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        settings = self.settings
+        problems = session.problems("train")
+        first = i * settings.batch
+        places = range(first, min(first + settings.batch, settings.episodes))
+        chosen = [self._problem(problems, place) for place in places]
+        jobs = [
+            Job(one, session.key.child(one.id, place))
+            for place, one in zip(places, chosen, strict=True)
+        ]
+        episodes = await session.rollout(jobs)
+        for episode in episodes:
+            self._learn_of(episode)
+        await self._plant(session, [one for one in episodes if one.success], i)
+        named = {problem.id: problem for problem in problems}
+        if self.seen:
+            session.adopt({PLACE: await asyncio.to_thread(self._fitted, named)})
+        metrics = {"repaired": float(len(self.seen)), "planted": float(len(self.planted))}
+        if i == self.iterations - 1:  # what follows needs the ranking alone
+            self.seen, self.planted, self.wrong, self._rows = [], [], {}, {}
+        return metrics
+
+    def _problem(self, problems: Sequence[Problem], place: int) -> Problem:
+        """The problem of an episode: all of them in one order after the other."""
+        lap, number = divmod(place, len(problems))
+        order = list(range(len(problems)))
+        self.key.child("order", lap).random().shuffle(order)
+        return problems[order[number]]
+
+    # ------------------------------------------------------------ what episodes show
+
+    def _learn_of(self, episode: Episode) -> None:
+        states = list(_states(episode))
+        if not states:
+            return
+        # The program that the last turn changed: what was tried on others says nothing of it.
+        code = states[-1][0].code
+        states = [(state, tried) for state, tried in states if state.code == code]
+        edits = tuple(number for _, tried in states for number in tried)
+        turn = episode.trajectory.turns[-1]
+        data = turn.output.data
+        if not edits or not isinstance(data, Mapping) or "code" not in data:
+            return
+        name, right = episode.problem.id, edits[-1]
+        if not episode.success:
+            if code == episode.problem.data["code"]:
+                self.wrong.setdefault(name, set()).add(right)
+            return
+        if code != episode.problem.data["code"]:  # the second of two edits: another program
+            return
+        starts = [0] if len(states) == 1 else [0, 1 + _drawn(self.key, name, len(states) - 1)]
+        situations = tuple(situation_of(states[start][0]) for start in starts)
+        self.seen.append(_Seen(name, right, edits, situations))
+
+    async def _plant(self, session: Session, solved: Sequence[Episode], i: int) -> None:
+        """Plant bugs into the programs that were repaired, and have their tests run."""
+        testers = testers_of(session.roster)
+        if not testers or not self.settings.planted:
+            return
+        key = session.key.child("plant")
+        tries = [
+            self._planted(session, testers[0], episode, key.child(episode.problem.id, place, n))
+            for place, episode in enumerate(solved)
+            for n in range(self.settings.planted)
+        ]
+        found = await asyncio.gather(*tries)
+        self.planted += [one for one in found if one is not None]
+
+    async def _planted(
+        self, session: Session, tester: str, episode: Episode, key: Key
+    ) -> _Planted | None:
+        problem, data = episode.problem, episode.trajectory.turns[-1].output.data
+        if not isinstance(data, Mapping) or not isinstance(data.get("code"), str):
+            return None
+        target = _target(problem)
+        for code, right in plants(
+            data["code"], target.entry_point, target.arguments, key.child("edit").random()
+        ):
+            changed = evolve(problem, data={**problem.data, "code": code})
+            branch = session.begin(changed, key.child("begin"))
+            branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
+            state = branch.step.state
+            # What passes all visible tests, or runs no line at all, teaches nothing.
+            if isinstance(state, State) and state.failing and state.suspicion:
+                return _Planted(problem.id, code, right, situation_of(state))
+        return None
+
+    def _fitted(self, problems: Mapping[str, Problem]) -> str:
+        from orchestrion_repair.learned import fit
+
+        rows = [
+            self._row(number, n, problems[one.problem])
+            for number, one in enumerate(self.seen)
+            for n in range(len(one.situations))
+        ]
+        rows += [
+            self._planted_row(number, problems[one.problem])
+            for number, one in enumerate(self.planted)
+        ]
+        return fit(rows, self.settings.doubt).to_text()
+
+    def _row(self, number: int, n: int, problem: Problem) -> Any:
+        """The case of one situation, as the fit needs it; computed once."""
+        from orchestrion_repair.learned import Case, rows_of
+
+        seen = self.seen[number]
+        name = number, n
+        if name not in self._rows:
+            situation = seen.situations[n]
+            program = program_of(State(_target(problem), problem.data["code"]))
+            right = {one.right for one in self.seen if one.problem == seen.problem}
+            right -= situation.tried
+            wrong = (set(seen.tried) | self.wrong.get(seen.problem, set())) - situation.tried
+            wrong -= right
+            rest = [
+                candidate
+                for candidate in range(len(program.candidates))
+                if candidate not in right | wrong and candidate not in situation.tried
+            ]
+            generator = self.key.child("others", seen.problem, number, n).random()
+            others = generator.sample(rest, min(OTHERS, len(rest)))
+            case = Case(
+                program,
+                situation,
+                tuple(sorted(right)),
+                tuple(sorted(wrong)),
+                tuple(others),
+                len(rest),
+            )
+            self._rows[name] = rows_of(case)
+        return self._rows[name]
+
+    def _planted_row(self, number: int, problem: Problem) -> Any:
+        """The case of a planted bug: the right edits among those of their kind."""
+        from orchestrion_repair.learned import Case, rows_of
+
+        name = -1, number
+        if name not in self._rows:
+            one = self.planted[number]
+            program = program_of(State(_target(problem), one.code))
+            edits = program.candidates
+            kind = edits[one.right[0]].family, edits[one.right[0]].sub
+            rest = [
+                other.number
+                for other in edits
+                if (other.family, other.sub) == kind and other.number not in one.right
+            ]
+            generator = self.key.child("others", one.problem, -1, number).random()
+            others = tuple(generator.sample(rest, min(OTHERS, len(rest))))
+            self._rows[name] = rows_of(
+                Case(program, one.situation, one.right, (), others, len(rest))
+            )
+        return self._rows[name]
+
+    # ------------------------------------------------------------ saved state
+
+    def save(self) -> Saved:
+        """What was seen; the ranking itself is a setting of the task."""
+        from orchestrion_repair.learned import situation_json
+
+        seen = [
+            [one.problem, one.right, list(one.tried), [situation_json(s) for s in one.situations]]
+            for one in self.seen
+        ]
+        planted = [
+            [one.problem, one.code, list(one.right), situation_json(one.situation)]
+            for one in self.planted
+        ]
+        wrong = {name: sorted(numbers) for name, numbers in self.wrong.items()}
+        return Saved(data={"seen": seen, "planted": planted, "wrong": wrong})
+
+    def load(self, saved: Saved) -> None:
+        """Take over what was seen."""
+        from orchestrion_repair.learned import situation_from
+
+        self.seen = [
+            _Seen(problem, right, tuple(tried), tuple(situation_from(one) for one in situations))
+            for problem, right, tried, situations in saved.data["seen"]
+        ]
+        self.planted = [
+            _Planted(problem, code, tuple(right), situation_from(situation))
+            for problem, code, right, situation in saved.data["planted"]
+        ]
+        self.wrong = {name: set(numbers) for name, numbers in saved.data["wrong"].items()}
+        self._rows = {}
+
+
+def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
+    """The state before each turn that tried edits, and what it tried."""
+    problem = episode.problem
+    state = State(_target(problem), problem.data["code"])
+    found = []
+    for turn in episode.trajectory.turns:
+        data = turn.output.data
+        if isinstance(data, Mapping) and data.get("tool") == "edits":
+            found.append((state, tuple(data.get("tried", ()))))
+        state = after(state, turn)
+    return found
+
+
+def _target(problem: Problem) -> Any:
+    data = problem.data
+    return target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
+
+
+def _drawn(key: Key, name: str, number: int) -> int:
+    return int(key.child("situation", name).uniform() * number)

@@ -1,0 +1,247 @@
+"""What an edit looks like: the named numbers by which a learned ranking scores it.
+
+Traits are names with values, hashed into `SIZE` slots (Weinberger et al., 2009), so that a model is
+one vector of weights whatever the team, the program and the families are. There are four groups:
+
+- of its kind (`of_kind`): how often such edits are right, for each way in which tests fail;
+- of its line (`of_line`): how tests cover it, what stands there, what earlier edits there did;
+- of its kind on its line (`of_crossing`);
+- of the edit itself (`Reader`): where it stands, how the text around it changes (the 2- and 3-grams
+  of abstracted tokens that come and go), what becomes of the names in it.
+
+All is public: the program, the visible tests and their results, and the edits that were tried.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import keyword
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from zlib import crc32
+
+from attrs import frozen
+
+from orchestrion_repair.operators import Candidate
+from orchestrion_repair.operators.kinds import outer
+from orchestrion_repair.operators.source import Source
+from orchestrion_repair.prior import rate
+
+__all__ = ["SIZE", "Evidence", "Reader", "Trait", "of_crossing", "of_kind", "of_line", "slot"]
+
+SIZE = 8192
+"""Slots of a model."""
+
+Trait = tuple[int, float]
+"""A slot and a value."""
+
+
+@lru_cache(maxsize=100_000)
+def slot(name: str) -> int:
+    """The slot of a trait, the same on every machine."""
+    return crc32(name.encode()) % SIZE
+
+
+@frozen
+class Evidence:
+    """What is known of a line.
+
+    Args:
+        suspicion: Ochiai's coefficient; None if no test was run with coverage.
+        rank: how many lines are more suspicious.
+        raised: whether an exception came from here.
+        gain: the best share of failing tests that an edit here mended.
+        tried, moved: how many edits here were run, and changed what the first failing test gives.
+        odd: whether a linter named it.
+        words: what stands there, see `features.line_syntax`.
+    """
+
+    suspicion: float | None
+    rank: int
+    raised: bool
+    gain: float
+    tried: int
+    moved: int
+    odd: bool
+    words: frozenset[str]
+
+
+# ---------------------------------------------------------------- of edits
+
+
+_TOKEN = re.compile(
+    r"[A-Za-z_]\w*|\d[\w.]*|\"[^\"\n]*\"|'[^'\n]*'|\*\*=?|//=?|<<|>>|[-+*/%&|^<>=!]=|\n *|\S"
+)
+_KEPT = frozenset([*keyword.kwlist, *dir(builtins), "self"])
+_SELF = re.compile(r"(?<![\w.\])])(\w+) (?:[-+*/%<>=!]|//|==|!=|<=|>=|and|or) \1(?![\w.\[(])")
+
+
+class Reader:
+    """Reads a program's candidates."""
+
+    def __init__(self, source: Source) -> None:
+        self._code = source.code
+        self._loads = Counter(
+            node.id
+            for node in ast.walk(source.tree)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        )
+        self._names: dict[str, str] = {}
+        for function in source.functions:
+            kinds = source.kinds(function)
+            for name in source.names(function):
+                self._names.setdefault(name, outer(kinds.name(name)))
+        self._own = frozenset(function.name for function in source.functions)
+        rows = [row.strip() for row in source.code.split("\n")]
+        self._rows = Counter(row for row in rows if row)
+        self._tokens: dict[str, tuple[list[str], list[str]]] = {}
+
+    def traits(self, candidate: Candidate) -> Iterator[Trait]:
+        """The traits of one candidate that depend on the program alone."""
+        family, kind = candidate.family, f"{candidate.family}/{candidate.sub}"
+        yield slot(f"where {family} {candidate.where}"), 1.0
+        yield slot(f"where {kind} {candidate.where}"), 1.0
+        code = self._code
+        first = code.rfind("\n", 0, candidate.start) + 1
+        last = code.find("\n", candidate.end)
+        last = len(code) if last < 0 else last
+        head, tail = code[first : candidate.start], code[candidate.end : last]
+        old, new = code[first:last], head + candidate.text + tail
+        yield from self._changed(old, new)
+        yield from self._used(old, new)
+        grown = len(new) - len(old)
+        yield slot("longer" if grown > 0 else "shorter"), math.log1p(abs(grown)) / 3
+        if _SELF.search(new) and not _SELF.search(old):
+            yield slot("with itself"), 1.0
+        if "\n" not in new and self._rows[new.strip()]:
+            yield slot("row again"), 1.0
+
+    def _read(self, text: str) -> tuple[list[str], list[str]]:
+        """A text's tokens as they are, and abstracted: own names by what they hold."""
+        found = self._tokens.get(text)
+        if found is None:
+            plain = _TOKEN.findall(text)
+            found = self._tokens[text] = (
+                plain,
+                [
+                    self._abstract(token, before)
+                    for token, before in zip(plain, ["", *plain], strict=False)
+                ],
+            )
+        return found
+
+    def _abstract(self, token: str, before: str) -> str:
+        if token[0] == "\n":
+            return "\n"
+        if token in self._own:
+            return "own()"
+        if token in self._names:
+            return f"<{self._names[token]}>"
+        if token in _KEPT or before == ".":
+            return token
+        if token[0] in "\"'":
+            return "text" if len(token) > 2 else '""'
+        if token[0].isdigit():
+            return token if token in ("0", "1", "2", "10") else "9"
+        return "<other>" if token.isidentifier() else token
+
+    def _changed(self, old: str, new: str) -> Iterator[Trait]:
+        """The n-grams around the change that come (+) and go (-)."""
+        (_, before), (_, after) = self._read(old), self._read(new)
+        start, most = 0, min(len(before), len(after))
+        while start < most and before[start] == after[start]:
+            start += 1
+        end = 0
+        while end < most - start and before[-1 - end] == after[-1 - end]:
+            end += 1
+        counts: dict[str, int] = {}
+        for sign, tokens in ((1, after), (-1, before)):
+            window = ["^", "^", *tokens, "$", "$"][start : len(tokens) - end + 4]
+            if len(window) > 40:
+                continue
+            for width in (2, 3):
+                for i in range(len(window) - width + 1):
+                    gram = " ".join(window[i : i + width])
+                    counts[gram] = counts.get(gram, 0) + sign
+        for gram, number in counts.items():
+            if number:
+                yield slot(f"gram {gram}"), 0.5 * max(-2, min(2, number))
+
+    def _used(self, old: str, new: str) -> Iterator[Trait]:
+        """What becomes of the names: one that nobody read is read, or the reverse."""
+        (before, _), (after, _) = self._read(old), self._read(new)
+        was, is_ = set(before), set(after)
+        for name in is_ - was:
+            if name in self._names:
+                yield slot("name comes"), 1.0
+                if not self._loads[name]:
+                    yield slot("unread name is read"), 1.0
+        for name in was - is_:
+            if name in self._names:
+                yield slot("name goes"), 1.0
+                if self._loads[name] == 1:
+                    yield slot("name is read no more"), 1.0
+        if len(after) > len(before) and is_ <= was:
+            yield slot("nothing new in it"), 1.0
+
+
+# ---------------------------------------------------------------- of lines and kinds
+
+
+def of_line(evidence: Evidence) -> Iterator[Trait]:
+    """The traits of everything on a line."""
+    if evidence.suspicion is None:
+        yield slot("not run"), 1.0
+    else:
+        yield slot("suspicion"), math.log(evidence.suspicion + 0.05)
+        yield slot("suspicion, linear"), evidence.suspicion
+        yield slot("rank"), math.log1p(evidence.rank)
+        if not evidence.rank:
+            yield slot("most suspicious"), 1.0
+    if evidence.raised:
+        yield slot("raised here"), 1.0
+    if evidence.odd:
+        yield slot("odd"), 1.0
+    for word in sorted(evidence.words):
+        yield slot(f"word {word}"), 1.0
+    yield from _tried("", evidence)
+
+
+def _tried(prefix: str, evidence: Evidence) -> Iterator[Trait]:
+    if evidence.gain:
+        yield slot(f"{prefix}mended some"), 1.0
+        yield slot(f"{prefix}gain"), evidence.gain
+    if evidence.tried:
+        share = evidence.moved / evidence.tried
+        yield slot(f"{prefix}tried"), math.log1p(evidence.tried)
+        yield slot(f"{prefix}moved"), share
+        if not evidence.moved:
+            yield slot(f"{prefix}never moved"), math.log1p(evidence.tried)
+
+
+def of_kind(family: str, sub: str, symptoms: Mapping[str, float]) -> Iterator[Trait]:
+    """The traits of a kind of edit where tests fail in this way; `symptoms` without zeros."""
+    yield slot("prior"), math.log(rate(family, sub))
+    yield slot(f"family {family}"), 1.0
+    yield slot(f"kind {family}/{sub}"), 1.0
+    for name, share in symptoms.items():
+        yield slot(f"symptom {name} {family}"), share
+        yield slot(f"symptom {name} {family}/{sub}"), share
+
+
+def of_crossing(
+    family: str, words: frozenset[str], suspicion: float | None, raised: bool, mended: bool
+) -> Iterator[Trait]:
+    """The traits of a family on a line; the arguments are as in `Evidence`."""
+    for word in sorted(words):
+        yield slot(f"word {word} {family}"), 1.0
+    if raised:
+        yield slot(f"raised here {family}"), 1.0
+    if mended:
+        yield slot(f"mended some {family}"), 1.0
+    if suspicion is not None:
+        yield slot(f"suspicion {family}"), suspicion

@@ -1,0 +1,190 @@
+"""Look-up by category: the best choice, or the best fixed chain, for each kind of problem.
+
+What a table in a meeting would say: "for tickets about billing, ask B, then C". For every category
+of training problems the fixed sequence with the highest mean reward is found by beam search, see
+`orchestrion_basics.search`; in use the problem's category is looked up, and nothing else is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any, ClassVar
+
+from attrs import Factory, field, frozen
+
+from orchestrion import (
+    JSON,
+    Decision,
+    Key,
+    Meta,
+    Metrics,
+    OpenContext,
+    Plan,
+    Policy,
+    Problem,
+    Saved,
+    Session,
+    Situation,
+    Split,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import choice_name, choices
+from orchestrion_basics.policies import SequenceRunner
+from orchestrion_basics.search import BestSequence
+
+__all__ = ["BestByCategory", "ByCategory", "ChainByCategory"]
+
+OTHER = ""
+"""The category of problems that have none, and the plan for categories never seen in training."""
+
+
+@frozen
+class ByCategory:
+    """A fixed list of steps for each category of problems, then stop.
+
+    The trainers `by-category` and `chain-by-category` fill the table.
+
+    Args:
+        steps: by category, "agent" or "agent:option", in order; "" is for all other categories.
+    """
+
+    steps: Mapping[str, list[str]] = Factory(dict)
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Check the steps against the team."""
+        yield Table(self.steps, ctx)
+
+
+class Table(Policy):
+    """The look-up at work; `runners` is its learned state: a sequence for each category."""
+
+    def __init__(self, steps: Mapping[str, Sequence[str]], ctx: OpenContext) -> None:
+        self._ctx = ctx
+        self.set_steps(steps)
+
+    def set_steps(self, steps: Mapping[str, Sequence[str]]) -> None:
+        """Look these steps up from now on."""
+        known = {OTHER: (), **steps}
+        self.runners = {
+            category: SequenceRunner(plan, False, self._ctx) for category, plan in known.items()
+        }
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """The next step of each."""
+        return [
+            self.runners.get(one.problem.category, self.runners[OTHER]).decide([one], [key])[0]
+            for one, key in zip(situations, keys, strict=True)
+        ]
+
+    def save(self) -> Saved:
+        """The steps."""
+        steps = {
+            category: [choice_name(step) for step in runner.steps]
+            for category, runner in self.runners.items()
+        }
+        return Saved(data={"steps": steps})
+
+    def load(self, saved: Saved) -> None:
+        """Take over saved steps."""
+        data: Any = saved.data
+        self.set_steps(data["steps"])
+
+
+@frozen
+class BestByCategory(Trainer):
+    """Finds the best fixed sequence for each category: with `length` 1, the best single choice.
+
+    Categories with fewer than `least` training problems are taken together; what is found for them
+    also serves categories that training did not show. Where there is no such category, these are
+    served by the plan of the most frequent one.
+
+    Args:
+        length: longest sequence tried.
+        problems: how many training problems of a category every candidate meets.
+        beam: how many sequences are kept at each length.
+        least: training problems that a category needs for a plan of its own.
+    """
+
+    length: Annotated[int, Meta(ge=1)] = 2
+    problems: Annotated[int, Meta(ge=1)] = 16
+    beam: Annotated[int, Meta(ge=1)] = 4
+    least: Annotated[int, Meta(ge=1)] = 3
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"length": 2, "problems": 2, "beam": 1}
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Look at the team."""
+        width = len(choices(ctx.roster))
+        yield _Opened(self.length, self.problems, self.beam, self.least, width=width)
+
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `by-category`."""
+        if not isinstance(session.policy, Table):
+            raise UsageError("this trainer trains the policy by-category")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Search category by category, and hand the results to the policy."""
+        self.check(session)
+        groups = self._groups(session.problems("train"))
+        search = BestSequence(self.length, self.problems, self.beam)
+        steps, rewards = {}, []
+        for category, problems in groups.items():
+            best = await search.search(session, problems, session.key.child("category", category))
+            steps[category] = [choice_name(step) for step in best.steps]
+            rewards += [best.reward] * len(problems)
+        commonest = max(groups, key=lambda category: len(groups[category]))
+        session.policy.set_steps({OTHER: steps[commonest], **steps})
+        return {"reward": sum(rewards) / len(rewards), "categories": float(len(groups))}
+
+    def _groups(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
+        """Training problems by category; small categories under ""."""
+        if not problems:
+            raise UsageError("the task has no training problems")
+        groups: dict[str, list[Problem]] = {}
+        for problem in problems:
+            groups.setdefault(problem.category, []).append(problem)
+        small = [category for category, group in groups.items() if len(group) < self.least]
+        pooled = [problem for category in small for problem in groups.pop(category)]
+        if pooled:
+            groups[OTHER] = [*groups.get(OTHER, ()), *pooled]
+        return groups
+
+
+@frozen
+class _Opened(BestByCategory):
+    """The trainer with the number of things that the team can do."""
+
+    width: int = field(kw_only=True)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+        """Every sequence on as many problems as there can be: each may be a category's."""
+        tried, kept = 0, 1
+        for _ in range(self.length):
+            tried += kept * self.width
+            kept = min(self.beam, kept * self.width)
+        return Plan(tried * sizes["train"], (tried + 1) * sizes["train"])
+
+
+@frozen
+class ChainByCategory(BestByCategory):
+    """Finds the best fixed chain for each category, see `by-category`.
+
+    Args:
+        length: longest sequence tried.
+        problems: how many training problems of a category every candidate meets.
+        beam: how many sequences are kept at each length.
+        least: training problems that a category needs for a plan of its own.
+    """
+
+    length: Annotated[int, Meta(ge=1)] = 10
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"length": 3, "problems": 2, "beam": 1}

@@ -1,0 +1,142 @@
+"""Successive halving over fixed sequences, with a fixed number of episodes.
+
+Source: Karnin, Koren, Somekh 2013, "Almost optimal exploration in multi-armed bandits", algorithm
+1 (sequential halving). The budget is split evenly over the rounds; each round gives every sequence
+that is left as many episodes, and the worse half goes. Deviations:
+
+* The arms are fixed sequences: every single choice, and others drawn at random.
+* All rounds of a sequence count, not only the last, since episodes are dear.
+* In a round all sequences meet the same problems with the same keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from math import ceil, log2
+from random import Random
+from typing import Annotated, ClassVar
+
+from attrs import frozen
+
+from orchestrion import (
+    JSON,
+    Activation,
+    Episode,
+    Key,
+    Meta,
+    Metrics,
+    OpenContext,
+    Plan,
+    Problem,
+    Session,
+    Split,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import choices, is_blocked
+from orchestrion_basics.order import draw_problems
+from orchestrion_basics.policies import SequenceRunner
+from orchestrion_basics.search import ended
+
+__all__ = ["Halving"]
+
+FIRST = 2
+"""Episodes of a sequence in the first round, at least."""
+
+
+@frozen
+class Halving(Trainer):
+    """Finds a good fixed sequence with a given number of episodes.
+
+    Args:
+        episodes: training episodes in all.
+        length: longest sequence tried.
+    """
+
+    episodes: Annotated[int, Meta(ge=4)] = 256
+    length: Annotated[int, Meta(ge=1)] = 4
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Nothing to open."""
+        yield self
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+        """Every episode has as many turns as the longest sequence."""
+        return Plan(self.episodes * self.length, self.episodes)
+
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `sequence`."""
+        if not isinstance(session.policy, SequenceRunner):
+            raise UsageError("the trainer halving trains the policy sequence")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Halve until one sequence is left, and hand it to the policy `sequence`."""
+        import asyncio
+
+        self.check(session)
+        rounds, arms = self._arms(session)
+        rewards: dict[tuple[Activation, ...], list[float]] = {arm: [] for arm in arms}
+        problems = iter(draw_problems(session, "halving", self.episodes))
+        for _ in range(rounds):
+            each = max(1, self.episodes // (rounds * len(arms)))
+            met = [pair for _, pair in zip(range(each), problems, strict=False)]
+            jobs = [(arm, problem, key) for arm in arms for problem, key in met]
+            episodes = await asyncio.gather(*(play(session, *job) for job in jobs))
+            for (arm, _, _), episode in zip(jobs, episodes, strict=True):
+                if episode.reward is not None:
+                    rewards[arm].append(episode.reward.total)
+            # sorted() is stable: equal rewards keep their order, shorter ones first.
+            arms = sorted(arms, key=lambda arm: -_mean(rewards[arm]))[: ceil(len(arms) / 2)]
+        session.policy.set_steps(arms[0])
+        return {"reward": _mean(rewards[arms[0]]), "length": float(len(arms[0]))}
+
+    def _arms(self, session: Session) -> tuple[int, list[tuple[Activation, ...]]]:
+        """How many rounds there are, and the sequences of the first."""
+        known = choices(session.roster)
+        enders = {member.name for member in session.roster if member.ends}
+        work = [one for one in known if one.agent not in enders]
+        arms: dict[tuple[Activation, ...], None] = {(one,): None for one in known}
+        random = session.key.child("arms").random()
+        most = max(2, self.episodes // FIRST)
+        while ceil(log2(most)) * FIRST * most > self.episodes and most > 2:
+            most -= 1
+        for _ in range(20 * most):  # a small team has few sequences
+            if len(arms) >= most:
+                break
+            arms.setdefault(_sequence(random, work or known, known, self.length))
+        chosen = list(arms)[:most]
+        return max(1, ceil(log2(len(chosen)))), chosen
+
+
+def _sequence(
+    random: Random, work: Sequence[Activation], known: Sequence[Activation], length: int
+) -> tuple[Activation, ...]:
+    """A sequence of any length; only its last step may be of an agent that ends episodes."""
+    steps = [random.choice(work) for _ in range(random.randint(1, length) - 1)]
+    return (*steps, random.choice(known))
+
+
+async def play(
+    session: Session, steps: Sequence[Activation], problem: Problem, key: Key
+) -> Episode:
+    """Return one episode of a fixed sequence; steps that the task does not allow are left out."""
+    branch = session.begin(problem, key)
+    for depth, step in enumerate(steps):
+        if ended(branch):
+            break
+        if not is_blocked(step, branch.step.observation):
+            branch = await session.extend(branch, [step], key.child(depth))
+    return await session.finish(branch)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else float("-inf")

@@ -1,0 +1,259 @@
+"""Nearest neighbours: what came of a choice where things looked most alike.
+
+Every decision of training is kept as (what was seen, choice, reward of the episode). A choice is
+worth the mean reward of the `neighbours` nearest situations in which it was made. What is seen are
+the observation's features, or hashed words where there are none, and how often each choice was
+made so far; distances are Euclidean, each number divided by its spread in training.
+
+Source: Cover and Hart 1967, "Nearest neighbor pattern classification", as regression. Deviation:
+rewards of episodes in which later choices were explored count like others, so that values of early
+choices are too low; exploration falls round by round.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from hashlib import blake2b
+from math import sqrt
+from typing import Annotated, Any, ClassVar
+
+from attrs import frozen
+
+from orchestrion import (
+    JSON,
+    Activation,
+    Array,
+    Decision,
+    Episode,
+    Job,
+    Key,
+    Meta,
+    Metrics,
+    OpenContext,
+    Plan,
+    Policy,
+    Saved,
+    Session,
+    Situation,
+    Split,
+    Trainer,
+    UsageError,
+)
+from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion_basics.order import draw_problems
+
+__all__ = ["Nearest", "NearestTrainer"]
+
+WORDS = 64
+"""Buckets of hashed words."""
+ROUNDS = (1.0, 0.5, 0.3, 0.2)
+"""Share of choices that are drawn at random, round by round."""
+
+
+@frozen
+class Nearest:
+    """Takes the choice that paid best where things looked most alike; the trainer is `nearest`.
+
+    Args:
+        neighbours: how many situations are averaged.
+        stop: whether ending the episode without a turn is one of the choices. By default it is one
+            where no agent of the team has that as its job, like a terminator.
+    """
+
+    neighbours: Annotated[int, Meta(ge=1)] = 10
+    stop: bool | None = None
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
+        """Look at the team."""
+        known: list[Activation | None] = list(choices(ctx.roster))
+        stop = self.stop
+        if stop is None:
+            stop = not any(member.ends for member in ctx.roster)
+        yield Neighbours([*known, None] if stop else known, self.neighbours)
+
+
+class Neighbours(Policy):
+    """The table at work: `seen` [n, d], `made` [n] places in `choices`, `rewards` [n]."""
+
+    def __init__(self, known: Sequence[Activation | None], neighbours: int) -> None:
+        import numpy as np
+
+        self.choices, self.neighbours = tuple(known), neighbours
+        self.exploring = 0.0
+        self.set_table(np.zeros((0, 0)), np.zeros(0, np.int64), np.zeros(0))
+
+    def set_table(self, seen: Any, made: Any, rewards: Any) -> None:
+        """Go by these situations from now on."""
+        self.seen, self.made, self.rewards = seen, made, rewards
+        spread = seen.std(axis=0) if len(seen) else seen
+        self._scale = 1 / (spread + (spread == 0)) if len(seen) else spread
+        self._by_choice = [
+            (seen[made == place] * self._scale, rewards[made == place])
+            for place in range(len(self.choices))
+            if len(seen)
+        ]
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """The choice of the highest value; in training, one at random now and then."""
+        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
+
+    def _one(self, situation: Situation, key: Key) -> Decision:
+        observation = situation.observation
+        allowed = [
+            place
+            for place, choice in enumerate(self.choices)
+            if choice is None or not is_blocked(choice, observation)
+        ]
+        if not allowed:
+            return Decision(stop=True)
+        seen = self.features(situation)
+        explores = situation.training and key.child("explore").uniform() < self.exploring
+        if explores or not len(self.seen):
+            place = allowed[int(key.uniform() * len(allowed))]
+        else:
+            values = self._values(seen)
+            place = max(allowed, key=lambda place: values[place])
+        choice = self.choices[place]
+        record = (seen, place)
+        if choice is None:
+            return Decision(stop=True, record=record)
+        return Decision((choice,), record=record)
+
+    def features(self, situation: Situation) -> list[float]:
+        """Return what is seen, as numbers [d]."""
+        observation = situation.observation
+        shown: Sequence[float] = ()
+        if observation is not None and observation.features:
+            shown = observation.features
+        else:
+            text = observation.text if observation is not None else ""
+            shown = hashed(f"{situation.problem.category} {situation.problem.text} {text}")
+        counts = dict.fromkeys(map(_name, self.choices), 0.0)
+        for turn in situation.trajectory.backward():
+            name = choice_name(Activation(turn.agent, turn.option))
+            counts[name] = counts.get(name, 0.0) + 1.0
+        return [*shown, *(counts[name] for name in map(_name, self.choices))]
+
+    def _values(self, seen: Sequence[float]) -> list[float]:
+        """Mean reward of the nearest situations, by choice; -inf for what was never chosen."""
+        import numpy as np
+
+        here = np.asarray(seen) * self._scale
+        values = []
+        for there, rewards in self._by_choice:
+            if not len(rewards):
+                values.append(float("-inf"))
+                continue
+            distances = ((there - here) ** 2).sum(axis=1)
+            nearest = np.argsort(distances, kind="stable")[: self.neighbours]
+            values.append(float(rewards[nearest].mean()))
+        return values
+
+    def save(self) -> Saved:
+        """The table."""
+        return Saved(
+            {
+                "seen": Array("F64", self.seen.shape, self.seen.astype("<f8").tobytes()),
+                "made": Array("I64", self.made.shape, self.made.astype("<i8").tobytes()),
+                "rewards": Array("F64", self.rewards.shape, self.rewards.astype("<f8").tobytes()),
+            }
+        )
+
+    def load(self, saved: Saved) -> None:
+        """Take over a saved table."""
+        import numpy as np
+
+        parts = (("seen", "<f8"), ("made", "<i8"), ("rewards", "<f8"))
+        self.set_table(
+            *(
+                np.frombuffer(saved.arrays[name].data, dtype).reshape(saved.arrays[name].shape)
+                for name, dtype in parts
+            )
+        )
+
+
+@frozen
+class NearestTrainer(Trainer):
+    """Plays episodes, at random at first, and keeps what was seen, chosen and paid.
+
+    Args:
+        episodes: training episodes in all.
+    """
+
+    episodes: Annotated[int, Meta(ge=4)] = 256
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Nothing to open."""
+        yield self
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """As many episodes as set, each as long as it may be."""
+        return None if turns is None else Plan(self.episodes * turns, self.episodes, forked=False)
+
+    def check(self, session: Session) -> None:
+        """Refuse every policy but `nearest`."""
+        if not isinstance(session.policy, Neighbours):
+            raise UsageError("the trainer nearest trains the policy nearest")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Play round by round, each with what the ones before have shown."""
+        self.check(session)
+        policy: Neighbours = session.policy
+        jobs = [Job(problem, key) for problem, key in draw_problems(session, "play", self.episodes)]
+        episodes: list[Episode] = []
+        for number, exploring in enumerate(ROUNDS):
+            first, last = (n * len(jobs) // len(ROUNDS) for n in (number, number + 1))
+            policy.exploring = exploring
+            episodes += await session.rollout(jobs[first:last])
+            policy.set_table(*_table(episodes))
+        policy.exploring = 0.0
+        rewards = [one.reward.total for one in episodes[first:] if one.reward is not None]
+        return {
+            "reward": sum(rewards) / max(1, len(rewards)),
+            "situations": float(len(policy.made)),
+        }
+
+
+def _table(episodes: Sequence[Episode]) -> tuple[Any, Any, Any]:
+    """Situations [n, d], places of choices [n], rewards [n] of all judged episodes."""
+    import numpy as np
+
+    rows = [
+        (*decision.record, episode.reward.total)
+        # Of equally near ones the newest count: they were followed by better choices.
+        for episode in reversed(episodes)
+        if episode.reward is not None
+        for decision in episode.decisions
+        if decision.record is not None
+    ]
+    if len({len(seen) for seen, _, _ in rows}) > 1:
+        raise UsageError("the task's features have no fixed length: `nearest` cannot compare them")
+    seen = np.array([seen for seen, _, _ in rows], float).reshape(len(rows), -1)
+    return seen, np.array([place for _, place, _ in rows], int), np.array([row[2] for row in rows])
+
+
+@lru_cache(4096)
+def hashed(text: str) -> tuple[float, ...]:
+    """Return counts of hashed words with signs, of length 1 [WORDS]."""
+    counts = [0.0] * WORDS
+    for word in re.findall(r"\w+", text.lower()):
+        code = int.from_bytes(blake2b(word.encode(), digest_size=4).digest(), "little")
+        counts[code % WORDS] += 1.0 if code & 1 << 31 else -1.0
+    norm = sqrt(sum(count * count for count in counts)) or 1.0
+    return tuple(count / norm for count in counts)
+
+
+def _name(choice: Activation | None) -> str:
+    return "" if choice is None else choice_name(choice)

@@ -1,0 +1,115 @@
+"""Several encoders as one, for policies: widths that stay as they are, and finite numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from orchestrion import Observation, RunError, Situation
+from orchestrion_encoders.interfaces import (
+    Choice,
+    Encoded,
+    Encoder,
+    describes,
+    join,
+    observes,
+    places,
+)
+
+__all__ = ["Allowing", "Joined"]
+
+REMEMBERED = 4096
+"""How many sets of blocked choices are kept looked at."""
+
+
+class Joined:
+    """Encodes with all of some encoders.
+
+    Args:
+        encoders: whose numbers are put side by side.
+        who: the policy, in messages.
+
+    Attributes:
+        shapes: numbers of a situation, of a choice and of a turn, by encoder; None until the first
+            situation has shown them.
+        observes: whether the numbers depend on the observation alone.
+        shared: whether an encoder tells what choices do, so that one function can score them.
+        free: whether, beyond that, none goes by places, so that the policy fits any team.
+    """
+
+    def __init__(self, encoders: Sequence[Encoder], who: str) -> None:
+        self.encoders, self.who = tuple(encoders), who
+        self.shapes: list[list[int]] | None = None
+        self.observes = all(map(observes, encoders))
+        self.shared = any(map(describes, encoders))
+        self.free = self.shared and not any(map(places, encoders))
+
+    @property
+    def settings(self) -> list[str]:
+        """What the encoders are, so that a checkpoint of others is told."""
+        found = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
+        return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in found]
+
+    def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
+        """The situations as numbers, of the widths that the first ones had.
+
+        Raises:
+            RunError: a situation shows more or less than others, or numbers that are not finite.
+        """
+        parts = [encoder.encode(situations, choices) for encoder in self.encoders]
+        shapes = [_shape(part) for part in parts]
+        if self.shapes is None:
+            self.shapes = shapes
+        elif shapes != self.shapes:
+            pairs = zip(parts, self.shapes, self.encoders, strict=True)
+            parts = [self._fitted(part, shape, encoder) for part, shape, encoder in pairs]
+        encoded = join(parts)
+        if not (np.isfinite(encoded.context.sum()) and np.isfinite(encoded.choices.sum())):
+            raise RunError(f"{self.who}: what an encoder gives are not finite numbers")
+        return encoded
+
+    def _fitted(self, part: Encoded, expected: list[int], encoder: Encoder) -> Encoded:
+        """A part of the expected widths: zeros where a task says nothing of any choice."""
+        shape, (n, k) = _shape(part), part.choices.shape[:2]
+        if shape[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+            return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
+        if shape != expected:
+            raise RunError(
+                f"{self.who}: its encoder {type(encoder).__name__} gives {_told(shape)}, before it "
+                f"gave {_told(expected)}; a task must always show equally many"
+            )
+        return part
+
+
+class Allowing:
+    """What tasks allow of some choices. Blocking is of agents: stopping is always possible."""
+
+    def __init__(self, choices: Sequence[Choice], names: Sequence[str]) -> None:
+        self._names = [
+            None if choice is None else frozenset((choice.agent, name))
+            for choice, name in zip(choices, names, strict=True)
+        ]
+        self._masks: dict[frozenset[str], NDArray[np.bool_]] = {}
+
+    def __call__(self, observation: Observation | None) -> NDArray[np.bool_]:
+        """The mask of what may be chosen [k]. Not to be changed: equal ones are shared."""
+        blocked = frozenset() if observation is None else observation.blocked
+        mask = self._masks.get(blocked)
+        if mask is None:
+            if len(self._masks) >= REMEMBERED:
+                self._masks.clear()
+            free = [names is None or not blocked & names for names in self._names]
+            mask = self._masks[blocked] = np.array(free)
+        return mask
+
+
+def _shape(part: Encoded) -> list[int]:
+    turn = part.turns[0].shape[1] if part.turns else 0
+    return [part.context.shape[1], part.choices.shape[2], turn]
+
+
+def _told(shape: list[int]) -> str:
+    return f"{shape[0]} numbers of a situation and {shape[1]} of a choice"

@@ -1,0 +1,146 @@
+"""What policies with a torch network share; only who has torch imports this."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from orchestrion import Array, CheckpointError, Key, Saved
+from orchestrion_encoders.interfaces import Encoded
+
+__all__ = ["Inputs", "generator_of", "pack", "padded", "reader", "serial", "tensors", "unpack"]
+
+Floats = NDArray[np.float64]
+
+
+class Inputs(NamedTuple):
+    """m situations: what encoders give (`Encoded`), with turns padded to [m, t, u]."""
+
+    context: Any
+    choices: Any
+    prior: Any = None
+    turns: Any = None
+    lengths: Any = None
+
+
+def tensors(encoded: Encoded, dtype: torch.dtype) -> Inputs:
+    """What a network is fed, of what encoders give."""
+
+    def tensor(array: Floats | None) -> Tensor | None:
+        return None if array is None else torch.tensor(array, dtype=dtype)
+
+    turns = (None, None) if encoded.turns is None else padded(encoded.turns, dtype)
+    return Inputs(tensor(encoded.context), tensor(encoded.choices), tensor(encoded.prior), *turns)
+
+
+def padded(turns: Sequence[Floats], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Sequences [t, u] as one tensor [m, longest, u], and their lengths [m]."""
+    lengths = torch.tensor([len(rows) for rows in turns])
+    width = turns[0].shape[1] if len(turns) else 0
+    result = torch.zeros(len(turns), int(lengths.max()) if len(turns) else 0, width, dtype=dtype)
+    for row, sequence in zip(result, turns, strict=True):
+        row[: len(sequence)] = torch.from_numpy(sequence)
+    return result, lengths
+
+
+def generator_of(key: Key) -> torch.Generator:
+    """A generator of its own for a key; torch's global one is never touched."""
+    return torch.Generator().manual_seed(key.integer() % 2**63)
+
+
+@contextmanager
+def serial() -> Iterator[None]:
+    """One thread: small products are fastest so, and sums are the same on every machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def pack(tensor: Tensor) -> Array:
+    """A tensor as it goes into a checkpoint: single precision, little-endian."""
+    data = tensor.detach().float().contiguous().numpy().astype("<f4")
+    return Array("F32", tuple(data.shape), data.tobytes())
+
+
+def unpack(saved: Saved, name: str, like: Tensor, path: str) -> Tensor:
+    """The saved array of this name, of the shape of `like`.
+
+    Raises:
+        CheckpointError: it is missing, or has another type or shape.
+    """
+    array, shape = saved.arrays.get(name), tuple(like.shape)
+    if array is None:
+        raise CheckpointError(f"{path}: the checkpoint has no array {name!r}")
+    if array.dtype != "F32" or tuple(array.shape) != shape or len(array.data) != 4 * like.numel():
+        raise CheckpointError(
+            f"{path}: the saved array {name!r} is {array.dtype} {tuple(array.shape)}, expected "
+            f"F32 {shape}"
+        )
+    return torch.from_numpy(np.frombuffer(array.data, "<f4").reshape(shape).astype(np.float32))
+
+
+def reader(
+    kind: Literal["gru", "transformer"], inputs: int, width: int, generator: torch.Generator
+) -> nn.Module:
+    """A module from sequences [n, t, inputs] and lengths [n] to [n, width], 0 for an empty one."""
+    module: nn.Module = _Gru(inputs, width) if kind == "gru" else _Transformer(inputs, width)
+    for parameter in module.parameters():
+        if parameter.dim() > 1:
+            nn.init.orthogonal_(parameter, generator=generator)
+        else:
+            nn.init.zeros_(parameter)
+    for layer in module.modules():
+        if isinstance(layer, nn.LayerNorm):
+            nn.init.ones_(layer.weight)
+    return module
+
+
+class _Gru(nn.Module):
+    """The state of a recurrent network after the last turn (Cho et al. 2014)."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.cells = nn.GRU(inputs, width, batch_first=True)
+
+    def forward(self, turns: Tensor, lengths: Tensor) -> Tensor:
+        if not turns.shape[1]:
+            return turns.new_zeros(len(turns), self.cells.hidden_size)
+        states, _ = self.cells(turns)
+        return _last(states, lengths)
+
+
+class _Transformer(nn.Module):
+    """One layer of attention over all turns, read off at the last one (Vaswani et al. 2017).
+
+    Places are told by a turn's distance, which is among its numbers.
+    """
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.enter = nn.Linear(inputs, width)
+        self.layer = nn.TransformerEncoderLayer(
+            width, 2, 2 * width, dropout=0.0, batch_first=True, norm_first=True
+        )
+        self.width = width
+
+    def forward(self, turns: Tensor, lengths: Tensor) -> Tensor:
+        if not turns.shape[1]:
+            return turns.new_zeros(len(turns), self.width)
+        beyond = torch.arange(turns.shape[1]) >= lengths.clamp(min=1).unsqueeze(1)
+        states = self.layer(self.enter(turns), src_key_padding_mask=beyond)
+        return _last(states, lengths)
+
+
+def _last(states: Tensor, lengths: Tensor) -> Tensor:
+    """The state after the last turn [n, width]; 0 where there was none."""
+    last: Tensor = states[torch.arange(len(states)), (lengths - 1).clamp(min=0)]
+    return last * (lengths > 0).unsqueeze(1)

@@ -1,0 +1,214 @@
+"""A log as arrays and situations: what a team's policy would have been shown, and what came of it.
+
+`n` decisions in `m` episodes, `k` choices of the team; the decisions of an episode stand together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import nan
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from orchestrion import (
+    Activation,
+    Observation,
+    Output,
+    Problem,
+    Situation,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+)
+from orchestrion.suggest import did_you_mean
+from orchestrion_logged.records import Logged, LoggedEpisode
+
+__all__ = ["STOP", "Decisions", "as_decisions", "choices_of", "rewards_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+STOP = "stop"
+
+
+@frozen(eq=False)
+class Decisions:
+    """Decisions of a log.
+
+    Args:
+        names: of the choices [k].
+        situations: what each was taken on [n].
+        choice: what was chosen, as a place in `names` [n].
+        allowed: what could be chosen [n, k].
+        propensity: of what was chosen [n]; NaN where it is not known.
+        reward: what came between each decision and the next of its episode [n].
+        first: where each episode begins [m].
+        missing: how many episodes were left out since they have no reward.
+    """
+
+    names: tuple[str, ...]
+    situations: tuple[Situation, ...]
+    choice: Ints
+    allowed: Mask
+    propensity: Floats
+    reward: Floats
+    first: Ints
+    missing: int
+
+    @property
+    def episode(self) -> Ints:
+        """The place of each decision's episode [n]."""
+        result = np.zeros(len(self.choice), np.int64)
+        result[self.first[1:]] = 1
+        return result.cumsum()
+
+    @property
+    def last(self) -> Mask:
+        """Whether each decision is the last one of its episode [n]."""
+        result = np.zeros(len(self.choice), np.bool_)
+        result[self.first[1:] - 1] = True
+        result[-1] = True
+        return result
+
+    @property
+    def lengths(self) -> Ints:
+        """How many decisions each episode has [m]."""
+        return np.diff(np.append(self.first, len(self.choice)))
+
+    @property
+    def returns(self) -> Floats:
+        """What came after each decision until its episode's end [n]."""
+        result = self.reward.copy()
+        for start, size in zip(self.first.tolist(), self.lengths.tolist(), strict=True):
+            if size > 1:
+                result[start : start + size] = result[start : start + size][::-1].cumsum()[::-1]
+        return result
+
+    @property
+    def several(self) -> bool:
+        """Whether an episode has more than one decision."""
+        return len(self.first) < len(self.choice)
+
+    @property
+    def known(self) -> bool:
+        """Whether all propensities are known."""
+        return not np.isnan(self.propensity).any()
+
+
+def choices_of(episodes: Sequence[LoggedEpisode]) -> tuple[str, ...]:
+    """Return all choices that a log names, sorted, stopping last."""
+    lines = [line for episode in episodes for line in episode]
+    names = {name for line in lines for name in (line.choice, *(line.allowed or ()))}
+    return (*sorted(names - {STOP}), *({STOP} & names))
+
+
+def rewards_of(
+    episodes: Sequence[LoggedEpisode], cost_weight: float | None, where: str
+) -> list[list[float] | None]:
+    """Return the rewards of each episode's decisions; None where feedback is missing.
+
+    Args:
+        episodes: the log.
+        cost_weight: of cost against score; None for the logged rewards, or, in a log that has
+            scores alone, for the scores.
+        where: the log, for messages.
+
+    Raises:
+        UsageError: the log has no feedback of that kind, or rewards and scores are mixed.
+    """
+    rewarded = [any(line.reward is not None for line in episode) for episode in episodes]
+    scored = [any(line.score is not None for line in episode) for episode in episodes]
+    if cost_weight is None and any(rewarded):
+        alone = sum(s and not r for r, s in zip(rewarded, scored, strict=True))
+        if alone:
+            raise UsageError(
+                f"{where}: {alone} episodes have a score and no reward, {sum(rewarded)} have a "
+                "reward; give rewards in all, or a cost weight to go by the scores"
+            )
+        return [
+            [line.reward or 0.0 for line in episode] if told else None
+            for episode, told in zip(episodes, rewarded, strict=True)
+        ]
+    if not any(scored):
+        kind = "rewards nor scores" if cost_weight is None else "scores, which a cost weight needs"
+        raise UsageError(f"{where}: no decision has {kind}")
+    weight = cost_weight or 0.0
+    return [
+        [(line.score or 0.0) - weight * line.cost for line in episode] if told else None
+        for episode, told in zip(episodes, scored, strict=True)
+    ]
+
+
+def as_decisions(
+    episodes: Sequence[LoggedEpisode],
+    names: Sequence[str],
+    cost_weight: float | None = None,
+    where: str = "the log",
+) -> Decisions:
+    """Return a log as a team with the choices `names` [k] sees it.
+
+    Raises:
+        UsageError: the log names a choice that the team does not have, or has no feedback.
+    """
+    known = {name: place for place, name in enumerate(names)}
+    for name in choices_of(episodes):
+        if name not in known:
+            raise UsageError(
+                f"{where}: the log names the choice {name!r}, which this team does not have"
+                f"{did_you_mean(name, list(known))}; it has {', '.join(names)}"
+            )
+    rewards = rewards_of(episodes, cost_weight, where)
+    kept = [(e, r) for e, r in zip(episodes, rewards, strict=True) if r is not None]
+    lines = [line for episode, _ in kept for line in episode]
+    allowed = np.ones((len(lines), len(names)), np.bool_)
+    for row, line in zip(allowed, lines, strict=True):
+        if line.allowed is not None:
+            row[:] = [name in line.allowed for name in names]
+    lengths = np.array([len(episode) for episode, _ in kept], np.int64)
+    return Decisions(
+        tuple(names),
+        tuple(s for episode, _ in kept for s in _situations(episode, names)),
+        np.array([known[line.choice] for line in lines], np.int64),
+        allowed,
+        np.array([nan if line.propensity is None else line.propensity for line in lines]),
+        np.array([reward for _, given in kept for reward in given], np.float64),
+        np.concatenate([[0], lengths.cumsum()[:-1]]),
+        len(episodes) - len(kept),
+    )
+
+
+def _situations(episode: LoggedEpisode, names: Sequence[str]) -> list[Situation]:
+    """What each decision of an episode was taken on."""
+    trajectory, result = Trajectory(), []
+    for line in episode:
+        shown = line.context
+        blocked = () if line.allowed is None else (set(names) - set(line.allowed) - {STOP})
+        observation = Observation(
+            features=shown.features,
+            hints=shown.hints,
+            progress=shown.progress,
+            blocked=frozenset(blocked),
+        )
+        problem = Problem(
+            shown.id or line.episode or "logged", shown.text, shown.data, shown.category
+        )
+        result.append(Situation(problem, trajectory, observation))
+        if line.choice != STOP:
+            trajectory = trajectory.append(_turn(line, len(trajectory)))
+    return result
+
+
+def _turn(line: Logged, index: int) -> Turn:
+    choice = activation(line.choice)
+    output = Output(line.answer, usage=Usage(cost=line.cost))
+    return Turn(index, choice.agent, choice.option, output, line.status, decision=line.step)
+
+
+def activation(name: str) -> Activation:
+    """Return what "agent" or "agent:option" starts."""
+    agent, _, option = name.partition(":")
+    return Activation(agent, option or None)

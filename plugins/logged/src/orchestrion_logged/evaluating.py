@@ -1,0 +1,231 @@
+"""A log, policies, and what each of them would have got: cross-fitted estimates, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import asdict, evolve, frozen
+from numpy.typing import NDArray
+from orchestrion_encoders.counts import Counts
+from orchestrion_encoders.hints import Hints
+from orchestrion_encoders.interfaces import Encoded, join
+from sklearn.linear_model import LogisticRegression
+
+from orchestrion import Key, Policy, Situation, UsageError
+from orchestrion.choices import choice_name
+from orchestrion_logged.decisions import STOP, Decisions, activation
+from orchestrion_logged.estimating import (
+    Estimate,
+    Overlap,
+    Terms,
+    direct,
+    dr,
+    effective,
+    ips,
+    mean_of,
+    snips,
+)
+from orchestrion_logged.fitting import choose, fit
+from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
+
+__all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+LARGE = 500
+DRAWS = 32
+"""How often a policy that does not state its probabilities is asked."""
+
+
+@frozen
+class Judged:
+    """What the log tells of a policy.
+
+    Args:
+        name: of the policy.
+        refusal: why the log cannot tell; "" if it can, and only then there are estimates.
+        estimates: by the name of the estimator.
+        gain: over what was logged, doubly robust; None where that cannot be said.
+        overlap: the diagnostics; None without propensities.
+    """
+
+    name: str
+    refusal: str
+    estimates: Mapping[str, Estimate]
+    gain: Estimate | None = None
+    overlap: Overlap | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return asdict(self)
+
+
+class Evaluator:
+    """Estimates of policies on one log.
+
+    Args:
+        decisions: of the log.
+        encode: the situations as numbers; see `encode_by`.
+        least: effective episodes without which an estimate is refused.
+        folds: parts of the log; the model of rewards never saw the part it is used on. None for
+            10, or for 5 of a log of `LARGE` episodes.
+    """
+
+    def __init__(
+        self,
+        decisions: Decisions,
+        encode: Callable[[Sequence[Situation]], Encoded] | None = None,
+        least: float = 20,
+        folds: int | None = None,
+    ) -> None:
+        if len(decisions.first) < 2:
+            raise UsageError("the log has fewer than two episodes with feedback")
+        self.decisions, self.least = decisions, least
+        self._inputs = inputs_of(decisions.situations, encode or encode_by(decisions.names))
+        draw = np.random.default_rng(0)
+        episodes = len(decisions.first)
+        fold = draw.permutation(episodes) % min(folds or (5 if episodes >= LARGE else 10), episodes)
+        self._fold = fold[decisions.episode]
+        self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
+        # With one decision an episode, what follows on a choice is the same for all policies.
+        self._known = None if decisions.several else self._fitted(np.zeros(()), 1)
+
+    def _fitted(self, target: Floats, steps: int) -> Floats:
+        """Cross-fitted q [n, k]: fitted evaluation of the target policy [n, k], step by step."""
+        d = self.decisions
+        q = np.zeros((len(d.choice), len(d.names)))
+        for part in range(int(self._fold.max()) + 1):
+            aside, model = self._fold == part, None
+            rest = np.flatnonzero(~aside)
+            inputs, follows = self._inputs[rest], ~d.last[rest]
+            for _ in range(steps):
+                goal = d.reward[rest].copy()
+                if model is not None:
+                    value = (target[rest] * model.values(inputs)).sum(axis=1)
+                    goal[follows] += value[np.flatnonzero(follows) + 1]
+                model = fit(self._shape, inputs, d.choice[rest], goal)
+            assert model is not None
+            q[aside] = model.values(self._inputs[np.flatnonzero(aside)])
+        return q
+
+    def judge(self, name: str, target: Floats) -> Judged:
+        """Return what the log tells of a policy that takes each choice with `target` [n, k]."""
+        d = self.decisions
+        at = np.arange(len(d.choice))
+        logged = np.bincount(d.choice, minlength=len(d.names)) > 0
+        outside = float((target * ~(d.allowed & logged)).sum(axis=1).mean())
+        q = self._known
+        if q is None:
+            q = self._fitted(target, int(d.lengths.max()))
+        ratio = target[at, d.choice] / d.propensity
+        guess, value = q[at, d.choice], (target * q).sum(axis=1)
+        terms = Terms(d.reward, ratio, value, guess, d.first)
+        if not d.known:
+            if outside > 0.01:
+                return Judged(name, Overlap(0, 1, 0, 0, 0, outside).refusal(0), {})
+            return Judged(name, "", {"direct": direct(terms)})
+        overlap = Overlap.of(terms.whole, outside)
+        refusal = overlap.refusal(self.least)
+        if refusal:
+            return Judged(name, refusal, {}, None, overlap)
+        estimate, values = dr(terms)
+        gain = mean_of(values - terms.total(d.reward), effective(terms.whole))
+        estimates = {
+            "dr": estimate, "snips": snips(terms), "ips": ips(terms), "direct": direct(terms),
+        }  # fmt: skip
+        return Judged(name, "", estimates, gain, overlap)
+
+    def logging(self) -> Judged:
+        """Return what was got by the policy that logged: the mean of what is in the log."""
+        d = self.decisions
+        estimate = mean_of(np.add.reduceat(d.reward, d.first))
+        return Judged("as logged", "", {"mean": estimate})
+
+    def single(self) -> list[Judged]:
+        """Return what the log tells of always making the same choice, for each that it has.
+
+        Where it is not allowed, any other is taken. Only for logs with one decision an episode.
+        """
+        d = self.decisions
+        result = []
+        logged = np.unique(d.choice).tolist() if not d.several else []
+        for place, name in ((place, d.names[place]) for place in logged):
+            target = d.allowed / np.maximum(d.allowed.sum(axis=1, keepdims=True), 1)
+            target[d.allowed[:, place]] = np.eye(len(d.names))[place]
+            result.append(self.judge(f"always {name}", target))
+        return result
+
+
+def encode_by(names: Sequence[str]) -> Callable[[Sequence[Situation]], Encoded]:
+    """Return what turns situations into numbers where no policy says how: `counts`, `hints`."""
+    made = [None if name == STOP else activation(name) for name in names]
+    encoders = (Counts(), Hints())
+    return lambda situations: join([one.encode(situations, made) for one in encoders])
+
+
+def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situation]) -> Floats:
+    """Return how likely a policy makes each choice [n, k].
+
+    A policy that does not state it is asked `DRAWS` times with different keys: estimates are as
+    right with such frequencies as with probabilities, since they are linear in them.
+
+    Raises:
+        UsageError: it starts several agents at once.
+    """
+    places = {name: place for place, name in enumerate(names)}
+    counts = np.zeros((len(situations), len(names)))
+    stated: Any = getattr(policy, "probabilities", None)
+    own = tuple(getattr(policy, "names", ()))
+    if callable(stated) and own and set(own) <= places.keys():
+        counts[:, [places[name] for name in own]] = stated(situations)
+        return counts
+    for draw in range(DRAWS):
+        keys = [Key(0).child("ope", i, draw) for i in range(len(situations))]
+        for row, decision in zip(counts, policy.decide(situations, keys), strict=True):
+            if len(decision.start) > 1:
+                raise UsageError(
+                    "the policy starts several agents at once; only policies that make one choice "
+                    "at a time can be judged by a log"
+                )
+            # To end where the log could only go on is a choice that it never has.
+            chosen = choice_name(decision.start[0]) if decision.start else STOP
+            row[places[chosen]] += 1 / DRAWS
+    return counts
+
+
+def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
+    """Return the decisions with propensities estimated where they are not known.
+
+    By multinomial logistic regression on what the decisions were taken on, cross-fitted, over the
+    allowed choices. It is right only if the logging policy went by that alone.
+    """
+    inputs = inputs_of(decisions.situations, encode_by(decisions.names))
+    features = _side_by_side(inputs)
+    n, k = decisions.allowed.shape
+    chance = np.full((n, k), 1e-3)
+    part = np.random.default_rng(0).permutation(len(decisions.first)) % folds
+    fold = part[decisions.episode]
+    for aside in (fold == i for i in range(folds)):
+        known = np.unique(decisions.choice[~aside])
+        if not aside.any() or not len(known):
+            continue
+        if len(known) == 1:
+            chance[aside, known[0]] = 1.0
+            continue
+        model = LogisticRegression(max_iter=1000).fit(features[~aside], decisions.choice[~aside])
+        chance[np.ix_(aside, model.classes_)] += model.predict_proba(features[aside])
+    chance *= decisions.allowed
+    chance /= chance.sum(axis=1, keepdims=True)
+    unknown = np.isnan(decisions.propensity)
+    estimate = chance[np.arange(n), decisions.choice]
+    return evolve(decisions, propensity=np.where(unknown, estimate, decisions.propensity))
+
+
+def _side_by_side(inputs: Inputs) -> Floats:
+    """All numbers of a decision side by side, standardised, and its category [n, d]."""
+    n, k, p = inputs.numbers.shape
+    flat = Inputs(inputs.numbers.reshape(n, 1, k * p), inputs.categories)
+    return FeatureMap.of(flat, 0, np.random.default_rng(0))(flat, 0)

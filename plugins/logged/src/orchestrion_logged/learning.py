@@ -1,0 +1,176 @@
+"""How `from-logs` learns: doubly robust regression for single decisions, fitted Q for several.
+
+Sources:
+    Dudik, Langford & Li 2011, "Doubly robust policy evaluation and learning": the scores
+    Ernst, Geurts & Wehenkel 2005, "Tree-based batch mode reinforcement learning": fitted Q
+    Jin, Yang & Wang 2021, "Is pessimism provably efficient for offline RL?": lower bounds
+
+One decision an episode, propensities known:
+
+    q      cross-fitted ridge regressions of the reward, one a choice
+    psi_a  = q(x, a) + 1{a was chosen} / mu(a | x) * (r - q(x, a)), for all decisions and choices
+    values = ridge regressions of psi_a on x
+
+Without propensities the values are q. With several decisions in an episode
+
+    target = r + max over supported a of bound(x', a)
+
+fitted as often as the longest episode has steps.
+
+The policy takes the choice of the highest `bound`; see `ridges`.
+
+Deviations: regressions are ridges, not trees, so that their bounds have a closed form; 1 / mu is
+cut at `clip`, which costs a little bias where the model is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from orchestrion_values.policy import ValuePolicy
+
+from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
+from orchestrion_logged.decisions import Decisions, as_decisions
+from orchestrion_logged.fitting import Shape, choose, fit
+from orchestrion_logged.records import read_log
+from orchestrion_logged.ridges import Inputs, Ridges, inputs_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from orchestrion_logged.from_logs import FromLogs
+
+__all__ = ["Learning", "learn"]
+
+Floats = NDArray[np.float64]
+
+FOLDS = 5
+
+
+class Learning(Trainer):
+    """See `FromLogs`."""
+
+    def __init__(self, settings: FromLogs) -> None:
+        self.settings = settings
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    def check(self, session: Session) -> None:
+        """Refuse another policy than `values`, and a log that is not of this team."""
+        self._decisions(session)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+        """Nothing: all was paid for when it was logged."""
+        return Plan(exact=True)
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Learn, and hand over."""
+        decisions = self._decisions(session)
+        policy: ValuePolicy = session.policy
+        if policy.prepares:
+            key = session.key.child("prepare")
+            for place, situation in enumerate(decisions.situations):
+                await policy.prepare(situation, session.calls(key.child(place)))
+        inputs = inputs_of(decisions.situations, policy.encode)
+        draw = np.random.default_rng(int.from_bytes(session.key.child("features").digest[:8]))
+        model = learn(
+            decisions, inputs, draw, self.settings.least, self.settings.caution, self.settings.clip
+        )
+        model.encode = policy.encode
+        policy.model = model
+        episodes = len(decisions.first)
+        return {
+            "logged": float(episodes),
+            "logged_reward": float(decisions.reward.sum()) / episodes,
+            "without_feedback": float(decisions.missing),
+            "propensities": float(decisions.known),
+            "unsupported": float((~model.supported).sum()),
+            "bent": float(len(model.features.phases) > 0),
+        }
+
+    def _decisions(self, session: Session) -> Decisions:
+        if not isinstance(session.policy, ValuePolicy):
+            raise UsageError("the trainer from-logs trains the policy `values`; use that one")
+        where = str(self.settings.log)
+        decisions = as_decisions(
+            read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where
+        )
+        times = np.bincount(decisions.choice, minlength=1)
+        if times.max() < self.settings.least:
+            raise UsageError(
+                f"{where}: no choice was logged {self.settings.least} times with feedback; log "
+                "more, or set `least` lower"
+            )
+        return decisions
+
+
+def learn(
+    decisions: Decisions,
+    inputs: Inputs,
+    draw: np.random.Generator,
+    least: int = 10,
+    caution: float = 1.0,
+    clip: float = 20.0,
+) -> Ridges:
+    """Return a model of what choices are worth.
+
+    Args:
+        decisions: of a log, n of them.
+        inputs: what they were taken on, as numbers.
+        draw: of features and folds.
+        least: see `FromLogs`, as the next two.
+        caution: see there.
+        clip: see there.
+    """
+    if decisions.several:
+        model = _fitted_q(decisions, inputs, draw, least, caution)
+    else:
+        shape = choose(inputs, decisions.choice, decisions.reward, draw)
+        target = decisions.reward
+        if decisions.known:
+            target = _corrected(decisions, inputs, shape, draw, clip)
+        model = fit(shape, inputs, decisions.choice, target, least=least, spread=True)
+    model.caution = caution
+    return model
+
+
+def _corrected(
+    decisions: Decisions, inputs: Inputs, shape: Shape, draw: np.random.Generator, clip: float
+) -> Floats:
+    """psi [n, k]; NaN where a choice was not allowed."""
+    n = len(decisions.choice)
+    fold = draw.permutation(n) % min(FOLDS, n)
+    psi = np.empty(decisions.allowed.shape)
+    for part in range(int(fold.max()) + 1):
+        aside = fold == part
+        model = fit(shape, inputs, decisions.choice, decisions.reward, ~aside)
+        psi[aside] = model.values(inputs[np.flatnonzero(aside)])
+    at = np.arange(n)
+    weight = np.minimum(1 / decisions.propensity, clip)
+    psi[at, decisions.choice] += weight * (decisions.reward - psi[at, decisions.choice])
+    psi[~decisions.allowed] = np.nan
+    return psi
+
+
+def _fitted_q(
+    decisions: Decisions, inputs: Inputs, draw: np.random.Generator, least: int, caution: float
+) -> Ridges:
+    follows = np.flatnonzero(~decisions.last)
+    returns = decisions.returns
+    shape = choose(inputs, decisions.choice, returns, draw)
+    model: Ridges | None = None
+    for _ in range(int(decisions.lengths.max())):
+        target = decisions.reward.copy()
+        if model is not None:
+            bound = np.where(decisions.allowed, model.bounds(inputs), -np.inf).max(axis=1)
+            # Nothing follows that was not seen to follow.
+            target[follows] += bound[follows + 1].clip(returns.min(), returns.max())
+        model = fit(shape, inputs, decisions.choice, target, least=least, spread=True)
+        model.caution = caution
+    assert model is not None
+    return model

@@ -1,0 +1,241 @@
+"""The log format: JSON lines, one decision a line.
+
+    {"context": {"text": "My card was charged twice", "category": "billing"},
+     "allowed": ["small", "large"], "choice": "small", "propensity": 0.5,
+     "score": 1.0, "cost": 0.02}
+
+Only `context` and `choice` are required; `docs/logs.md` explains every field. Decisions that
+belong together carry the same `episode`, and are numbered by `step` from 0. A file whose name ends
+in `.gz` is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Annotated, Any, Literal, Self
+
+import msgspec
+from msgspec import Meta, Struct
+
+from orchestrion import StoreError, UsageError
+
+__all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "encode", "read_log"]
+
+_REPORTED = 5
+"""Problems of one file named at once."""
+
+Number = Annotated[float, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+Name = Annotated[str, Meta(min_length=1)]
+
+
+class Context(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a decision was taken on, as far as it is known.
+
+    Args:
+        id: of the problem.
+        text: of the problem, e.g. what the user wrote.
+        category: of the problem.
+        data: anything else the problem shows, as JSON.
+        features: numbers; equally many in every line.
+        hints: numbers about single choices, 0 to 1; equally many for every choice.
+        progress: how far the work had come, 0 to 1.
+    """
+
+    id: str = ""
+    text: str = ""
+    category: str = ""
+    data: Any = None
+    features: tuple[float, ...] = ()
+    hints: Mapping[str, tuple[float, ...]] = {}
+    progress: Share | None = None
+
+
+class Logged(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One logged decision.
+
+    Args:
+        context: what it was taken on.
+        choice: what was chosen: "agent", "agent:option", or "stop".
+        allowed: what could be chosen; None for all that the team has.
+        propensity: the probability with which the logging policy made this choice; None if it is
+            not known. It is no guess: where it is wrong, so is every estimate.
+        reward: what came between this decision and the next one of its episode.
+        score: the outcome, 0 to 1 by custom. Where a log has scores in place of rewards, the
+            reward is the score minus a weight times the cost.
+        cost: of this choice.
+        episode: the same for decisions that belong together; "" for a decision on its own.
+        step: of the episode, from 0.
+        answer: the text that came of the choice.
+        status: how the turn ended.
+        time: when; for people. Seconds of Unix time, or ISO 8601.
+        tags: anything, for people.
+    """
+
+    context: Context
+    choice: Name
+    allowed: tuple[Name, ...] | None = None
+    propensity: Annotated[float, Meta(gt=0, le=1)] | None = None
+    reward: float | None = None
+    score: float | None = None
+    cost: Number = 0.0
+    episode: str = ""
+    step: Annotated[int, Meta(ge=0)] = 0
+    answer: str = ""
+    status: Literal["completed", "failed", "cancelled"] = "completed"
+    time: float | str | None = None
+    tags: Mapping[str, Any] = {}
+
+
+LoggedEpisode = tuple[Logged, ...]
+"""Decisions that belong together, in the order of their steps."""
+
+_DECODER = msgspec.json.Decoder(Logged)
+
+
+def encode(record: Logged) -> bytes:
+    """Return the line for a decision, without the line's end."""
+    return msgspec.json.encode(record)
+
+
+def check_record(record: Logged) -> str:
+    """Return what is wrong with a decision beyond the types of its fields; "" if nothing is."""
+    if record.allowed is not None:
+        if len(set(record.allowed)) != len(record.allowed):
+            return "`allowed` names a choice twice"
+        if record.choice not in record.allowed:
+            return f"the choice {record.choice!r} is not in `allowed`"
+    if record.step and not record.episode:
+        return f"step {record.step} of no episode; give the `episode` it belongs to"
+    if len({len(hint) for hint in record.context.hints.values()}) > 1:
+        return "`hints` must give equally many numbers for every choice"
+    return ""
+
+
+def read_log(path: Path) -> list[LoggedEpisode]:
+    """Return the episodes of a log, in the order in which they begin.
+
+    Raises:
+        UsageError: the file cannot be read, or lines are wrong; names the first few.
+    """
+    problems: list[str] = []
+    episodes: dict[str, list[tuple[int, Logged]]] = {}
+    for number, line in enumerate(_lines(path), 1):
+        line = line.strip()
+        if not line:
+            continue
+        try:
+            record = _DECODER.decode(line)
+            wrong = check_record(record)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            wrong = str(error)
+        if wrong:
+            problems.append(f"{path}:{number}: {wrong}")
+            if len(problems) == _REPORTED:
+                break
+            continue
+        episodes.setdefault(record.episode or f"\0{number}", []).append((number, record))
+    if not problems:
+        problems = [text for steps in episodes.values() if (text := _gap(path, steps))][:_REPORTED]
+    if problems:
+        raise UsageError("\n".join(problems))
+    if not episodes:
+        raise UsageError(f"{path}: holds no decisions")
+    return [
+        tuple(record for _, record in sorted(steps, key=lambda item: item[1].step))
+        for steps in episodes.values()
+    ]
+
+
+def _gap(path: Path, steps: Sequence[tuple[int, Logged]]) -> str:
+    """What is wrong with the steps of an episode."""
+    for place, (number, record) in enumerate(sorted(steps, key=lambda item: item[1].step)):
+        if record.step != place:
+            what = "there twice" if record.step < place else f"there, but step {place} is not"
+            return f"{path}:{number}: episode {record.episode!r}: step {record.step} is {what}"
+    return ""
+
+
+def _lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            packed = path.suffix == ".gz"
+            yield from gzip.GzipFile(fileobj=file) if packed else file
+    except (OSError, EOFError, zlib.error) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+class LogWriter:
+    """Appends decisions to a log; use it with `with`.
+
+    Each line goes to the file in a single append, so that several processes may write to one log
+    and a reader never sees half a line. What a crash cut off is ended with a line of its own.
+
+    Args:
+        path: created if it is not there; not one that ends in `.gz`.
+
+    Raises:
+        UsageError: the name ends in `.gz`; pack a log when it is finished.
+        StoreError: the file cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.suffix == ".gz":
+            raise UsageError(f"{path}: a packed log cannot be appended to; leave out `.gz`")
+        self.path = path
+        try:
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            self._file: int | None = os.open(path, flags, 0o666)
+            size = os.fstat(self._file).st_size
+            if size:
+                os.lseek(self._file, size - 1, os.SEEK_SET)
+                if os.read(self._file, 1) != b"\n":
+                    os.write(self._file, b"\n")
+        except OSError as error:
+            raise StoreError(f"{path}: cannot be written to: {error}") from error
+
+    def append(self, record: Logged) -> None:
+        """Add a decision.
+
+        Raises:
+            UsageError: the record contradicts itself; see `check_record`.
+            StoreError: the file is closed, or the disk is full.
+        """
+        if wrong := check_record(record):
+            raise UsageError(f"{self.path}: this decision cannot be logged: {wrong}")
+        if self._file is None:
+            raise StoreError(f"{self.path}: is closed")
+        line = encode(record)
+        # What is not checked when a record is made: read as it will be read.
+        try:
+            _DECODER.decode(line)
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{self.path}: this decision cannot be logged: {error}") from error
+        try:
+            done = os.write(self._file, line + b"\n")
+        except OSError as error:
+            raise StoreError(f"{self.path}: cannot be written to: {error}") from error
+        if done != len(line) + 1:
+            raise StoreError(f"{self.path}: the line was cut off after {done} bytes; make room")
+
+    def close(self) -> None:
+        """Close the file; a second call does nothing."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()

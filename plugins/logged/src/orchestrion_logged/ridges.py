@@ -1,0 +1,204 @@
+"""Ridge regressions, one a choice: what a choice is worth in a situation, and how sure that is.
+
+The features of a choice are the situation's numbers and the choice's own, standardised; the
+situation's category as one of those seen in training; and, where leave-one-out error says that it
+helps, random Fourier features of all these, which let values bend (Rahimi & Recht 2007, "Random
+features for large-scale kernel machines").
+
+    value(x, a) = w_a . phi(x, a) + b_a
+    bound(x, a) = value(x, a) - caution * sqrt(phi' C_a phi),  C_a = s_a^2 (Phi' Phi + alpha I)^-1
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+from orchestrion_encoders.interfaces import Encoded
+
+from orchestrion import Array, Saved, Situation
+
+if TYPE_CHECKING:
+    from orchestrion_values.policy import ValuePolicy
+
+__all__ = ["FeatureMap", "Inputs", "Ridges", "inputs_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+Encode = Callable[[Sequence[Situation]], Encoded]
+
+RARE = 0.25
+"""A number that is not 0 in a smaller share of cases is taken for an indicator."""
+NEVER = -1e9
+"""The score of a choice that the log says too little of."""
+
+
+@frozen(eq=False)
+class Inputs:
+    """n situations with k choices as numbers.
+
+    Args:
+        numbers: of each situation and choice [n, k, p].
+        categories: of the problems [n].
+    """
+
+    numbers: Floats
+    categories: tuple[str, ...]
+
+    def __getitem__(self, rows: Any) -> Inputs:
+        at = np.arange(len(self.categories))[rows]
+        return Inputs(self.numbers[at], tuple(self.categories[i] for i in at.tolist()))
+
+
+def inputs_of(situations: Sequence[Situation], encode: Encode) -> Inputs:
+    """Return situations as numbers; `encode` gives those of n situations and k choices."""
+    encoded = encode(situations)
+    n, k, _ = encoded.choices.shape
+    context = np.broadcast_to(encoded.context[:, None], (n, k, encoded.context.shape[1]))
+    numbers = np.concatenate([context, encoded.choices], axis=2)
+    return Inputs(numbers, tuple(situation.problem.category for situation in situations))
+
+
+@frozen(eq=False)
+class FeatureMap:
+    """Turns the inputs of a choice into d features.
+
+    Args:
+        mean: of the numbers [p].
+        scale: of the numbers [p].
+        categories: that are told apart, c of them.
+        weights: of the Fourier features [p + c, f]; f is 0 without them.
+        phases: of the Fourier features [f].
+    """
+
+    mean: Floats
+    scale: Floats
+    categories: tuple[str, ...]
+    weights: Floats
+    phases: Floats
+
+    @classmethod
+    def of(cls, inputs: Inputs, fourier: int, draw: np.random.Generator) -> FeatureMap:
+        """Return a map made for some inputs, with so many Fourier features."""
+        flat = inputs.numbers.reshape(-1, inputs.numbers.shape[2])
+        spread = flat.std(axis=0)
+        # What is seldom other than 0, like hashed words, stays small: standardised it would count
+        # for more the rarer it is.
+        rare = (flat != 0).mean(axis=0) < RARE
+        scale = np.where(rare, np.abs(flat).max(axis=0, initial=0.0), spread)
+        scale = np.where(spread > 1e-9, scale, 1.0)
+        names = tuple(sorted(set(inputs.categories)))
+        names = names if len(names) > 1 else ()
+        width = len(scale) + len(names)
+        # Two draws are about as far apart as the bends are wide; categories, 2 in sum of squares.
+        size = float(((spread / scale) ** 2).sum()) + (1 if names else 0)
+        weights = draw.normal(size=(width, fourier)) / np.sqrt(max(size, 1e-9))
+        return cls(flat.mean(axis=0), scale, names, weights, draw.uniform(0, 2 * np.pi, fourier))
+
+    def __call__(self, inputs: Inputs, place: int) -> Floats:
+        """The features of one choice [n, d]."""
+        z = (inputs.numbers[:, place] - self.mean) / self.scale
+        known = {name: i for i, name in enumerate(self.categories)}
+        if known:
+            shown = np.zeros((len(z), len(known)))
+            for row, name in zip(shown, inputs.categories, strict=True):
+                if name in known:
+                    row[known[name]] = 1.0
+            z = np.concatenate([z, shown], axis=1)
+        bent = np.cos(z @ self.weights + self.phases) * np.sqrt(2 / max(len(self.phases), 1))
+        return np.concatenate([z, bent], axis=1)
+
+
+class Ridges:
+    """A model of the policy `values`, and what estimates are computed with.
+
+    Args:
+        features: made from inputs.
+        coef: [k, d].
+        intercept: [k].
+        covariance: of the coefficients and, last, the intercept [k, d + 1, d + 1].
+        supported: whether the log tells enough of a choice [k].
+        caution: standard errors that a score stays below the value.
+        encode: situations as numbers.
+    """
+
+    name = "ridges"
+
+    def __init__(
+        self,
+        features: FeatureMap,
+        coef: Floats,
+        intercept: Floats,
+        covariance: Floats,
+        supported: Mask,
+        caution: float = 0.0,
+        encode: Encode | None = None,
+    ) -> None:
+        self.features, self.coef, self.intercept = features, coef, intercept
+        self.covariance, self.supported = covariance, supported
+        self.caution, self.encode = caution, encode
+
+    def values(self, inputs: Inputs) -> Floats:
+        """What each choice is worth [n, k]."""
+        columns = [
+            self.features(inputs, a) @ self.coef[a] + self.intercept[a]
+            for a in range(len(self.coef))
+        ]
+        return np.stack(columns, axis=1)
+
+    def bounds(self, inputs: Inputs) -> Floats:
+        """What each choice is worth at least [n, k]; `NEVER` without support."""
+        result = np.full((len(inputs.categories), len(self.coef)), NEVER)
+        for a in np.flatnonzero(self.supported).tolist():
+            phi = self.features(inputs, a)
+            result[:, a] = phi @ self.coef[a] + self.intercept[a]
+            if self.caution:
+                one = np.concatenate([phi, np.ones((len(phi), 1))], axis=1)
+                spread = np.einsum("nd,de,ne->n", one, self.covariance[a], one)
+                result[:, a] -= self.caution * np.sqrt(np.maximum(spread, 0))
+        return result
+
+    def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
+        """See `Model.scores`."""
+        assert self.encode is not None
+        # Rounded, so that a batch's make-up cannot change a choice.
+        rounded: Floats = self.bounds(inputs_of(situations, self.encode)).round(9)
+        return rounded
+
+    def save(self) -> Saved:
+        """See `Model.save`."""
+        f = self.features
+        arrays = {
+            "mean": f.mean, "scale": f.scale, "weights": f.weights, "phases": f.phases,
+            "coef": self.coef, "intercept": self.intercept, "covariance": self.covariance,
+        }  # fmt: skip
+        data = {
+            "categories": list(f.categories),
+            "supported": self.supported.tolist(),
+            "caution": self.caution,
+        }
+        return Saved({name: _packed(array) for name, array in arrays.items()}, data)
+
+    @classmethod
+    def load(cls, saved: Saved, policy: ValuePolicy) -> Ridges:
+        """Return what `save` saved."""
+        a = {name: _unpacked(array) for name, array in saved.arrays.items()}
+        data: Any = saved.data
+        features = FeatureMap(
+            a["mean"], a["scale"], tuple(data["categories"]), a["weights"], a["phases"]
+        )
+        supported = np.array(data["supported"], np.bool_)
+        learned = (a["coef"], a["intercept"], a["covariance"])
+        return cls(features, *learned, supported, float(data["caution"]), policy.encode)
+
+
+def _packed(array: Floats) -> Array:
+    return Array("F64", array.shape, np.ascontiguousarray(array, "<f8").tobytes())
+
+
+def _unpacked(array: Array) -> Floats:
+    return np.frombuffer(array.data, "<f8").reshape(array.shape).astype(np.float64)

@@ -1,0 +1,73 @@
+"""The trainer `auto`: settings, and the trainers that it picks from."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from importlib import import_module
+from typing import Annotated, Any, ClassVar
+
+from attrs import evolve, frozen
+
+from orchestrion import JSON, Meta, OpenContext, Trainer
+
+__all__ = ["CANDIDATES", "Auto"]
+
+CANDIDATES = {
+    "bandit": "orchestrion_values.bandit:Bandit",
+    "optimistic": "orchestrion_values.optimistic:Optimistic",
+    "fitted-q": "orchestrion_values.fitted_q:FittedQ",
+}
+LEAST, MOST = 20, 64
+
+
+@frozen
+class Auto:
+    """Picks a trainer of the policy `values` by what some episodes show, and says why.
+
+    The first episodes try choices at random. What they show decides: `bandit` where one choice is
+    all there is to an episode; `optimistic` where what the task shows comes back, so that it can be
+    counted, and says how an episode ends; else `fitted-q`. The one that is picked learns from these
+    episodes too. Which it was, and why, is in the run's notes and in the metrics.
+
+    Args:
+        episodes: training episodes of the whole run, with those that decide.
+        probe: the share that decides; 20 episodes at least where there are 100, and 64 at most.
+    """
+
+    episodes: Annotated[int, Meta(ge=1)] = 300
+    probe: Annotated[float, Meta(gt=0, lt=1)] = 0.1
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """Open every trainer that may be picked."""
+        from orchestrion_values.picking import Picker
+
+        first = max(1, min(LEAST, self.episodes // 5), min(MOST, round(self.probe * self.episodes)))
+        left = max(1, self.episodes - first)
+        async with AsyncExitStack() as stack:
+            learners = {}
+            for name, where in CANDIDATES.items():
+                settings = _settings(where, left)
+                if settings is None:
+                    continue
+                inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
+                learners[name] = await stack.enter_async_context(settings.open(inside))
+            yield Picker(learners, first, self.episodes, ctx)
+
+
+def _settings(where: str, episodes: int) -> Any:
+    """The trainer as it is set by default; None where this version does not have it."""
+    module, _, name = where.partition(":")
+    try:
+        return getattr(import_module(module), name)(episodes=episodes)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return None
+
+
+def _quiet(name: str, text: str) -> None:
+    """What a trainer notes that may not be picked is of no interest."""

@@ -1,0 +1,44 @@
+"""The trainer `fitted-q`: settings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Annotated, ClassVar
+
+from attrs import frozen
+
+from orchestrion import JSON, Meta, OpenContext, Trainer
+
+__all__ = ["FittedQ"]
+
+
+@frozen
+class FittedQ:
+    """Teaches the policy `values` what each choice is worth, from every episode it has seen.
+
+    The first episodes try choices at random and end at a random length. Then an ensemble of value
+    functions is fitted on all episodes so far, and each further episode goes by one member of it,
+    so that what is little known is tried, stopping no more than the rest. In the end the policy
+    goes by the mean. See `orchestrion_values.fitted` for the arithmetic.
+
+    Args:
+        episodes: training episodes of the whole run.
+        members: of the ensemble, besides the mean.
+        trees: in the regression of what a linear value leaves over; 0 for none.
+        caution: how many deviations of the ensemble a value is lowered by in use.
+    """
+
+    episodes: Annotated[int, Meta(ge=1)] = 300
+    members: Annotated[int, Meta(ge=1, le=256)] = 16
+    trees: Annotated[int, Meta(ge=0, le=1000)] = 40
+    caution: Annotated[float, Meta(ge=0)] = 0.0
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
+        """The trainer at work."""
+        from orchestrion_values.fitted_learner import FittedLearner
+
+        yield FittedLearner(self, ctx)

@@ -1,0 +1,242 @@
+"""The trainer `auto` at work: some episodes at random, a look at them, then the trainer picked.
+
+The rule, in `pick`, is short on purpose: it goes by what the episodes show and by nothing else, so
+that anybody can say why a trainer was picked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import variance
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion import (
+    Job,
+    Key,
+    Metrics,
+    Observation,
+    OpenContext,
+    Plan,
+    Problem,
+    Saved,
+    Session,
+    Situation,
+    Split,
+    UsageError,
+)
+from orchestrion_values.experience import Experience, gather
+from orchestrion_values.policy import ValuePolicy
+from orchestrion_values.probing import in_turn, probing
+
+__all__ = ["Look", "Picker", "look", "pick"]
+
+COVERED = 0.4
+"""From this share of situations that come back, what is shown can be counted."""
+HIDDEN = 0.2
+"""Up to this share of the outcome's variance, what is shown says how an episode ends."""
+
+
+@frozen
+class Look:
+    """What the first episodes show.
+
+    Args:
+        episodes: how many there are.
+        steps: the most choices in one of them, stopping left out.
+        choices: of the team.
+        shown: whether the task shows numbers.
+        kinds: different situations, by what is shown.
+        covered: the chance that the next situation is one that was seen (Good and Turing).
+        hidden: the share of the variance of outcomes that is within ends that show the same; 1
+            where hardly any two of them do.
+    """
+
+    episodes: int
+    steps: int
+    choices: int
+    shown: bool
+    kinds: int
+    covered: float
+    hidden: float
+
+
+def look(experiences: Sequence[Experience], policy: ValuePolicy) -> Look:
+    """Look at some episodes."""
+    taken = [one for experience in experiences for one in experience.taken]
+    counts = Counter(_shown(one.situation) for one in taken)
+    single = sum(count == 1 for count in counts.values())
+    return Look(
+        len(experiences),
+        max((len(one.episode.trajectory) for one in experiences), default=0),
+        len(policy.choices),
+        any(one.situation.observation and one.situation.observation.features for one in taken),
+        len(counts),
+        1 - single / max(1, len(taken)),
+        _hidden(experiences),
+    )
+
+
+def _hidden(experiences: Sequence[Experience]) -> float:
+    """See `Look.hidden`: by analysis of variance, from ends that came at least twice."""
+    groups: dict[Any, list[float]] = {}
+    for one in experiences:
+        seen = one.episode.observation
+        groups.setdefault(_numbers(one.episode.problem, seen), []).append(one.outcome)
+    again = [outcomes for outcomes in groups.values() if len(outcomes) > 1]
+    free = sum(len(outcomes) - 1 for outcomes in again)
+    every = [one.outcome for one in experiences]
+    if free < 3 or len(set(every)) < 2:
+        return 1.0
+    within = sum((len(outcomes) - 1) * variance(outcomes) for outcomes in again) / free
+    return min(1.0, within / variance(every))
+
+
+def _shown(situation: Situation) -> Any:
+    return _numbers(situation.problem, situation.observation)
+
+
+def _numbers(problem: Problem, seen: Observation | None) -> Any:
+    features = tuple(round(x, 2) for x in seen.features) if seen is not None else ()
+    return problem.category, features
+
+
+def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
+    """The trainer for what was found, and why, in words.
+
+    Args:
+        found: by the first episodes.
+        episodes: of the whole run.
+        turns: that an episode may have; None for no limit.
+    """
+    if turns == 1 or found.steps <= 1:
+        why = "an episode is one choice"
+        return "bandit", why
+    covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
+    if not found.shown:
+        return "fitted-q", "the task shows no numbers to tell situations apart by"
+    if found.hidden > HIDDEN:
+        part = "all" if found.hidden == 1 else f"{found.hidden:.0%}"
+        why = f"ends that look alike pay differently ({part} of the variance): something is hidden"
+        return "fitted-q", why
+    if found.covered >= COVERED:
+        return "optimistic", f"what the task shows can be counted and says all: {covered}"
+    return "fitted-q", f"what the task shows is too varied to be counted: {covered}"
+
+
+class Picker:
+    """Runs the first episodes and then the trainer that they speak for.
+
+    Its state is which one that is; the rest is that trainer's own.
+    """
+
+    def __init__(
+        self, learners: Mapping[str, Any], first: int, episodes: int, ctx: OpenContext
+    ) -> None:
+        self._learners, self._first, self._episodes = learners, min(first, episodes), episodes
+        self._ctx = ctx
+        self._picked = ""
+        # As many as the shortest has, so that none of them has an iteration without episodes.
+        self._later = min(learner.iterations for learner in learners.values())
+        if episodes <= self._first:
+            self._later = 0
+
+    @property
+    def iterations(self) -> int:
+        """One to look, and as many as the trainer with the fewest has."""
+        return 1 + self._later
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """The most that any of the trainers takes."""
+        if turns is None:
+            return None
+        if i == 0:
+            return Plan(self._first * turns, self._first, forked=False)
+        most = Plan(forked=False)
+        for learner in self._learners.values():
+            plans = [learner.plan(j, sizes, turns) for j in self._parts(learner, i)]
+            if None in plans:
+                return None
+            acts, verdicts = sum(p.activations for p in plans), sum(p.verdicts for p in plans)
+            if verdicts > most.verdicts:
+                most = Plan(acts, verdicts, forked=False)
+        return most
+
+    def check(self, session: Session) -> None:
+        """Refuse a policy that does not go by values."""
+        if not isinstance(session.policy, ValuePolicy):
+            raise UsageError(
+                f"{self._ctx.path}: auto trains the policy values; write `policy: {{use: values}}`"
+            )
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Look, or let the trainer that was picked go on."""
+        self.check(session)
+        if i == 0:
+            return await self._begin(session)
+        learner = self._learners[self._picked]
+        metrics: dict[str, float] = {}
+        parts = self._parts(learner, i)
+        for j in parts:
+            inside: Any = session if len(parts) == 1 else _Part(session, session.key.child(j))
+            metrics |= await learner.iterate(j, inside)
+        return metrics
+
+    def _parts(self, learner: Any, i: int) -> range:
+        """Which iterations of a trainer make up one of this one's."""
+        count = learner.iterations
+        return range((i - 1) * count // self._later, i * count // self._later)
+
+    async def _begin(self, session: Session) -> Metrics:
+        policy: ValuePolicy = session.policy
+        problems = in_turn(session, self._ctx.key.child("problems"), 0, self._first)
+        explorer = probing(policy, self._ctx.turns)
+        keys = [session.key.child("episode", n) for n in range(len(problems))]
+        episodes = await session.rollout(
+            [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
+        )
+        found = look(gather(episodes), policy)
+        self._picked, why = pick(found, self._episodes, self._ctx.turns)
+        if self._picked not in self._learners:
+            raise UsageError(
+                f"{self._ctx.path}: auto would take {self._picked}, since {why}; this version of "
+                "orchestrion-values does not have it: install a newer one, or name a trainer"
+            )
+        self._ctx.note("picked", f"{self._picked}, since {why}")
+        metrics = dict(self._learners[self._picked].absorb(episodes, session))
+        place = list(self._learners).index(self._picked)
+        return {
+            **metrics,
+            "picked": float(place),
+            "situations": float(found.kinds),
+            "covered": found.covered,
+            "hidden": found.hidden,
+        }
+
+    # ------------------------------------------------------------------ state
+
+    def save(self) -> Saved:
+        """Which trainer it is, and its state."""
+        if not self._picked:
+            return Saved(data={"picked": "", "data": None})
+        saved = self._learners[self._picked].save()
+        return Saved(saved.arrays, {"picked": self._picked, "data": saved.data})
+
+    def load(self, saved: Saved) -> None:
+        """What `save` gave."""
+        data: Any = saved.data
+        self._picked = data["picked"]
+        if self._picked:
+            self._learners[self._picked].load(Saved(saved.arrays, data["data"]))
+
+
+class _Part:
+    """A session whose randomness is that of one part of an iteration."""
+
+    def __init__(self, session: Session, key: Key) -> None:
+        self._session, self.key = session, key
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)

@@ -1,0 +1,211 @@
+"""Decisions as arrays: what values are fitted on, from episodes, other runs or logs.
+
+data = Transitions.of(policy, gather(episodes))
+data = from_steps(features, choices, allowed, choice, reward, next_features, ..., done)
+data = data.joined(more)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import frozen
+from numpy.typing import NDArray
+
+from orchestrion import Problem
+from orchestrion_values.experience import Experience
+from orchestrion_values.policy import Floats, Mask, ValuePolicy
+
+__all__ = ["Ints", "Transitions", "from_steps", "widened"]
+
+Ints = NDArray[np.int64]
+
+
+@frozen(eq=False)
+class Transitions:
+    """n situations with k choices each; most with what was chosen and what came of it.
+
+    Args:
+        context: what is the same for all choices [n, w].
+        choices: what differs between them [n, k, v].
+        allowed: what could be chosen [n, k].
+        choice: the place of what was chosen [n]; -1 where a situation only follows another.
+        reward: what came between this decision and the next one, or the end [n].
+        after: the row of the next situation [n]; -1 at the end of an episode.
+        problem: the row of `problems` that each situation belongs to [n]; -1 where not known.
+        category: the row of `categories` likewise [n].
+        problems: names of problems.
+        categories: names of categories.
+        blocks: widths of the parts of `context` that belong together, as an encoder's numbers do.
+    """
+
+    context: Floats
+    choices: Floats
+    allowed: Mask
+    choice: Ints
+    reward: Floats
+    after: Ints
+    problem: Ints
+    category: Ints
+    problems: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.choice)
+
+    @classmethod
+    def of(cls, policy: ValuePolicy, experiences: Sequence[Experience]) -> Transitions | None:
+        """The decisions of some episodes, in order; None if there are none."""
+        taken = [one for experience in experiences for one in experience.taken]
+        if not taken:
+            return None
+        situations = [one.situation for one in taken]
+        encoded = policy.encode(situations)
+        blocks = [one.encode(situations[:1], policy.choices) for one in policy.encoders]
+        after: list[int] = []
+        for experience in experiences:
+            first, count = len(after), len(experience.taken)
+            after += [*range(first + 1, first + count), -1]
+        problem, problems = _numbered([one.situation.problem.id for one in taken])
+        category, categories = _numbered([one.situation.problem.category for one in taken])
+        return cls(
+            encoded.context,
+            encoded.choices,
+            np.array([one.allowed for one in taken]),
+            np.array([one.choice for one in taken], np.int64),
+            np.array([reward for experience in experiences for reward in experience.rewards]),
+            np.array(after, np.int64),
+            problem,
+            category,
+            problems,
+            categories,
+            tuple(block.context.shape[1] for block in blocks),
+        )
+
+    def joined(self, more: Transitions | None) -> Transitions:
+        """These and more of the same team and task, these first."""
+        if more is None:
+            return self
+        problem, problems = _numbered([*_names(self, "problem"), *_names(more, "problem")])
+        category, categories = _numbered([*_names(self, "category"), *_names(more, "category")])
+        width = max(self.choices.shape[2], more.choices.shape[2])
+        choices = np.concatenate([widened(self.choices, width), widened(more.choices, width)])
+        context, allowed, choice, reward = (
+            np.concatenate([getattr(self, name), getattr(more, name)])
+            for name in ("context", "allowed", "choice", "reward")
+        )
+        after = np.concatenate([self.after, np.where(more.after < 0, -1, more.after + len(self))])
+        return Transitions(
+            context, choices, allowed, choice, reward, after,
+            problem, category, problems, categories, self.blocks,
+        )  # fmt: skip
+
+    def categories_of(self, problems: Sequence[Problem]) -> Ints:
+        """The rows of the categories of some problems [n]; -1 for one that is not known."""
+        places = {name: i for i, name in enumerate(self.categories)}
+        return np.array([places.get(one.category, -1) for one in problems], np.int64)
+
+    @property
+    def episode(self) -> Ints:
+        """The first row of the episode that each situation belongs to [n]."""
+        result = np.arange(len(self))
+        # A situation that follows another stands behind it.
+        for i in np.flatnonzero(self.after >= 0).tolist():
+            result[self.after[i]] = result[i]
+        return result
+
+    @property
+    def returns(self) -> Floats:
+        """What came after each decision until the end of its episode [n]."""
+        result = self.reward.copy()
+        for i in range(len(result) - 1, -1, -1):
+            if self.after[i] >= 0:
+                result[i] += result[self.after[i]]
+        return result
+
+    def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Arrays, and plain data."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        return arrays, {name: list(getattr(self, name)) for name in PLAIN}
+
+    @classmethod
+    def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
+        """What `save` gave."""
+        plain = (tuple(data[name]) for name in PLAIN)
+        return cls(*(np.asarray(arrays[name]) for name in ARRAYS), *plain)
+
+
+ARRAYS = (
+    "context", "choices", "allowed", "choice", "reward", "after", "problem", "category",
+)  # fmt: skip
+PLAIN = ("problems", "categories", "blocks")
+
+
+def from_steps(
+    features: Floats,
+    choices: Floats,
+    allowed: Mask,
+    choice: Ints,
+    reward: Floats,
+    next_features: Floats,
+    next_choices: Floats,
+    next_allowed: Mask,
+    done: Mask,
+    categories: Sequence[str] | None = None,
+) -> Transitions:
+    """Single steps, of whatever origin, as transitions.
+
+    Args:
+        features: what each of n decisions was taken on [n, w].
+        choices: numbers of each choice [n, k, v]; v may be 0.
+        allowed: what could be chosen [n, k].
+        choice: the place of what was chosen [n].
+        reward: what came of it, before the next decision [n].
+        next_features: what the next decision is taken on [n, w]; anything where `done`.
+        next_choices: likewise [n, k, v].
+        next_allowed: likewise [n, k].
+        done: whether the episode ended [n].
+        categories: of the problems [n].
+    """
+    n, going = len(choice), np.flatnonzero(~done)
+    names = list(categories) if categories is not None else [""] * n
+    category, known = _numbered([*names, *(names[i] for i in going)])
+    after = np.full(n + len(going), -1)
+    after[going] = n + np.arange(len(going))
+    nothing = np.full(len(after), -1)
+    return Transitions(
+        np.concatenate([features, next_features[going]]),
+        np.concatenate([choices, next_choices[going]]),
+        np.concatenate([allowed, next_allowed[going]]),
+        np.concatenate([choice, nothing[n:]]),
+        np.concatenate([reward, np.zeros(len(going))]),
+        after,
+        nothing,
+        category,
+        (),
+        known,
+    )
+
+
+def widened(choices: Floats, width: int) -> Floats:
+    """Numbers of choices with zeros behind them [n, k, width].
+
+    A task may show hints only later in an episode: until then choices have no numbers.
+    """
+    missing = width - choices.shape[2]
+    return np.pad(choices, ((0, 0), (0, 0), (0, missing))) if missing > 0 else choices
+
+
+def _numbered(names: Sequence[str | None]) -> tuple[Ints, tuple[str, ...]]:
+    """Rows of names in the order of their first appearance; -1 for None."""
+    places: dict[str, int] = {}
+    rows = [-1 if name is None else places.setdefault(name, len(places)) for name in names]
+    return np.array(rows, np.int64), tuple(places)
+
+
+def _names(data: Transitions, field: str) -> list[str | None]:
+    known = data.problems if field == "problem" else data.categories
+    return [None if i < 0 else known[i] for i in getattr(data, field).tolist()]

@@ -1,0 +1,216 @@
+"""Simple rules that a learned policy has to beat: look-up, halving, nearest neighbours."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+import pytest
+from attrs import frozen
+from orchestrion_basics.by_category import BestByCategory, ByCategory, ChainByCategory
+from orchestrion_basics.halving import Halving
+from orchestrion_basics.nearest import Nearest, NearestTrainer, hashed
+from orchestrion_basics.policies import Random, Sequence
+from orchestrion_basics.rewards import OutcomeMinusCost
+
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Member,
+    Observation,
+    OpenContext,
+    Output,
+    Policy,
+    Problem,
+    Scores,
+    Situation,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+    View,
+)
+from orchestrion.choices import choice_name
+from orchestrion.engine.episode import EpisodeLimits
+from orchestrion.session import EngineSession
+from orchestrion.testing import ListTask, ScriptedAgent, engine_for
+
+KEYS = {"left": "a", "right": "ba", "rare": "b"}
+"""By category, whom a door wants to hear, in order."""
+
+
+@frozen
+class Doors(Task):
+    """A door opens when the right agents were called in order; its colour says what it wants."""
+
+    shows: str = "category"
+
+    def problems(self, split: Split) -> list[Problem]:
+        kinds = ["left"] * 4 + ["right"] * 3 + ["rare"]
+        category = self.shows == "category"
+        return [
+            Problem(f"{split}-{i}", kind if self.shows == "text" else "", kind, kind * category)
+            for i, kind in enumerate(kinds)
+        ]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return self._shown(str(problem.data), 0)
+
+    def step(self, state: tuple[str, int], turn: Turn, key: Key) -> Step:
+        kind, heard = state
+        wanted = KEYS[kind]
+        return self._shown(kind, heard + (heard < len(wanted) and turn.agent == wanted[heard]))
+
+    def _shown(self, kind: str, heard: int) -> Step:
+        features = (float(kind == "left"), float(kind == "right"), float(heard))
+        shown = features if self.shows == "features" else ()
+        return Step((kind, heard), Observation(features=shown))
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: tuple[str, int],
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        kind, heard = state
+        opened = heard == len(KEYS[kind])
+        return Scores(float(opened), opened)
+
+
+class Costs(Agent):
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        return Output(usage=Usage(cost=1.0))
+
+
+def opened(policy: Any, roster: tuple[Member, ...]) -> Any:
+    async def enter() -> Any:
+        manager: AbstractAsyncContextManager[Policy] = policy.open(
+            OpenContext("policy", Key(1), roster)
+        )
+        async with manager as runtime:
+            return runtime
+
+    return asyncio.run(enter())
+
+
+def trained(policy: Any, trainer: Any, task: Task, seed: int = 1) -> tuple[Any, int]:
+    """The policy's runtime after training at the doors, and the episodes that took."""
+    agents = {name: Costs() for name in "abc"}
+    runtime = opened(policy, tuple(Member(name) for name in agents))
+    engine = engine_for(agents, runtime, task, OutcomeMinusCost(0.05), EpisodeLimits(turns=5))
+    session = EngineSession(engine, "0/0", Key(seed), Key(2))
+    asyncio.run(trainer.iterate(0, session))
+    engine.close()
+    return runtime, session.trained_on
+
+
+def plays(runtime: Any, task: Doors, kind: str, category: str) -> str:
+    """Whom a policy calls at a door, in order."""
+    problem = Problem("p", kind if task.shows == "text" else "", kind, category)
+    step, turns = task.start(problem, Key(0)), list[Turn]()
+    while len(turns) < 5:
+        situation = Situation(problem, Trajectory(turns), step.observation)
+        decision = runtime.decide([situation], [Key(0)])[0]
+        if decision.stop:
+            break
+        turns.append(Turn(len(turns), decision.start[0].agent))
+        step = task.step(step.state, turns[-1], Key(0))
+    return "".join(turn.agent for turn in turns)
+
+
+def test_a_chain_is_looked_up_for_every_category() -> None:
+    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=2), Doors())
+    assert plays(policy, Doors(), "left", "left") == "a"
+    assert plays(policy, Doors(), "right", "right") == "ba"
+
+
+def test_small_categories_share_a_plan_that_serves_unknown_ones_as_well() -> None:
+    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=2), Doors())
+    assert plays(policy, Doors(), "rare", "rare") == "b"
+    assert plays(policy, Doors(), "rare", "never seen") == "b"
+
+
+def test_without_small_categories_unknown_ones_get_the_plan_of_the_commonest() -> None:
+    policy, _ = trained(ByCategory(), ChainByCategory(length=3, least=1), Doors())
+    assert plays(policy, Doors(), "left", "never seen") == "a"
+
+
+def test_with_length_one_it_is_the_best_single_choice_for_each_category() -> None:
+    policy, _ = trained(ByCategory(), BestByCategory(length=1, least=1), Doors())
+    steps = {name: list(map(choice_name, one.steps)) for name, one in policy.runners.items()}
+    # At the right door no single choice pays: to stop at once is best.
+    assert steps == {"": ["a"], "left": ["a"], "right": [], "rare": ["b"]}
+
+
+def test_without_categories_the_look_up_is_the_best_sequence() -> None:
+    policy, _ = trained(ByCategory(), ChainByCategory(length=3), Doors(shows="features"))
+    assert plays(policy, Doors(), "left", "") == "ba"  # opens both frequent kinds of doors
+
+
+def test_halving_finds_a_sequence_with_the_episodes_it_was_given() -> None:
+    policy, episodes = trained(Sequence(), Halving(episodes=200, length=3), Doors())
+    assert [choice_name(step) for step in policy.steps] == ["b", "a"]
+    assert 100 < episodes <= 200
+
+
+@pytest.mark.parametrize("shows", ["features", "text"])
+def test_nearest_neighbours_tell_problems_apart_by_what_is_seen(shows: str) -> None:
+    task = Doors(shows=shows)
+    policy, episodes = trained(Nearest(), NearestTrainer(episodes=400), task)
+    assert episodes == 400
+    assert plays(policy, task, "left", "") == "a"
+    assert plays(policy, task, "right", "") == "ba"
+
+
+def test_untrained_neighbours_choose_at_random_and_never_what_is_blocked() -> None:
+    policy = opened(Nearest(stop=False), (Member("a"), Member("b"), Member("c")))
+    seen = Observation(blocked=frozenset({"a"}))
+    situations = [Situation(Problem("p"), Trajectory(), seen)] * 30
+    decisions = policy.decide(situations, [Key(i) for i in range(30)])
+    assert {one.start[0].agent for one in decisions} == {"b", "c"}
+    everything = Observation(blocked=frozenset({"a", "b", "c"}))
+    stuck = Situation(Problem("p"), Trajectory(), everything)
+    assert policy.decide([stuck], [Key(0)])[0].stop
+
+
+@pytest.mark.parametrize(
+    ("policy", "trainer"),
+    [
+        (ByCategory(), BestByCategory()),
+        (Nearest(), NearestTrainer(episodes=40)),
+        (Sequence(), Halving(episodes=40)),
+    ],
+)
+def test_rules_learn_the_same_from_the_same_seed_and_load_what_they_saved(
+    policy: Any, trainer: Any
+) -> None:
+    first, _ = trained(policy, trainer, Doors())
+    again, _ = trained(policy, trainer, Doors())
+    other = opened(policy, tuple(Member(name) for name in "abc"))
+    other.load(first.save())
+    assert first.save() == again.save() == other.save()
+    for kind in KEYS:
+        assert plays(other, Doors(), kind, kind) == plays(first, Doors(), kind, kind)
+
+
+def test_a_rule_says_which_policy_it_is_for() -> None:
+    engine = engine_for({"a": ScriptedAgent()}, opened(Random(), (Member("a"),)), ListTask())
+    session = EngineSession(engine, "0/0", Key(1), Key(2))
+    rules = ((BestByCategory(), "by-category"), (NearestTrainer(), "nearest"))
+    for trainer, policy in (*rules, (Halving(), "sequence")):
+        with pytest.raises(UsageError, match=f"trains the policy {policy}"):
+            asyncio.run(trainer.iterate(0, session))
+
+
+def test_hashed_words_are_as_long_as_one_and_do_not_depend_on_case() -> None:
+    assert sum(x * x for x in hashed("pay the bill")) == pytest.approx(1)
+    assert hashed("Pay the BILL") == hashed("pay the bill") != hashed("pay a bill")
+    assert not any(hashed(""))
