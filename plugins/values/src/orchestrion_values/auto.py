@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from attrs import evolve, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Trainer, UsageError
+from orchestrion import JSON, Meta, OpenContext, Trainer
 
 __all__ = ["CANDIDATES", "Auto"]
 
@@ -18,6 +18,7 @@ CANDIDATES = {
     "optimistic": "orchestrion_values.optimistic:Optimistic",
     "fitted-q": "orchestrion_values.fitted_q:FittedQ",
 }
+LEAST, MOST = 20, 64
 
 
 @frozen
@@ -25,13 +26,13 @@ class Auto:
     """Picks a trainer of the policy `values` by what some episodes show, and says why.
 
     The first episodes try choices at random. What they show decides: `bandit` where one choice is
-    all there is to an episode, `optimistic` where what the task shows comes back, so that it can be
-    counted, else `fitted-q`. The one that is picked learns from these episodes too. Which it was,
-    and why, is in the run's notes and in the metrics.
+    all there is to an episode; `optimistic` where what the task shows comes back, so that it can be
+    counted, and says how an episode ends; else `fitted-q`. The one that is picked learns from these
+    episodes too. Which it was, and why, is in the run's notes and in the metrics.
 
     Args:
         episodes: training episodes of the whole run, with those that decide.
-        probe: the share that decides.
+        probe: the share that decides; 20 episodes at least where there are 100, and 64 at most.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -44,23 +45,28 @@ class Auto:
         """Open every trainer that may be picked."""
         from orchestrion_values.picking import Picker
 
-        first = max(1, min(64, round(self.probe * self.episodes)))
+        first = max(1, min(LEAST, self.episodes // 5), min(MOST, round(self.probe * self.episodes)))
         left = max(1, self.episodes - first)
         async with AsyncExitStack() as stack:
             learners = {}
             for name, where in CANDIDATES.items():
                 settings = _settings(where, left)
+                if settings is None:
+                    continue
                 inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
                 learners[name] = await stack.enter_async_context(settings.open(inside))
             yield Picker(learners, first, self.episodes, ctx)
 
 
 def _settings(where: str, episodes: int) -> Any:
+    """The trainer as it is set by default; None where this version does not have it."""
     module, _, name = where.partition(":")
     try:
         return getattr(import_module(module), name)(episodes=episodes)
-    except ImportError as error:
-        raise UsageError(f"trainer auto: {where} cannot be loaded: {error}") from error
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        return None
 
 
 def _quiet(name: str, text: str) -> None:

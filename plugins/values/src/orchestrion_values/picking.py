@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import variance
 from typing import Any
 
 from attrs import frozen
@@ -16,8 +17,10 @@ from orchestrion import (
     Job,
     Key,
     Metrics,
+    Observation,
     OpenContext,
     Plan,
+    Problem,
     Saved,
     Session,
     Situation,
@@ -30,8 +33,10 @@ from orchestrion_values.probing import in_turn, probing
 
 __all__ = ["Look", "Picker", "look", "pick"]
 
-COVERED = 0.5
+COVERED = 0.4
 """From this share of situations that come back, what is shown can be counted."""
+HIDDEN = 0.2
+"""Up to this share of the outcome's variance, what is shown says how an episode ends."""
 
 
 @frozen
@@ -45,6 +50,8 @@ class Look:
         shown: whether the task shows numbers.
         kinds: different situations, by what is shown.
         covered: the chance that the next situation is one that was seen (Good and Turing).
+        hidden: the share of the variance of outcomes that is within ends that show the same; 1
+            where hardly any two of them do.
     """
 
     episodes: int
@@ -53,6 +60,7 @@ class Look:
     shown: bool
     kinds: int
     covered: float
+    hidden: float
 
 
 def look(experiences: Sequence[Experience], policy: ValuePolicy) -> Look:
@@ -67,13 +75,32 @@ def look(experiences: Sequence[Experience], policy: ValuePolicy) -> Look:
         any(one.situation.observation and one.situation.observation.features for one in taken),
         len(counts),
         1 - single / max(1, len(taken)),
+        _hidden(experiences),
     )
 
 
+def _hidden(experiences: Sequence[Experience]) -> float:
+    """See `Look.hidden`: by analysis of variance, from ends that came at least twice."""
+    groups: dict[Any, list[float]] = {}
+    for one in experiences:
+        seen = one.episode.observation
+        groups.setdefault(_numbers(one.episode.problem, seen), []).append(one.outcome)
+    again = [outcomes for outcomes in groups.values() if len(outcomes) > 1]
+    free = sum(len(outcomes) - 1 for outcomes in again)
+    every = [one.outcome for one in experiences]
+    if free < 3 or len(set(every)) < 2:
+        return 1.0
+    within = sum((len(outcomes) - 1) * variance(outcomes) for outcomes in again) / free
+    return min(1.0, within / variance(every))
+
+
 def _shown(situation: Situation) -> Any:
-    seen = situation.observation
+    return _numbers(situation.problem, situation.observation)
+
+
+def _numbers(problem: Problem, seen: Observation | None) -> Any:
     features = tuple(round(x, 2) for x in seen.features) if seen is not None else ()
-    return situation.problem.category, features
+    return problem.category, features
 
 
 def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
@@ -88,10 +115,14 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
         why = "an episode is one choice"
         return "bandit", why
     covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
-    if found.shown and found.covered >= COVERED:
-        return "optimistic", f"what the task shows can be counted: {covered}"
     if not found.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
+    if found.hidden > HIDDEN:
+        part = "all" if found.hidden == 1 else f"{found.hidden:.0%}"
+        why = f"ends that look alike pay differently ({part} of the variance): something is hidden"
+        return "fitted-q", why
+    if found.covered >= COVERED:
+        return "optimistic", f"what the task shows can be counted and says all: {covered}"
     return "fitted-q", f"what the task shows is too varied to be counted: {covered}"
 
 
@@ -168,6 +199,11 @@ class Picker:
         )
         found = look(gather(episodes), policy)
         self._picked, why = pick(found, self._episodes, self._ctx.turns)
+        if self._picked not in self._learners:
+            raise UsageError(
+                f"{self._ctx.path}: auto would take {self._picked}, since {why}; this version of "
+                "orchestrion-values does not have it: install a newer one, or name a trainer"
+            )
         self._ctx.note("picked", f"{self._picked}, since {why}")
         metrics = dict(self._learners[self._picked].absorb(episodes, session))
         place = list(self._learners).index(self._picked)
@@ -176,6 +212,7 @@ class Picker:
             "picked": float(place),
             "situations": float(found.kinds),
             "covered": found.covered,
+            "hidden": found.hidden,
         }
 
     # ------------------------------------------------------------------ state

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from orchestrion import (
+    Episode,
     Job,
     Key,
     Metrics,
@@ -73,11 +74,16 @@ class Learner:
             Job(problem, session.key.child("episode", n), exploring)
             for n, problem in enumerate(problems)
         ]
-        episodes = await session.rollout(jobs)
+        return self.absorb(await session.rollout(jobs), session)
+
+    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
+        """Take some episodes in, whoever ran them, and plan anew."""
+        policy: ValuePolicy = session.policy
+        self._seen = self._seen or Seen(len(policy.choices))
         experiences = gather(episodes)
         for experience in experiences:
             self._add(policy, experience)
-        if not seen.moves:
+        if not self._seen.moves:
             return {"excluded": float(len(episodes))}
         metrics = self._think(policy)
         return {"excluded": float(len(episodes) - len(experiences)), **metrics}
