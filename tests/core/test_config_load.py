@@ -159,6 +159,19 @@ def test_baselines_name_their_components_and_team(config: Config) -> None:
     assert alone.policy in config.components
 
 
+def test_a_baseline_may_have_settings_as_they_were_configured(
+    tmp_path: Path, plugins: Plugins
+) -> None:
+    plain = "evaluation.baselines.plain={policy: {use: order}, as_configured: true}"
+    config = read(TEXT, tmp_path, plugins, plain)
+    assert config.evaluation.baselines["plain"].as_configured
+    assert not config.evaluation.baselines["alone"].as_configured
+    again = from_data(config.resolved(), env=ENV, plugins=plugins)
+    assert again.evaluation.baselines["plain"].as_configured
+    with pytest.raises(ConfigError, match=r"plain\.as_configured: expected true or false"):
+        read(TEXT, tmp_path, plugins, plain.replace("true", "perhaps"))
+
+
 def test_stages_are_paths_in_order(config: Config, tmp_path: Path, plugins: Plugins) -> None:
     assert config.stages == ("trainer[0]", "trainer[1]")
     assert config.components["trainer[0]"].component.lr == 1.0

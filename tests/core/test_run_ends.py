@@ -401,8 +401,10 @@ def test_an_agent_that_was_never_tried_is_reported(site: Site) -> None:
     idle = "agents.idle={use: moody-agent}"
     lines = train(idle).stdout.splitlines()
     assert [line for line in lines if line.endswith("episodes: idle")]
-    again = invoke("train", "c.yaml", "-o", idle, "--json")
-    assert json.loads(again.stdout)["never_tried"] == ["idle"]
+    again = json.loads(invoke("train", "c.yaml", "-o", idle, "--json").stdout)
+    assert again["never_tried"] == ["idle"]
+    assert "never_tried" in [finding["name"] for finding in again["diagnosis"]]
+    assert again["warning_level"] == max(finding["level"] for finding in again["diagnosis"])
     assert "never tried" in invoke("runs", "show", "c-1").stdout
     assert "never tried" not in train().stdout
 

@@ -127,6 +127,16 @@ def test_summary_json_holds_the_outcome(tmp_path: Path) -> None:
         "stages": [{"stage": 0, "iterations": 2, "first": {"loss": None}, "last": {"loss": 0.5}}],
         "evaluations": {"test": {"rate": 0.5}},
         "stopped_at_once": [],
+        "diagnosis": [
+            {
+                "name": "never_tried",
+                "level": 1,
+                "text": "never tried in 3 training episodes: tests, lint",
+                "advice": "train for longer or explore more, or leave these agents out",
+                "about": ["tests", "lint"],
+            }
+        ],
+        "warning_level": 1,
         "checkpoint": {"file": "00-000001.safetensors"},
     }
     assert len(digest) == 64
@@ -141,20 +151,6 @@ def test_who_was_never_tried_is_known_whatever_is_kept(
 ) -> None:
     with RunReader(some_run(tmp_path / "run", retention).parent) as store:
         assert store.never_tried() == ["tests", "lint"]
-
-
-def test_kinds_that_are_always_stopped_at_once_are_found(tmp_path: Path) -> None:
-    """One problem of `sums` had a turn; all of `riddles` ended before any."""
-    kinds = [("riddles", 0), ("riddles", 0), ("sums", 0), ("sums", 1)]
-    judged = [
-        evolve(one, problem=evolve(one.problem, category=kind))
-        for i, (kind, turns) in enumerate(kinds)
-        for one in [episode(f"learned/{i}", turns)]
-    ]
-    with RunStore.create(tmp_path / "run", "", {}) as store:
-        store.save_evaluation("learned", {}, judged)
-        assert store.stopped_at_once() == ["riddles"]
-        assert store.never_tried() is None, "nothing was trained"
 
 
 def test_exports_of_equal_runs_are_equal_but_for_how_they_were_run(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "compare",
     "compare_outcomes",
     "contender",
+    "kinds",
     "of_evaluations",
     "outcomes",
     "own_name",
@@ -113,11 +114,7 @@ class Report:
     @property
     def verdict(self) -> Verdict:
         """Return which of the others the first is ahead of."""
-        return Verdict(
-            tuple(name for name, one in self.ahead.items() if one.low > 0),
-            tuple(name for name, one in self.ahead.items() if not one.excludes_zero),
-            tuple(name for name, one in self.ahead.items() if one.high < 0),
-        )
+        return Verdict.of(self.ahead)
 
     def as_json(self) -> dict[str, Any]:
         """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
@@ -138,6 +135,15 @@ class Verdict:
     ahead_of: tuple[str, ...]
     level_with: tuple[str, ...]
     behind: tuple[str, ...]
+
+    @classmethod
+    def of(cls, ahead: Mapping[str, Estimate]) -> Verdict:
+        """Return the verdict on differences in reward from each of the others."""
+        return cls(
+            tuple(name for name, one in ahead.items() if one.low > 0),
+            tuple(name for name, one in ahead.items() if not one.excludes_zero),
+            tuple(name for name, one in ahead.items() if one.high < 0),
+        )
 
     def as_text(self, report: Report) -> str:
         """Return it as a sentence, with the differences where the first is not ahead."""
@@ -181,8 +187,43 @@ def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
     return {problem: _means(group) for problem, group in groups.items()}
 
 
-def _means(group: Sequence[Episode]) -> dict[str, float | None]:
+def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
+    """Return what came of each kind (category) of problems in an evaluation, by its name.
+
+    `reward` is the mean of the episodes that have one, `solved` the share that were solved,
+    `at_once` the share that ended at once: completed before anything was called or paid for, by the
+    policy or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
+    """
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(episode.problem.category, []).append(episode)
+    return {kind: _kind(groups[kind]) for kind in sorted(groups)}
+
+
+def _kind(group: Sequence[Episode]) -> dict[str, float | None]:
+    at_once = [one for one in group if _ended_at_once(one)]
+    return {
+        "episodes": float(len(group)),
+        "solved": sum(one.success for one in group) / len(group),
+        "reward": _mean_reward(group),
+        "at_once": len(at_once) / len(group),
+        "at_once_reward": _mean_reward(at_once),
+    }
+
+
+def _ended_at_once(episode: Episode) -> bool:
+    turns = episode.turns
+    ended = not turns or (len(turns) == 1 and turns[0].output.final)
+    free = not episode.usage.cost and not episode.usage.calls
+    return episode.status is Status.COMPLETED and ended and free
+
+
+def _mean_reward(group: Sequence[Episode]) -> float | None:
     rewards = [one.reward.total for one in group if one.reward is not None]
+    return sum(rewards) / len(rewards) if rewards else None
+
+
+def _means(group: Sequence[Episode]) -> dict[str, float | None]:
     usages = [one.usage for one in group]
 
     def share(*statuses: Status) -> float:
@@ -192,8 +233,8 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
         "solved": sum(one.success for one in group) / len(group),
         "cost": sum(usage.cost for usage in usages) / len(group),
         "turns": sum(len(one.trajectory) for one in group) / len(group),
-        "reward": sum(rewards) / len(rewards) if rewards else None,
-        "missing": float(len(group) - len(rewards)),
+        "reward": _mean_reward(group),
+        "missing": float(sum(one.reward is None for one in group)),
         "limit": share(Status.LIMIT, Status.BUDGET),
         "failed": share(Status.FAILED, Status.CANCELLED),
         "usd": sum(usage.usd for usage in usages) / len(group),

@@ -34,7 +34,7 @@ from orchestrion.keys import Key
 from orchestrion.observers import Observers
 from orchestrion.readiness import check_ready
 from orchestrion.records import JSON, Episode, Saved, Turn
-from orchestrion.report import Report, of_evaluations, outcomes, own_name
+from orchestrion.report import Report, kinds, of_evaluations, outcomes, own_name
 from orchestrion.session import EngineSession, summarize
 from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.store.reader import RunStatus
@@ -388,9 +388,12 @@ class Run:
             check_turns(episodes, where, 1)
         results = {
             "outcomes": outcomes(episodes),
+            "kinds": kinds(episodes),
             "trained_on": trained_on,
             "state": self._state(name),
         }
+        if baseline is None and self.config.stages:
+            results["train_problems"] = len(session.problems("train"))
         self.store.save_evaluation(name, results, episodes, **self.unbooked())
         self._mark = time.monotonic()
         return results

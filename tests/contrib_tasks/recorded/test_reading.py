@@ -183,7 +183,7 @@ def test_prices_need_every_model_once_and_may_name_others(tmp_path: Path) -> Non
         ("model,price\nsmall,1\n", ":1: no price for 'large'"),
         ("model,price\nsmall,1\nsmall,2\nlarge,1\n", ":3: a second price for 'small'"),
         ("model,price\nsmall,free\nlarge,1\n", ":2: 'price' is 'free'"),
-        ("model,price,note\nsmall,1,x\n", ":1: expected two columns"),
+        ("model,size,note\nsmall,1,x\n", ":1: expected two columns"),
     ):
         with pytest.raises(UsageError) as caught:
             read_prices(written(tmp_path, text, "prices.csv"), ("small", "large"))

@@ -11,7 +11,7 @@ import pytest
 from attrs import frozen
 from orchestrion_basics.follow import Follow
 from orchestrion_basics.order import LearnedOrder, Order
-from orchestrion_basics.policies import Random, RoundRobin, Sequence
+from orchestrion_basics.policies import Hinted, Random, RoundRobin, Sequence
 from orchestrion_basics.rewards import OutcomeMinusCost
 from orchestrion_basics.search import BestSequence
 from orchestrion_basics.team import NestedTeam
@@ -89,6 +89,21 @@ def test_random_may_stop_by_default_where_no_agent_of_the_team_ends_the_episode(
     without, ending = opened(Random()), opened(Random(), (*ROSTER, Member("end", ends=True)))
     assert "stop" in {chosen(without, seed=i) for i in range(60)}
     assert {chosen(ending, seed=i) for i in range(60)} == {"a", "b:x", "b:y", "c", "end"}
+
+
+def test_hinted_takes_what_the_hints_say_most_for_among_what_is_allowed() -> None:
+    policy = opened(Hinted())
+
+    def taken(hints: dict[str, tuple[float, ...]], *blocked: str) -> str:
+        seen = Observation(hints=hints, blocked=frozenset(blocked))
+        decision = policy.decide([Situation(Problem("p"), Trajectory(), seen)], [Key(1)])[0]
+        return "stop" if decision.stop else choice_name(decision.start[0])
+
+    hints = {"a": (0.5, 1.0), "b:y": (0.7, 0.0), "c": (0.5, 0.0), "gone": (1.0, 0.0)}
+    assert taken(hints) == "b:y"
+    assert taken(hints, "b:y") == taken(hints, "b") == "a", "the first of equals"
+    assert taken(hints, "a", "b", "c") == taken({}) == "stop"
+    assert chosen(policy) == "stop"
 
 
 def test_round_robin_goes_by_roster_order_and_through_options_lap_by_lap() -> None:

@@ -32,7 +32,7 @@ from orchestrion_orchestration_bench.rollout import Decide, roll_out
 from orchestrion_orchestration_bench.solved import Solved, solve
 from orchestrion_orchestration_bench.team import Team
 
-__all__ = ["Judged", "RegretReport", "regret"]
+__all__ = ["Judged", "RegretReport", "judged", "regret"]
 
 NORMAL_95 = 1.959963984540054
 BATCH = 1000
@@ -131,27 +131,43 @@ def regret(
         UsageError: the task has no optimum that can be computed, an agent plays no row, or the
             policy's answers are no distributions.
     """
-    solved = solve(task)
-    team = Team.of(solved.process, roster, plays)
+    judge = _Judge.of(task, roster, cost_weight, plays)
+    solved, team = judge.solved, judge.team
     process = solved.process.only(team.all_columns)
-    best, _ = optimum(process, cost_weight)
-    random = evaluate(process, uniform(process, team.counts(process)), cost_weight)
-    judge = _Judge(task, solved, team, cost_weight, best, random)
     sampled, greedy, note = judge.judge(policy, turns, episodes, key or Key(0))
     chain, chain_by_type = _chains(solved, team, cost_weight)
     return RegretReport(
         solved.name,
         cost_weight,
-        best,
+        judge.best,
         sampled,
         greedy,
-        random,
+        judge.random,
         evaluate(process, look_ahead(process, cost_weight), cost_weight),
         chain,
         chain_by_type,
         _singles(process, team, cost_weight),
         note,
     )
+
+
+def judged(
+    task: Task,
+    policy: Any,
+    roster: Sequence[Member],
+    cost_weight: float = 1.0,
+    *,
+    turns: int | None = None,
+    episodes: int = 10_000,
+    key: Key | None = None,
+) -> tuple[Judged, Judged]:
+    """Return the policy sampled and greedy beside the best one: `regret` without the other rows.
+
+    Arguments and errors are those of `regret`. Much quicker, as no fixed sequence is searched for.
+    """
+    judge = _Judge.of(task, roster, cost_weight, None)
+    sampled, greedy, _ = judge.judge(policy, turns, episodes, key or Key(0))
+    return sampled, greedy
 
 
 @frozen(eq=False)
@@ -162,6 +178,22 @@ class _Judge:
     weight: float
     best: Worth
     random: Worth
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        roster: Sequence[Member],
+        weight: float,
+        plays: Mapping[str, str] | None,
+    ) -> _Judge:
+        """Solve the benchmark for a team."""
+        solved = solve(task)
+        team = Team.of(solved.process, roster, plays)
+        process = solved.process.only(team.all_columns)
+        best, _ = optimum(process, weight)
+        random = evaluate(process, uniform(process, team.counts(process)), weight)
+        return cls(task, solved, team, weight, best, random)
 
     def judge(
         self, policy: Any, turns: int | None, episodes: int, key: Key

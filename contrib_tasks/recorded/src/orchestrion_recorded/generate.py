@@ -43,6 +43,7 @@ class Generated:
         none: how often a model gives no answer.
         missing: how often a model's answer is not recorded.
         dearest: price of the last model; the first costs 1.
+        texts: every question has words, which depend on its group and on how hard it is.
         seed: another table of the same kind.
     """
 
@@ -58,6 +59,7 @@ class Generated:
     none: Share = 0.05
     missing: Share = 0.0
     dearest: Annotated[float, Meta(ge=1)] = 20.0
+    texts: bool = False
     seed: int = 0
 
 
@@ -103,7 +105,21 @@ def _question(
             follows = (luck - chance) / (1 - chance) < like.popular
             answer = popular if follows else letters[int(other * len(letters))]
         answers[model] = Recorded(None if silent < like.none else answer)
-    return Row(f"q{number + 1}", f"g{group + 1}", right, like.options, answers)
+    text = _text(key.child("text", number), group, difficulty) if like.texts else ""
+    return Row(f"q{number + 1}", f"g{group + 1}", right, like.options, answers, text=text)
+
+
+def _text(key: Key, group: int, difficulty: float) -> str:
+    """Twelve words: half of them any, the others of the group's own and of how hard it is."""
+    words = []
+    for kind, choice in zip(key.uniforms(12), key.child("words").uniforms(12), strict=True):
+        if kind < 0.5:
+            words.append(f"word{int(choice * 200)}")
+        elif kind < 0.8:
+            words.append(f"topic{group + 1}{chr(ord('a') + int(choice * 26))}")
+        else:
+            words.append(f"{'hard' if difficulty > 0 else 'plain'}{int(choice * 10)}")
+    return " ".join(words)
 
 
 def _noise(uniform: float) -> float:

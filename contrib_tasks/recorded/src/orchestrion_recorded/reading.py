@@ -21,6 +21,9 @@ from orchestrion_recorded.table import MISSING, NONE, Recorded, Row, Table
 
 __all__ = ["models_of", "read_prices", "read_table"]
 
+PRICES = ("price", "cost", "usd")
+"""Names of the column of prices, in a table of prices with more columns than two."""
+
 _REPORTED = 5  # problems of one file named at once
 _NOTHING = object()
 _NESTED = ("answers", "models", "responses", "scores")
@@ -65,15 +68,20 @@ def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
 def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
     """Prices by model: CSV with a column of models and one of prices; other models are ignored.
 
+    With more than two columns, the first is the models', and prices stand in the column `price`, or
+    else `cost`, or else `usd`.
+
     Raises:
         UsageError: a model has no price or two, or a price is no number of 0 or more.
     """
     header, lines, first = _read(path)
-    if len(header) != 2:
+    priced = [column for column in PRICES if column in header[1:]]
+    if len(header) < 2 or (len(header) > 2 and not priced):
         raise UsageError(
-            f"{path}:{first}: expected two columns, a model and its price; got {len(header)}"
+            f"{path}:{first}: expected two columns, a model and its price, or a column "
+            f"{', '.join(PRICES[:-1])} or {PRICES[-1]}; got {', '.join(header)}"
         )
-    name, price = header
+    name, price = header[0], priced[0] if len(header) > 2 else header[1]
     problems = _Problems(path)
     found: dict[str, float] = {}
     for number, line in lines:

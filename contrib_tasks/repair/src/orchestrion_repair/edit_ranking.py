@@ -5,7 +5,9 @@ repaired, the edit that did it was right, and what was tried before it was not; 
 passed the visible tests and failed a hidden one, its edit was wrong. From all that was seen so far
 the model of `learned.py` is fitted anew, and becomes the task's `ranking` in the next iteration: it
 decides which edits agents try first, which lines are the suspicious ones, and how promising each
-agent looks. It costs what the episodes cost: nothing is run that no agent runs.
+agent looks. Bugs planted into programs that were repaired (`planting.py`) are learned from as well.
+All costs are test executions by agents of the team: of episodes, and one run of the visible tests
+for each planted bug.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from attrs import Factory, define, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 
 from orchestrion import (
+    Activation,
     Episode,
     Job,
     Key,
@@ -31,6 +34,8 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_repair.examples import kinds_of_cases
+from orchestrion_repair.planting import plants
+from orchestrion_repair.skills import testers_of
 from orchestrion_repair.state import State, after, program_of, situation_of, target_of
 
 if TYPE_CHECKING:
@@ -50,12 +55,14 @@ class EditRanking:
     Args:
         episodes: all training episodes; each problem has its turn before any has a second one.
         batch: episodes of an iteration, after which the ranking is fitted anew.
+        planted: how many bugs are planted into each program that was repaired.
         doubt: how strongly the weights are drawn towards the hand-made ranking.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 640
     batch: Annotated[int, Meta(ge=1)] = 128
-    doubt: Annotated[float, Meta(gt=0)] = 2.0
+    planted: Annotated[int, Meta(ge=0)] = 1
+    doubt: Annotated[float, Meta(gt=0)] = 5.0
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
@@ -80,14 +87,25 @@ class _Seen:
     situations: tuple[Situation, ...]
 
 
+@frozen
+class _Planted:
+    """A planted bug: the program, the edits that undo it, and what its tests showed."""
+
+    problem: str
+    code: str
+    right: tuple[int, ...]
+    situation: Situation
+
+
 @define
 class _Learner(Trainer):
     settings: EditRanking
     key: Key
     seen: list[_Seen] = Factory(list)
+    planted: list[_Planted] = Factory(list)
     wrong: dict[str, set[int]] = Factory(dict)
     """By problem: edits that passed all visible tests and failed a hidden one."""
-    _rows: dict[tuple[str, int, int], Any] = field(factory=dict, repr=False)
+    _rows: dict[tuple[int, int], Any] = field(factory=dict, repr=False)
 
     @property
     def iterations(self) -> int:
@@ -113,14 +131,14 @@ class _Learner(Trainer):
         episodes = await session.rollout(jobs)
         for episode in episodes:
             self._learn_of(episode)
+        await self._plant(session, [one for one in episodes if one.success], i)
         named = {problem.id: problem for problem in problems}
         if self.seen:
             session.adopt({PLACE: await asyncio.to_thread(self._fitted, named)})
-        last = i == self.iterations - 1
-        count = len(self.seen)
-        if last:  # what follows needs the ranking alone
-            self.seen, self.wrong, self._rows = [], {}, {}
-        return {"repaired": float(count)}
+        metrics = {"repaired": float(len(self.seen)), "planted": float(len(self.planted))}
+        if i == self.iterations - 1:  # what follows needs the ranking alone
+            self.seen, self.planted, self.wrong, self._rows = [], [], {}, {}
+        return metrics
 
     def _problem(self, problems: Sequence[Problem], place: int) -> Problem:
         """The problem of an episode: all of them in one order after the other."""
@@ -144,7 +162,7 @@ class _Learner(Trainer):
         if not edits or not isinstance(data, Mapping) or "code" not in data:
             return
         name, right = episode.problem.id, edits[-1]
-        if not episode.scores.success:
+        if not episode.success:
             if code == episode.problem.data["code"]:
                 self.wrong.setdefault(name, set()).add(right)
             return
@@ -154,6 +172,39 @@ class _Learner(Trainer):
         situations = tuple(situation_of(states[start][0]) for start in starts)
         self.seen.append(_Seen(name, right, edits, situations))
 
+    async def _plant(self, session: Session, solved: Sequence[Episode], i: int) -> None:
+        """Plant bugs into the programs that were repaired, and have their tests run."""
+        testers = testers_of(session.roster)
+        if not testers or not self.settings.planted:
+            return
+        key = session.key.child("plant")
+        tries = [
+            self._planted(session, testers[0], episode, key.child(episode.problem.id, place, n))
+            for place, episode in enumerate(solved)
+            for n in range(self.settings.planted)
+        ]
+        found = await asyncio.gather(*tries)
+        self.planted += [one for one in found if one is not None]
+
+    async def _planted(
+        self, session: Session, tester: str, episode: Episode, key: Key
+    ) -> _Planted | None:
+        problem, data = episode.problem, episode.trajectory.turns[-1].output.data
+        if not isinstance(data, Mapping) or not isinstance(data.get("code"), str):
+            return None
+        target = _target(problem)
+        for code, right in plants(
+            data["code"], target.entry_point, target.arguments, key.child("edit").random()
+        ):
+            changed = evolve(problem, data={**problem.data, "code": code})
+            branch = session.begin(changed, key.child("begin"))
+            branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
+            state = branch.step.state
+            # What passes all visible tests, or runs no line at all, teaches nothing.
+            if isinstance(state, State) and state.failing and state.suspicion:
+                return _Planted(problem.id, code, right, situation_of(state))
+        return None
+
     def _fitted(self, problems: Mapping[str, Problem]) -> str:
         from orchestrion_repair.learned import fit
 
@@ -162,6 +213,10 @@ class _Learner(Trainer):
             for number, one in enumerate(self.seen)
             for n in range(len(one.situations))
         ]
+        rows += [
+            self._planted_row(number, problems[one.problem])
+            for number, one in enumerate(self.planted)
+        ]
         return fit(rows, self.settings.doubt).to_text()
 
     def _row(self, number: int, n: int, problem: Problem) -> Any:
@@ -169,7 +224,7 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import Case, rows_of
 
         seen = self.seen[number]
-        name = (seen.problem, number, n)
+        name = number, n
         if name not in self._rows:
             situation = seen.situations[n]
             program = program_of(State(_target(problem), problem.data["code"]))
@@ -195,6 +250,28 @@ class _Learner(Trainer):
             self._rows[name] = rows_of(case)
         return self._rows[name]
 
+    def _planted_row(self, number: int, problem: Problem) -> Any:
+        """The case of a planted bug: the right edits among those of their kind."""
+        from orchestrion_repair.learned import Case, rows_of
+
+        name = -1, number
+        if name not in self._rows:
+            one = self.planted[number]
+            program = program_of(State(_target(problem), one.code))
+            edits = program.candidates
+            kind = edits[one.right[0]].family, edits[one.right[0]].sub
+            rest = [
+                other.number
+                for other in edits
+                if (other.family, other.sub) == kind and other.number not in one.right
+            ]
+            generator = self.key.child("others", one.problem, -1, number).random()
+            others = tuple(generator.sample(rest, min(OTHERS, len(rest))))
+            self._rows[name] = rows_of(
+                Case(program, one.situation, one.right, (), others, len(rest))
+            )
+        return self._rows[name]
+
     # ------------------------------------------------------------ saved state
 
     def save(self) -> Saved:
@@ -205,8 +282,12 @@ class _Learner(Trainer):
             [one.problem, one.right, list(one.tried), [situation_json(s) for s in one.situations]]
             for one in self.seen
         ]
+        planted = [
+            [one.problem, one.code, list(one.right), situation_json(one.situation)]
+            for one in self.planted
+        ]
         wrong = {name: sorted(numbers) for name, numbers in self.wrong.items()}
-        return Saved(data={"seen": seen, "wrong": wrong})
+        return Saved(data={"seen": seen, "planted": planted, "wrong": wrong})
 
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
@@ -215,6 +296,10 @@ class _Learner(Trainer):
         self.seen = [
             _Seen(problem, right, tuple(tried), tuple(situation_from(one) for one in situations))
             for problem, right, tried, situations in saved.data["seen"]
+        ]
+        self.planted = [
+            _Planted(problem, code, tuple(right), situation_from(situation))
+            for problem, code, right, situation in saved.data["planted"]
         ]
         self.wrong = {name: set(numbers) for name, numbers in saved.data["wrong"].items()}
         self._rows = {}

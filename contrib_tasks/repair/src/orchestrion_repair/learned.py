@@ -35,7 +35,20 @@ from orchestrion_repair.traits import (
     slot,
 )
 
-__all__ = ["DEPTH", "Case", "Floats", "Model", "Ranked", "Situation", "begin", "fit", "rank", "rows_of", "situation_from", "situation_json"]
+__all__ = [
+    "DEPTH",
+    "Case",
+    "Floats",
+    "Model",
+    "Ranked",
+    "Situation",
+    "begin",
+    "fit",
+    "rank",
+    "rows_of",
+    "situation_from",
+    "situation_json",
+]
 
 Floats = NDArray[np.float64]
 DEPTH = 200
@@ -68,9 +81,12 @@ class Model:
 
 @lru_cache(maxsize=64)
 def _model(text: str) -> Model:
-    weights = np.frombuffer(b64decode(text, validate=True), "<f4").astype(float)
-    if weights.shape != (SIZE,) or not np.isfinite(weights).all():
-        raise ValueError(f"expected {SIZE} weights, got {weights.size}")
+    data = b64decode(text, validate=True)
+    if len(data) != 4 * SIZE:
+        raise ValueError(f"expected {4 * SIZE} bytes, got {len(data)}")
+    weights = np.frombuffer(data, "<f4").astype(float)
+    if not np.isfinite(weights).all():
+        raise ValueError("some weights are no finite numbers")
     return Model(weights)
 
 
@@ -202,11 +218,19 @@ def _table(program: Program) -> _Table:
 
 
 @lru_cache(maxsize=2_000)
-def _kind_scores(
-    model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]
-) -> Floats:
+def _kind_scores(model: Model, program: Program, symptoms: tuple[tuple[str, float], ...]) -> Floats:
     named = dict(symptoms)
     return np.array([model.dot(tuple(of_kind(*kind, named))) for kind in _table(program).kinds])
+
+
+def _crossing(one: Evidence) -> tuple[frozenset[str], float | None, bool, bool]:
+    return one.words, one.suspicion, one.raised, one.gain > 0
+
+
+@lru_cache(maxsize=20_000)
+def _crossed(model: Model, table: _Table, *line: Any) -> tuple[float, ...]:
+    """What each family is worth on such a line."""
+    return tuple(model.dot(tuple(of_crossing(name, *line))) for name in table.families)
 
 
 @lru_cache(maxsize=10_000)
@@ -220,9 +244,7 @@ def rank(model: Model, program: Program, situation: Situation) -> Ranked:
     kinds = _kind_scores(model, program, situation.symptoms)
     evidence = table.evidence(situation)
     lines = np.array([model.dot(tuple(of_line(one))) for one in evidence])
-    crossed = np.array(
-        [[model.dot(tuple(of_crossing(name, one))) for name in table.families] for one in evidence]
-    )
+    crossed = np.array([_crossed(model, table, *_crossing(one)) for one in evidence])
     scores = kinds[table.kind] + lines[table.line] + crossed[table.line, table.family]
     fresh = np.ones(len(scores), bool)
     fresh[[number for number in situation.tried if number < len(scores)]] = False
@@ -291,7 +313,7 @@ def rows_of(case: Case) -> tuple[Any, NDArray[np.bool_], Floats]:
             family, sub = table.kinds[kind]
             one = evidence[line]
             shared[line, kind] = (
-                *of_line(one), *of_kind(family, sub, named), *of_crossing(family, one)
+                *of_line(one), *of_kind(family, sub, named), *of_crossing(family, *_crossing(one))
             )  # fmt: skip
         for index, value in (*table.traits(number), *shared[line, kind]):
             indices.append(index)

@@ -3,7 +3,7 @@
 Traits are names with values, hashed into `SIZE` slots (Weinberger et al., 2009), so that a model is
 one vector of weights whatever the team, the program and the families are. There are four groups:
 
-- of its kind (`of_kind`): how often such edits are right, and that for each way in which tests fail;
+- of its kind (`of_kind`): how often such edits are right, for each way in which tests fail;
 - of its line (`of_line`): how tests cover it, what stands there, what earlier edits there did;
 - of its kind on its line (`of_crossing`);
 - of the edit itself (`Reader`): where it stands, how the text around it changes (the 2- and 3-grams
@@ -125,10 +125,13 @@ class Reader:
         found = self._tokens.get(text)
         if found is None:
             plain = _TOKEN.findall(text)
-            found = self._tokens[text] = plain, [
-                self._abstract(token, before)
-                for token, before in zip(plain, ["", *plain], strict=False)
-            ]
+            found = self._tokens[text] = (
+                plain,
+                [
+                    self._abstract(token, before)
+                    for token, before in zip(plain, ["", *plain], strict=False)
+                ],
+            )
         return found
 
     def _abstract(self, token: str, before: str) -> str:
@@ -230,13 +233,15 @@ def of_kind(family: str, sub: str, symptoms: Mapping[str, float]) -> Iterator[Tr
         yield slot(f"symptom {name} {family}/{sub}"), share
 
 
-def of_crossing(family: str, evidence: Evidence) -> Iterator[Trait]:
-    """The traits of a family on a line."""
-    for word in sorted(evidence.words):
+def of_crossing(
+    family: str, words: frozenset[str], suspicion: float | None, raised: bool, mended: bool
+) -> Iterator[Trait]:
+    """The traits of a family on a line; the arguments are as in `Evidence`."""
+    for word in sorted(words):
         yield slot(f"word {word} {family}"), 1.0
-    if evidence.raised:
+    if raised:
         yield slot(f"raised here {family}"), 1.0
-    if evidence.gain:
+    if mended:
         yield slot(f"mended some {family}"), 1.0
-    if evidence.suspicion is not None:
-        yield slot(f"suspicion {family}"), evidence.suspicion
+    if suspicion is not None:
+        yield slot(f"suspicion {family}"), suspicion

@@ -14,12 +14,14 @@ from orchestrion.cli.looping import in_loop
 from orchestrion.errors import BudgetError, RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from orchestrion.config import Config
     from orchestrion.report import Report
     from orchestrion.run import Run
     from orchestrion.store import RunReader, RunStore
+    from orchestrion.store.diagnosis import Finding
     from orchestrion.store.reader import RunStatus
 
 __all__ = ["carry_out"]
@@ -33,6 +35,7 @@ def carry_out(
 ) -> int:
     """Train to the end, print the report, and return the exit code."""
     from orchestrion.run import Run
+    from orchestrion.store.diagnosis import as_document, diagnose, stopped_at_once
 
     observers = config.observers()
     with Display(verbose, terminal=False if as_json else None) as display:
@@ -53,7 +56,8 @@ def carry_out(
                     "status": "completed",
                     "report": report.as_json(),
                     "never_tried": store.never_tried(),
-                    "stopped_at_once": store.stopped_at_once(),
+                    "stopped_at_once": stopped_at_once(store.load_evaluations()),
+                    **as_document(diagnose(store)),
                     "failures": run.failures,
                 }
             )
@@ -168,6 +172,8 @@ def next_lines(directory: Path) -> list[str]:
 
 def training_lines(store: RunReader) -> list[str]:
     """What the trainers said of the team in their last iterations, by name."""
+    from orchestrion.store.diagnosis import diagnose
+
     lines = []
     for stage in sorted({one.stage for one in store.iterations()}):
         last = store.iterations(stage)[-1]
@@ -175,18 +181,18 @@ def training_lines(store: RunReader) -> list[str]:
         if own:
             lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
             lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
-    return [*lines, *_odd_lines(store)]
+    return [*lines, *_diagnosis_lines(diagnose(store))]
 
 
-def _odd_lines(store: RunReader) -> list[str]:
-    """What a policy left out altogether, which the averages of a report hide."""
+def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
+    """What went wrong or could go better, each with what to do; nothing if all is well."""
+    from orchestrion.store.diagnosis import WARNING
+
     lines = []
-    if never := store.never_tried():
-        count = sum(one.episodes for one in store.iterations())
-        lines.append(f"never tried in {count} training episodes: {', '.join(never)}")
-    if kinds := store.stopped_at_once():
-        names = ", ".join(kind or "problems without a category" for kind in kinds)
-        lines.append(f"always stopped before the first turn by what was learned: {names}")
+    for finding in findings:
+        word = "warning" if finding.level == WARNING else "note"
+        lines += wrap(f"{word}: {finding.text}")
+        lines += [f"  {line}" for line in wrap(f"-> {finding.advice}", 76)]
     return ["", *lines] if lines else []
 
 
@@ -195,11 +201,11 @@ def _pair(name: str, value: float) -> str:
     return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
 
 
-def wrap(text: str) -> list[str]:
-    """Lines of at most 78 characters; names and values stay together."""
+def wrap(text: str, width: int = 78) -> list[str]:
+    """Lines of at most `width` characters; names and values stay together."""
     import textwrap
 
-    lines = textwrap.wrap(text, 78, break_on_hyphens=False)
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
 
 

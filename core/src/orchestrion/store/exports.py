@@ -26,7 +26,9 @@
     status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
     `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
     metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
-    the learned policy always ended before the first turn); `checkpoint` (file and SHA-256).
+    the learned policy mostly ended at once); `diagnosis` (findings on how the run learned,
+    see `store.diagnosis`) and `warning_level`, the highest level among them, 0 if there is none;
+    `checkpoint` (file and SHA-256).
     All of that is a function of config and seed. What is not stands in `execution`:
     the run's name, times, and what was spent.
 
@@ -47,6 +49,7 @@ import msgspec
 from attrs import asdict
 
 from orchestrion.records import JSON
+from orchestrion.store.diagnosis import as_document, diagnose, stopped_at_once
 from orchestrion.store.files import make_folder, write_atomic
 from orchestrion.store.reader import Iteration, RunReader
 from orchestrion.store.serial import encode
@@ -160,7 +163,7 @@ def _learned(store: RunReader) -> JSON:
 
 def summarize(store: RunReader) -> dict[str, JSON]:
     """What `summary.json` holds."""
-    iterations = store.iterations()
+    iterations, evaluations = store.iterations(), store.load_evaluations()
     named = [one for one in iterations if one.checkpoint is not None]
     return {
         "status": store.status,
@@ -176,8 +179,9 @@ def summarize(store: RunReader) -> dict[str, JSON]:
         },
         "reward": _reward(iterations),
         "stages": [_stage(iterations, stage) for stage in sorted({i.stage for i in iterations})],
-        "evaluations": store.load_evaluations(),
-        "stopped_at_once": store.stopped_at_once(),
+        "evaluations": evaluations,
+        "stopped_at_once": stopped_at_once(evaluations),
+        **as_document(diagnose(store)),
         "checkpoint": (
             {"file": named[-1].checkpoint, "sha256": named[-1].digest} if named else None
         ),

@@ -351,15 +351,6 @@ class RunReader:
             return None
         return [name for name in checkpoint.roster if name not in tried]
 
-    def stopped_at_once(self, source: str = "learned") -> list[str]:
-        """The kinds of problems that an evaluation always ended before the first turn."""
-        found = self._reader.all(
-            "SELECT category FROM episodes WHERE source = ? GROUP BY category"
-            " HAVING max(turns) = 0 AND min(status = 'completed') ORDER BY category",
-            (source,),
-        )
-        return [category for (category,) in found]
-
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""
         return {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
+from math import log
 
-from attrs import Factory, frozen
+from attrs import Factory, evolve, frozen
 
 from orchestrion import (
     Activation,
@@ -59,7 +60,10 @@ class _RandomChoice(Policy):
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
             allowed = [one for one in allowed if one.stop or not is_blocked(one.start[0], seen)]
-        return allowed[int(key.uniform() * len(allowed))] if allowed else STOP
+        if not allowed:
+            return STOP
+        # Stated, so that what was decided can be used to judge other policies.
+        return evolve(allowed[int(key.uniform() * len(allowed))], logp=-log(len(allowed)))
 
 
 @frozen

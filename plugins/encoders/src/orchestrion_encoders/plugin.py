@@ -25,4 +25,7 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         ("history", "history:History", "the turns one by one, for a network that reads them"),
         ("members", "members:Members", "each choice by its agent's role and record, not its name"),
     ):
-        yield "encoder", Component(name, f"{HERE}.{path}", summary)
+        # A policy that uses it, for the checks: only one with a network can read sequences.
+        policy = "neural" if name == "history" else "values"
+        around = {"policy": {"use": policy, "encoders": ["tested"]}}
+        yield "encoder", Component(name, f"{HERE}.{path}", summary, around=around)

@@ -12,8 +12,17 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion import Activation, Observation, Output, Problem, Situation, Trajectory, Turn, Usage
-from orchestrion import UsageError
+from orchestrion import (
+    Activation,
+    Observation,
+    Output,
+    Problem,
+    Situation,
+    Trajectory,
+    Turn,
+    Usage,
+    UsageError,
+)
 from orchestrion.suggest import did_you_mean
 from orchestrion_logged.records import Logged, LoggedEpisode
 
@@ -92,12 +101,17 @@ class Decisions:
 
 def choices_of(episodes: Sequence[LoggedEpisode]) -> tuple[str, ...]:
     """Return all choices that a log names, sorted, stopping last."""
+<<<<<<< HEAD
     names = {
         name
         for episode in episodes
         for line in episode
         for name in (line.choice, *(line.allowed or ()))
     }
+=======
+    lines = [line for episode in episodes for line in episode]
+    names = {name for line in lines for name in (line.choice, *(line.allowed or ()))}
+>>>>>>> main
     return (*sorted(names - {STOP}), *({STOP} & names))
 
 

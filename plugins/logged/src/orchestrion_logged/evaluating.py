@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import Encoded, join
+from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
 
 from orchestrion import Key, Policy, Situation, UsageError
 from orchestrion.choices import choice_name
@@ -26,13 +27,15 @@ from orchestrion_logged.estimating import (
     mean_of,
     snips,
 )
-from orchestrion_logged.ridges import FeatureMap, Inputs, choose, fit, inputs_of
+from orchestrion_logged.fitting import choose, fit
+from orchestrion_logged.ridges import FeatureMap, Inputs, inputs_of
 
 __all__ = ["Evaluator", "Judged", "encode_by", "estimated_propensities", "target_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+LARGE = 500
 DRAWS = 32
 """How often a policy that does not state its probabilities is asked."""
 
@@ -67,7 +70,8 @@ class Evaluator:
         decisions: of the log.
         encode: the situations as numbers; see `encode_by`.
         least: effective episodes without which an estimate is refused.
-        folds: parts of the log; the model of rewards never saw the part it is used on.
+        folds: parts of the log; the model of rewards never saw the part it is used on. None for
+            10, or for 5 of a log of `LARGE` episodes.
     """
 
     def __init__(
@@ -75,7 +79,7 @@ class Evaluator:
         decisions: Decisions,
         encode: Callable[[Sequence[Situation]], Encoded] | None = None,
         least: float = 20,
-        folds: int = 10,
+        folds: int | None = None,
     ) -> None:
         if len(decisions.first) < 2:
             raise UsageError("the log has fewer than two episodes with feedback")
@@ -83,7 +87,7 @@ class Evaluator:
         self._inputs = inputs_of(decisions.situations, encode or encode_by(decisions.names))
         draw = np.random.default_rng(0)
         episodes = len(decisions.first)
-        fold = draw.permutation(episodes) % min(folds, episodes)
+        fold = draw.permutation(episodes) % min(folds or (5 if episodes >= LARGE else 10), episodes)
         self._fold = fold[decisions.episode]
         self._shape = choose(self._inputs, decisions.choice, decisions.returns, draw)
         # With one decision an episode, what follows on a choice is the same for all policies.
@@ -141,13 +145,14 @@ class Evaluator:
         return Judged("as logged", "", {"mean": estimate})
 
     def single(self) -> list[Judged]:
-        """Return what the log tells of always making the same choice, for each of them.
+        """Return what the log tells of always making the same choice, for each that it has.
 
         Where it is not allowed, any other is taken. Only for logs with one decision an episode.
         """
         d = self.decisions
         result = []
-        for place, name in enumerate(d.names) if not d.several else ():
+        logged = np.unique(d.choice).tolist() if not d.several else []
+        for place, name in ((place, d.names[place]) for place in logged):
             target = d.allowed / np.maximum(d.allowed.sum(axis=1, keepdims=True), 1)
             target[d.allowed[:, place]] = np.eye(len(d.names))[place]
             result.append(self.judge(f"always {name}", target))
@@ -170,12 +175,13 @@ def target_of(policy: Policy, names: Sequence[str], situations: Sequence[Situati
     Raises:
         UsageError: it starts several agents at once.
     """
-    stated: Any = getattr(policy, "probabilities", None)
-    if callable(stated) and list(getattr(policy, "names", ())) == list(names):
-        result: Floats = stated(situations)
-        return result
     places = {name: place for place, name in enumerate(names)}
     counts = np.zeros((len(situations), len(names)))
+    stated: Any = getattr(policy, "probabilities", None)
+    own = tuple(getattr(policy, "names", ()))
+    if callable(stated) and own and set(own) <= places.keys():
+        counts[:, [places[name] for name in own]] = stated(situations)
+        return counts
     for draw in range(DRAWS):
         keys = [Key(0).child("ope", i, draw) for i in range(len(situations))]
         for row, decision in zip(counts, policy.decide(situations, keys), strict=True):
@@ -196,8 +202,6 @@ def estimated_propensities(decisions: Decisions, folds: int = 5) -> Decisions:
     By multinomial logistic regression on what the decisions were taken on, cross-fitted, over the
     allowed choices. It is right only if the logging policy went by that alone.
     """
-    from sklearn.linear_model import LogisticRegression
-
     inputs = inputs_of(decisions.situations, encode_by(decisions.names))
     features = _side_by_side(inputs)
     n, k = decisions.allowed.shape

@@ -13,7 +13,9 @@ One decision an episode, propensities known:
 
 Without propensities the values are q. With several decisions in an episode
 
-    target = r + max over supported a of bound(x', a), fitted as often as the longest episode has steps
+    target = r + max over supported a of bound(x', a)
+
+fitted as often as the longest episode has steps.
 
 The policy takes the choice of the highest `bound`; see `ridges`.
 
@@ -31,8 +33,9 @@ from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
 from orchestrion_logged.decisions import Decisions, as_decisions
+from orchestrion_logged.fitting import Shape, choose, fit
 from orchestrion_logged.records import read_log
-from orchestrion_logged.ridges import Inputs, Ridges, Shape, choose, fit, inputs_of
+from orchestrion_logged.ridges import Inputs, Ridges, inputs_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -69,6 +72,10 @@ class Learning(Trainer):
         """Learn, and hand over."""
         decisions = self._decisions(session)
         policy: ValuePolicy = session.policy
+        if policy.prepares:
+            key = session.key.child("prepare")
+            for place, situation in enumerate(decisions.situations):
+                await policy.prepare(situation, session.calls(key.child(place)))
         inputs = inputs_of(decisions.situations, policy.encode)
         draw = np.random.default_rng(int.from_bytes(session.key.child("features").digest[:8]))
         model = learn(
@@ -88,9 +95,13 @@ class Learning(Trainer):
 
     def _decisions(self, session: Session) -> Decisions:
         if not isinstance(session.policy, ValuePolicy):
+<<<<<<< HEAD
             raise UsageError(
                 "the trainer from-logs trains the policy values: policy: {use: values}"
             )
+=======
+            raise UsageError("the trainer from-logs trains the policy `values`; use that one")
+>>>>>>> main
         where = str(self.settings.log)
         decisions = as_decisions(
             read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where

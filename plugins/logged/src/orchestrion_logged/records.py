@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import msgspec
 from msgspec import Meta, Struct
@@ -126,7 +126,8 @@ def read_log(path: Path) -> list[LoggedEpisode]:
     problems: list[str] = []
     episodes: dict[str, list[tuple[int, Logged]]] = {}
     for number, line in enumerate(_lines(path), 1):
-        if not line.strip():
+        line = line.strip()
+        if not line:
             continue
         try:
             record = _DECODER.decode(line)
@@ -162,9 +163,9 @@ def _gap(path: Path, steps: Sequence[tuple[int, Logged]]) -> str:
 
 def _lines(path: Path) -> Iterator[bytes]:
     try:
-        opened: IO[bytes] = gzip.open(path) if path.suffix == ".gz" else path.open("rb")  # type: ignore[assignment]
-        with opened as file:
-            yield from file
+        with path.open("rb") as file:
+            packed = path.suffix == ".gz"
+            yield from gzip.GzipFile(fileobj=file) if packed else file
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
 

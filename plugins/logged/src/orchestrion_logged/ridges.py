@@ -11,7 +11,7 @@ features for large-scale kernel machines").
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,16 +24,13 @@ from orchestrion import Array, Saved, Situation
 if TYPE_CHECKING:
     from orchestrion_values.policy import ValuePolicy
 
-__all__ = ["FeatureMap", "Inputs", "Ridges", "choose", "fit", "inputs_of"]
+__all__ = ["FeatureMap", "Inputs", "Ridges", "inputs_of"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 Encode = Callable[[Sequence[Situation]], Encoded]
 
-ALPHAS = tuple(float(10**e) for e in np.arange(-2, 4.1, 0.5))
-FOURIER = 200
-"""Random Fourier features."""
 RARE = 0.25
 """A number that is not 0 in a smaller share of cases is taken for an indicator."""
 NEVER = -1e9
@@ -205,120 +202,3 @@ def _packed(array: Floats) -> Array:
 
 def _unpacked(array: Array) -> Floats:
     return np.frombuffer(array.data, "<f8").reshape(array.shape).astype(np.float64)
-
-
-# ------------------------------------------------------------------------------ fitting
-
-
-@frozen
-class Shape:
-    """What is chosen once for a log: the features, and how much each regression is held back.
-
-    Args:
-        features: the map.
-        alphas: penalties, by choice.
-    """
-
-    features: FeatureMap
-    alphas: Mapping[int, float]
-
-
-def choose(inputs: Inputs, choice: Ints, target: Floats, draw: np.random.Generator) -> Shape:
-    """Return the features and penalties of the least leave-one-out error.
-
-    Args:
-        inputs: of n decisions and k choices.
-        choice: the place of what was chosen [n].
-        target: what it brought [n].
-        draw: draws the Fourier features.
-    """
-    from sklearn.linear_model import RidgeCV
-
-    best, least = None, np.inf
-    for fourier in (0, FOURIER):
-        features, error = FeatureMap.of(inputs, fourier, draw), 0.0
-        alphas: dict[int, float] = {}
-        for a in range(inputs.numbers.shape[1]):
-            rows = np.flatnonzero(choice == a)
-            if len(rows) < 3:
-                alphas[a] = ALPHAS[-1]
-                continue
-            ridge = RidgeCV(ALPHAS).fit(_wide(features(inputs[rows], a)), target[rows])
-            alphas[a] = float(ridge.alpha_)
-            error -= float(ridge.best_score_) * len(rows)
-        if error < least * 0.995:  # what bends has to be worth it
-            best, least = Shape(features, alphas), error
-    assert best is not None
-    return best
-
-
-def _wide(phi: Floats) -> Floats:
-    """Features, at least one column of them."""
-    return phi if phi.shape[1] else np.zeros((len(phi), 1))
-
-
-def fit(
-    shape: Shape,
-    inputs: Inputs,
-    choice: Ints,
-    target: Floats,
-    rows: Mask | None = None,
-    least: int = 1,
-    spread: bool = False,
-) -> Ridges:
-    """Return one regression a choice.
-
-    A choice that nobody made gets the mean of all targets.
-
-    Args:
-        shape: see `choose`.
-        inputs: of n decisions and k choices.
-        choice: the place of what was chosen [n].
-        target: what it brought [n]; or what each choice would have brought [n, k], and `choice`
-            is not looked at.
-        rows: which decisions to learn from [n]; None for all.
-        least: decisions without which a choice has no support.
-        spread: whether bounds will be asked for.
-    """
-    k = inputs.numbers.shape[1]
-    used = np.ones(len(choice), np.bool_) if rows is None else rows
-    width = shape.features(inputs[:0], 0).shape[1]
-    coef, intercept = np.zeros((k, width)), np.zeros(k)
-    covariance = np.zeros((k, width + 1, width + 1)) if spread else np.zeros((k, 1, 1))
-    supported = np.zeros(k, np.bool_)
-    for a in range(k):
-        mine = used & (choice == a)
-        supported[a] = mine.sum() >= max(least, 1)
-        at = used & ~np.isnan(target[:, a]) if target.ndim == 2 else mine
-        y = target[at, a] if target.ndim == 2 else target[at]
-        if len(y) < 2:
-            intercept[a] = float(np.nanmean(target[used])) if used.any() else 0.0
-            continue
-        phi = shape.features(inputs[at], a)
-        coef[a], intercept[a], covariance[a] = _ridge(phi, y, shape.alphas[a], spread)
-    return Ridges(shape.features, coef, intercept, covariance, supported)
-
-
-def _ridge(
-    phi: Floats, y: Floats, alpha: float, spread: bool
-) -> tuple[Floats, float, Floats | float]:
-    """Coefficients [d], intercept and, if asked for, their covariance [d + 1, d + 1]."""
-    from scipy.linalg import cho_factor, cho_solve
-
-    n, d = phi.shape
-    center, middle = phi.mean(axis=0), float(y.mean())
-    z, residual = phi - center, y - middle
-    if n < d and not spread:
-        coef = z.T @ cho_solve(cho_factor(z @ z.T + alpha * np.eye(n)), residual)
-        return coef, middle - float(center @ coef), 0.0
-    factor = cho_factor(z.T @ z + alpha * np.eye(d)) if d else (np.zeros((0, 0)), False)
-    coef = cho_solve(factor, z.T @ residual)
-    if not spread:
-        return coef, middle - float(center @ coef), 0.0
-    inverse = cho_solve(factor, np.eye(d))
-    freedom = max(n - 1 - (d - alpha * float(np.trace(inverse))), 1.0)
-    noise = float(((residual - z @ coef) ** 2).sum()) / freedom
-    cross = -inverse @ center
-    corner = 1 / n + float(center @ inverse @ center)
-    covariance = np.block([[inverse, cross[:, None]], [cross[None], np.array([[corner]])]])
-    return coef, middle - float(center @ coef), covariance * noise

@@ -5,19 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from attrs import evolve, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Trainer, UsageError
+from orchestrion import JSON, Meta, OpenContext, Trainer
 
 __all__ = ["CANDIDATES", "Auto"]
 
-CANDIDATES = {
-    "bandit": "orchestrion_values.bandit:Bandit",
-    "optimistic": "orchestrion_values.optimistic:Optimistic",
-    "fitted-q": "orchestrion_values.fitted_q:FittedQ",
+CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
+    "bandit": ("orchestrion_values.bandit:Bandit", {}),
+    "bandit with text": ("orchestrion_values.bandit:Bandit", {"text": True}),
+    "optimistic": ("orchestrion_values.optimistic:Optimistic", {}),
+    "fitted-q": ("orchestrion_values.fitted_q:FittedQ", {}),
 }
+"""By name: where a trainer stands, and how it is set, other than by default."""
+LEAST, MOST = 20, 64
 
 
 @frozen
@@ -25,13 +28,14 @@ class Auto:
     """Picks a trainer of the policy `values` by what some episodes show, and says why.
 
     The first episodes try choices at random. What they show decides: `bandit` where one choice is
-    all there is to an episode, `optimistic` where what the task shows comes back, so that it can be
-    counted, else `fitted-q`. The one that is picked learns from these episodes too. Which it was,
-    and why, is in the run's notes and in the metrics.
+    all there is to an episode, with the words of problems where there are many; `optimistic` where
+    what the task shows comes back, so that it can be counted, and says how an episode ends; else
+    `fitted-q`. The one that is picked learns from these episodes too. Which it was, and why, is in
+    the run's notes and in the metrics.
 
     Args:
         episodes: training episodes of the whole run, with those that decide.
-        probe: the share that decides.
+        probe: the share that decides; 20 episodes at least where there are 100, and 64 at most.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -44,23 +48,16 @@ class Auto:
         """Open every trainer that may be picked."""
         from orchestrion_values.picking import Picker
 
-        first = max(1, min(64, round(self.probe * self.episodes)))
+        first = max(1, min(LEAST, self.episodes // 5), min(MOST, round(self.probe * self.episodes)))
         left = max(1, self.episodes - first)
         async with AsyncExitStack() as stack:
             learners = {}
-            for name, where in CANDIDATES.items():
-                settings = _settings(where, left)
+            for name, (where, settings) in CANDIDATES.items():
+                module, _, kind = where.partition(":")
+                trainer = getattr(import_module(module), kind)(episodes=left, **settings)
                 inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
-                learners[name] = await stack.enter_async_context(settings.open(inside))
+                learners[name] = await stack.enter_async_context(trainer.open(inside))
             yield Picker(learners, first, self.episodes, ctx)
-
-
-def _settings(where: str, episodes: int) -> Any:
-    module, _, name = where.partition(":")
-    try:
-        return getattr(import_module(module), name)(episodes=episodes)
-    except ImportError as error:
-        raise UsageError(f"trainer auto: {where} cannot be loaded: {error}") from error
 
 
 def _quiet(name: str, text: str) -> None:

@@ -13,13 +13,13 @@ Departures:
    weighted by how well it predicts rows it was not fitted on; so a refit is one factorisation.
 2. The value of a problem, u, takes up what is easy or hard about it, so that choices tried on
    different problems can be compared; a problem that is not known has 0.
-3. The penalty is chosen by leave-one-out error, in closed form, and the noise is its root.
+3. The penalty is chosen by the error on episodes left out, in closed form, and the noise is that.
 4. Member 0 has neither noise nor a draw: it is the mean, and what is used in the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,13 +31,15 @@ from orchestrion_values.transitions import Ints, Transitions, widened
 
 __all__ = ["Fitted", "Scale", "Trees", "fit"]
 
-WIDEST = 64
-"""Contexts that are wider are projected on as many principal components."""
+WIDE, COMPONENTS = 96, 32
+"""Blocks of the context that are wider are projected on as many principal components."""
+STRENGTHS = (0.0, 1.0, 3.0)
+"""What a wide block may count for beside a narrow one."""
 PENALTIES = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 SWEEPS = 12
 ROUNDS = 3
 BLOCK = 4096
-FEWEST = 60
+FEWEST = 150
 """Decisions below which no trees are fitted."""
 
 
@@ -58,28 +60,32 @@ class Scale:
     width: Floats
 
     @classmethod
-    def of(cls, data: Transitions) -> Scale:
-        """The scale of these situations."""
-        mean, spread = data.context.mean(axis=0), data.context.std(axis=0)
-        varied = np.flatnonzero(spread > 1e-9)
-        project = np.zeros((len(mean), len(varied)))
-        project[varied, np.arange(len(varied))] = 1 / spread[varied]
-        if len(varied) > WIDEST:
-            z = (data.context - mean) @ project
-            values, vectors = np.linalg.eigh(z.T @ z / len(z))
-            best = vectors[:, ::-1][:, :WIDEST] / np.sqrt(values[::-1][:WIDEST].clip(1e-9))
-            # The sign of a component is a matter of the library's version.
-            best *= np.where(best[abs(best).argmax(axis=0), np.arange(best.shape[1])] < 0, -1, 1)
-            project = project @ best
+    def of(cls, data: Transitions, strength: float = 1.0) -> Scale:
+        """The scale of these situations.
+
+        Each block of the context has a variance of 1 altogether: numbers of a narrow one are
+        alike, a wide one is projected on its principal components, and has `strength`.
+        """
+        mean, start = data.context.mean(axis=0), 0
+        parts = []
+        for width in data.blocks or (len(mean),):
+            block = data.context[:, start : start + width] - mean[start : start + width]
+            project = np.zeros((len(mean), 0))
+            if width:
+                shape = _components(block) * strength if width > WIDE else _alike(block)
+                project = np.zeros((len(mean), shape.shape[1]))
+                project[start : start + width] = shape
+            parts.append(project)
+            start += width
         deviation = data.choices.std(axis=(0, 1))
-        width = np.where(deviation > 1e-9, deviation, 1.0)
-        return cls(mean, project, data.choices.mean(axis=(0, 1)), width)
+        width_of = np.where(deviation > 1e-9, deviation, 1.0)
+        return cls(mean, np.concatenate(parts, axis=1), data.choices.mean(axis=(0, 1)), width_of)
 
     def situations(self, context: Floats, category: Ints, categories: int) -> Floats:
         """z [n, d + categories]: the context, and which category it is."""
         z = (context - self.mean) @ self.project
         # Far outside of what was seen a linear value says nothing.
-        z = np.clip(z, -4, 4) / max(1.0, np.sqrt(z.shape[1]))
+        z = np.clip(z, -1.5, 1.5)
         if categories < 2:
             return z
         known = np.zeros((len(z), categories))
@@ -92,6 +98,25 @@ class Scale:
         known = len(self.middle)
         result: Floats = (widened(choices, known)[:, :, :known] - self.middle) / self.width
         return result
+
+
+def _alike(block: Floats) -> Floats:
+    """Every number that varies, at one deviation [w, d]."""
+    spread = block.std(axis=0)
+    varied = np.flatnonzero(spread > 1e-9)
+    result = np.zeros((len(spread), len(varied)))
+    result[varied, np.arange(len(varied))] = 1 / (spread[varied] * max(1.0, len(varied) ** 0.5))
+    return result
+
+
+def _components(block: Floats) -> Floats:
+    """The principal components, each with the deviation that it has [w, d]."""
+    values, vectors = np.linalg.eigh(block.T @ block / len(block))
+    best = vectors[:, ::-1][:, :COMPONENTS]
+    # The sign of a component is a matter of the library's version.
+    best = best * np.where(best[abs(best).argmax(axis=0), np.arange(best.shape[1])] < 0, -1, 1)
+    result: Floats = best / max(1e-9, values.clip(0).sum() ** 0.5)
+    return result
 
 
 @frozen(eq=False)
@@ -115,9 +140,9 @@ class Trees:
     weight: float
 
     @classmethod
-    def of(cls, forest: Any, weight: float) -> Trees:
-        """A fitted forest of scikit-learn."""
-        trees = [one.tree_ for one in forest.estimators_]
+    def of(cls, grown: Sequence[Any], weight: float) -> Trees:
+        """Fitted trees of scikit-learn."""
+        trees = [one.tree_ for one in grown]
         size = max(tree.node_count for tree in trees)
 
         def table(of: Any, kind: Any) -> Any:
@@ -173,7 +198,7 @@ class Fitted:
         told: weights of the choices' own numbers [m, v].
         centre: what is added to every value.
         trees: what the linear part leaves over; None with few decisions.
-        lost: root of the leave-one-out error, in rewards.
+        lost: root of the mean squared error on episodes left out, in rewards.
     """
 
     scale: Scale
@@ -279,20 +304,47 @@ class _Design:
         return cls(np.concatenate(blocks, axis=1), tuple(map(slice, starts, ends)))
 
 
+def _folds(episode: Ints) -> Ints:
+    """The rows of each episode [e, l], filled up with -1."""
+    places: dict[int, list[int]] = {}
+    for row, first in enumerate(episode.tolist()):
+        places.setdefault(first, []).append(row)
+    longest = max(map(len, places.values()))
+    return np.array([rows + [-1] * (longest - len(rows)) for rows in places.values()], np.int64)
+
+
+def _left_out(left: Floats, inverse: Floats, y: Floats, folds: Ints) -> float:
+    """The root of the mean squared error of a ridge regression on episodes that it did not see.
+
+    Rows of one episode share its luck, so that leaving out single ones would flatter. What is left
+    of a fold's y is (I - H)^-1 times what the fit on all leaves of it, H its part of the hat matrix
+    `left diag(inverse) left^T`.
+    """
+    over = np.append(y - left @ (inverse * (left.T @ y)), 0.0)
+    rows = np.concatenate([left, np.zeros((1, left.shape[1]))])
+    total = 0.0
+    for begin in range(0, len(folds), 256):
+        fold = folds[begin : begin + 256]
+        part = rows[fold]  # [e, l, D]; the row of zeros where a fold has no more
+        hat = (part * inverse) @ part.swapaxes(1, 2)
+        error = np.linalg.solve(np.eye(fold.shape[1]) - hat, over[fold][:, :, None])
+        total += float((error**2).sum())
+    return float(np.sqrt(total / len(y)))
+
+
 class _Fit:
     def __init__(self, data: Transitions, seed: int, members: int, trees: int) -> None:
         self.data, self.members, self.trees = data, members, trees
         self.random = np.random.Generator(np.random.PCG64(seed))
         self.at = np.flatnonzero(data.choice >= 0)
-        self.scale = Scale.of(data)
-        self.z = self.scale.situations(data.context, data.category, len(data.categories))
-        self.x = self.scale.of_choices(data.choices)
         self.place = data.choice[self.at]
         problem = data.problem[self.at]
-        repeated = 0 < len(data.problems) <= min(200, len(set(problem.tolist())) * 2)
-        often = len(set(data.after[self.at].tolist())) and (self.data.after[self.at] < 0).sum()
-        problems = len(data.problems) if repeated and often >= 2 * len(data.problems) else 0
-        self.design = _Design.of(self.z[self.at], self.x[self.at], self.place, problem, problems)
+        # Who comes once or never again is better known by what is shown of it.
+        first = data.episode[self.at]
+        episodes = len(set(first.tolist()))
+        problems = len(data.problems)
+        if not 2 * problems <= episodes or problems > 200:
+            problems = 0
         self.problem = np.where(problem < problems, problem, -1)
         self.after = data.after[self.at]
         self.going = np.flatnonzero(self.after >= 0)
@@ -302,29 +354,36 @@ class _Fit:
         self.centre = float(returns.mean())
         self.spread = float(returns.std()) or 1.0
         self.returns = (returns - self.centre) / self.spread
-        self._factor()
+        self.folds = _folds(first)
+        self.noise = np.inf
+        wide = any(width > WIDE for width in data.blocks or (data.context.shape[1],))
+        for strength in STRENGTHS if wide else (1.0,):
+            self._try(strength, problems)
 
-    def _factor(self) -> None:
-        """The penalty of the least leave-one-out error on returns, and how to solve with it."""
-        rows, y = self.design.rows, self.returns
+    def _try(self, strength: float, problems: int) -> None:
+        """Take over a scale, and the penalty that goes with it, if they predict returns better."""
+        data = self.data
+        scale = Scale.of(data, strength)
+        z = scale.situations(data.context, data.category, len(data.categories))
+        x = scale.of_choices(data.choices)
+        design = _Design.of(z[self.at], x[self.at], self.place, self.problem, problems)
+        rows = design.rows
         if rows.shape[1] <= len(rows):
             values, vectors = np.linalg.eigh(rows.T @ rows)
             values = values.clip(0)
-            left = rows @ vectors  # [n, D]: row i, component j, times root of the value
+            left = rows @ vectors
         else:
             values, left = np.linalg.eigh(rows @ rows.T)
             values = values.clip(0)
             vectors = (rows.T @ left) / np.sqrt(values.clip(1e-10))
             left = left * np.sqrt(values)
-        errors = []
         for penalty in PENALTIES:
             inverse = 1 / (values + penalty)
-            hat = (left * left * inverse).sum(axis=1)
-            loss = y - left @ (inverse * (left.T @ y))
-            errors.append(float(np.mean((loss / (1 - hat).clip(0.05)) ** 2)))
-        best = int(np.argmin(errors))
-        self.penalty, self.noise = PENALTIES[best], float(np.sqrt(errors[best]))
-        self.basis, self.inverse = vectors, 1 / (values + self.penalty)
+            error = _left_out(left, inverse, self.returns, self.folds)
+            if error < self.noise:
+                self.noise, self.penalty = error, penalty
+                self.basis, self.inverse = vectors, inverse
+                self.scale, self.z, self.x, self.design = scale, z, x, design
 
     def solve(self, y: Floats, prior: Floats) -> Floats:
         """Weights [D, m] nearest to `prior` [D, m] that fit y [n, m]."""
@@ -376,25 +435,32 @@ class _Fit:
 
         With what they say of each decision [n], and of every choice [n', k].
         """
-        from sklearn.ensemble import ExtraTreesRegressor
+        from sklearn.tree import ExtraTreeRegressor
 
-        k = self.x.shape[1]
-        every = _rows(self.z, self.x)
+        k, episodes = self.x.shape[1], len(self.folds)
+        every = _rows(self.z, self.x).astype(np.float32)
         rows = every[self.at * k + self.place]
-        forest = ExtraTreesRegressor(
-            self.trees,
-            min_samples_leaf=3,
-            max_features=0.5,
-            bootstrap=True,
-            oob_score=True,
-            random_state=int(self.random.integers(2**31)),
-        ).fit(rows, left)
-        unseen = np.nan_to_num(forest.oob_prediction_)
-        power = float(unseen @ unseen)
-        weight = float(np.clip(left @ unseen / power, 0, 1)) if power > 0 else 0.0
-        trees = Trees.of(forest, weight)
+        fold = np.zeros(len(rows), np.int64)
+        for number, places in enumerate(self.folds):
+            fold[places[places >= 0]] = number
+        grown, total, count = [], np.zeros(len(rows)), np.zeros(len(rows))
+        for _ in range(self.trees):
+            # Whole episodes are drawn, or a tree would know the luck of those it is tried on.
+            drawn = np.bincount(self.random.integers(episodes, size=episodes), minlength=episodes)
+            weight = drawn[fold].astype(np.float64)
+            seed = int(self.random.integers(2**31))
+            tree = ExtraTreeRegressor(max_features=0.5, min_samples_leaf=3, random_state=seed)
+            tree.fit(rows[weight > 0], left[weight > 0], weight[weight > 0])
+            unseen = weight == 0
+            total[unseen] += tree.predict(rows[unseen]) if unseen.any() else 0.0
+            count[unseen] += 1
+            grown.append(tree)
+        guess = total / np.maximum(count, 1)
+        power = float(guess @ guess)
+        weight_of = float(np.clip(left @ guess / power, 0, 1)) if power > 0 else 0.0
+        trees = Trees.of(grown, weight_of)
         # Of a row itself the trees may only say what others show, or the linear part sees nothing.
-        return trees, weight * unseen, weight * forest.predict(every).reshape(-1, k)
+        return trees, weight_of * guess, trees.predict(every).reshape(-1, k)
 
     def model(self, weights: Floats, trees: Trees | None, *, scaled: bool = False) -> Fitted:
         """The weights as value functions, in rewards unless `scaled`."""

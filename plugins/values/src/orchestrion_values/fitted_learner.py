@@ -117,18 +117,12 @@ class FittedLearner:
             key = session.key.child("episode", n)
             member = int(key.child("member").uniform() * len(explorers))
             jobs.append(Job(problem, key, explorers[member]))
-        metrics = self.learn(await session.rollout(jobs), policy)
-        self._seen += len(jobs)
-        return metrics
+        return self.absorb(await session.rollout(jobs), session)
 
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
-        """Learn from episodes that another trainer ran."""
-        self.check(session)
+        """Take some episodes in, whoever ran them; fit, and install what was fitted."""
+        policy: ValuePolicy = session.policy
         self._seen += len(episodes)
-        return self.learn(episodes, session.policy)
-
-    def learn(self, episodes: Sequence[Episode], policy: ValuePolicy) -> Metrics:
-        """Take some episodes in, fit, and install what was fitted."""
         experiences = gather(episodes)
         new = Transitions.of(policy, experiences)
         if new is not None:

@@ -19,6 +19,9 @@ def orchestrion_policies() -> Iterator[Component]:
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
+        "bandit", f"{HERE}.bandit:Bandit", "tries what may be best, in proportion to its promise"
+    )
+    yield Component(
         "optimistic",
         f"{HERE}.optimistic:Optimistic",
         "learns what choices lead to, tries what is unknown, and plans",

@@ -39,8 +39,10 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 MODELS: dict[str, str] = {
+    "bandit": "orchestrion_values.bandit_model:BanditModel",
     "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
-    "optimistic": "orchestrion_values.optimism.planned:Planned",
+    "optimistic-beliefs": "orchestrion_values.optimism.planned:Believed",
+    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
 }
 """Where the models of this package stand, by the name under which they are saved.
 
@@ -97,6 +99,7 @@ class ValuePolicy(Policy):
     Attributes:
         choices: what can be chosen, k of them, in roster order; None is stopping.
         names: of the choices: "agent", "agent:option", "stop".
+        encoders: what makes numbers of situations.
         model: what gives the scores; None before training.
     """
 
@@ -107,26 +110,26 @@ class ValuePolicy(Policy):
         self.names = ["stop" if c is None else choice_name(c) for c in self.choices]
         self.roster = ctx.roster
         self.model: Model | None = None
-        self._encoders, self._path = tuple(encoders), ctx.path
+        self.encoders, self._path = tuple(encoders), ctx.path
         self._decisions = [STUCK if c is None else Decision((c,)) for c in self.choices]
 
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """The situations as numbers."""
-        return join([encoder.encode(situations, self.choices) for encoder in self._encoders])
+        return join([encoder.encode(situations, self.choices) for encoder in self.encoders])
 
     @property
     def prepares(self) -> bool:
         """Whether an encoder gets something from the outside."""
-        return any(encoder.prepares for encoder in self._encoders)
+        return any(encoder.prepares for encoder in self.encoders)
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         """Let the encoders get what they need."""
-        for encoder in self._encoders:
+        for encoder in self.encoders:
             await encoder.prepare(situation, calls)
 
     def ceiling(self, tokens: int) -> Usage | None:
         """What all encoders take before one decision at most."""
-        usages = [encoder.ceiling(tokens) for encoder in self._encoders]
+        usages = [encoder.ceiling(tokens) for encoder in self.encoders]
         known = [usage for usage in usages if usage is not None]
         return sum(known, Usage()) if len(known) == len(usages) else None
 

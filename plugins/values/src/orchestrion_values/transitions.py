@@ -38,6 +38,7 @@ class Transitions:
         category: the row of `categories` likewise [n].
         problems: names of problems.
         categories: names of categories.
+        blocks: widths of the parts of `context` that belong together, as an encoder's numbers do.
     """
 
     context: Floats
@@ -50,6 +51,7 @@ class Transitions:
     category: Ints
     problems: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
+    blocks: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.choice)
@@ -60,7 +62,9 @@ class Transitions:
         taken = [one for experience in experiences for one in experience.taken]
         if not taken:
             return None
-        encoded = policy.encode([one.situation for one in taken])
+        situations = [one.situation for one in taken]
+        encoded = policy.encode(situations)
+        blocks = [one.encode(situations[:1], policy.choices) for one in policy.encoders]
         after: list[int] = []
         for experience in experiences:
             first, count = len(after), len(experience.taken)
@@ -78,6 +82,7 @@ class Transitions:
             category,
             problems,
             categories,
+            tuple(block.context.shape[1] for block in blocks),
         )
 
     def joined(self, more: Transitions | None) -> Transitions:
@@ -95,7 +100,7 @@ class Transitions:
         after = np.concatenate([self.after, np.where(more.after < 0, -1, more.after + len(self))])
         return Transitions(
             context, choices, allowed, choice, reward, after,
-            problem, category, problems, categories,
+            problem, category, problems, categories, self.blocks,
         )  # fmt: skip
 
     def categories_of(self, problems: Sequence[Problem]) -> Ints:
@@ -104,10 +109,18 @@ class Transitions:
         return np.array([places.get(one.category, -1) for one in problems], np.int64)
 
     @property
+    def episode(self) -> Ints:
+        """The first row of the episode that each situation belongs to [n]."""
+        result = np.arange(len(self))
+        # A situation that follows another stands behind it.
+        for i in np.flatnonzero(self.after >= 0).tolist():
+            result[self.after[i]] = result[i]
+        return result
+
+    @property
     def returns(self) -> Floats:
         """What came after each decision until the end of its episode [n]."""
         result = self.reward.copy()
-        # A situation that follows another stands behind it.
         for i in range(len(result) - 1, -1, -1):
             if self.after[i] >= 0:
                 result[i] += result[self.after[i]]
@@ -116,18 +129,19 @@ class Transitions:
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays, and plain data."""
         arrays = {name: getattr(self, name) for name in ARRAYS}
-        return arrays, {"problems": list(self.problems), "categories": list(self.categories)}
+        return arrays, {name: list(getattr(self, name)) for name in PLAIN}
 
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
         """What `save` gave."""
-        named = (tuple(data["problems"]), tuple(data["categories"]))
-        return cls(*(np.asarray(arrays[name]) for name in ARRAYS), *named)
+        plain = (tuple(data[name]) for name in PLAIN)
+        return cls(*(np.asarray(arrays[name]) for name in ARRAYS), *plain)
 
 
 ARRAYS = (
     "context", "choices", "allowed", "choice", "reward", "after", "problem", "category",
 )  # fmt: skip
+PLAIN = ("problems", "categories", "blocks")
 
 
 def from_steps(

@@ -75,9 +75,7 @@ def extend(source: Source, site: Site) -> Iterator[Change]:
             yield "guarded", fit(site, f"{extra} and {inner}")
             yield "guarded-not", fit(site, f"not {extra} or {inner}")
         if sub == "none":
-            yield "guarded-none", fit(
-                site, f"{extra} {'and' if 'not' in extra else 'or'} {inner}"
-            )
+            yield "guarded-none", fit(site, f"{extra} {'and' if 'not' in extra else 'or'} {inner}")
 
 
 def conditions_for(source: Source, site: Site) -> list[tuple[str, str]]:

@@ -1,0 +1,290 @@
+"""`orchestrion logs`: import and look at logs. `orchestrion ope`: judge policies by a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion import UsageError
+from orchestrion.cli.common import (
+    answer,
+    block_option,
+    emit,
+    json_option,
+    note,
+    options,
+    override_option,
+    table,
+)
+from orchestrion.cli.looping import in_loop
+
+if TYPE_CHECKING:
+    from orchestrion_logged.decisions import Decisions, Floats
+    from orchestrion_logged.evaluating import Judged
+    from orchestrion_logged.importing import Imported
+    from orchestrion_logged.records import LoggedEpisode
+
+__all__ = ["logs", "ope"]
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+REFUSED = 3
+"""The exit code where the log cannot tell."""
+
+
+@click.group("logs")
+def logs() -> None:
+    """Import logs of decisions, and check them."""
+
+
+@logs.command("check")
+@click.argument("log", type=FILE)
+@json_option
+def check(log: Path, as_json: bool) -> int:
+    """Read LOG strictly, and say what is in it."""
+    from orchestrion_logged.records import read_log
+
+    episodes = read_log(log)
+    lines = [line for episode in episodes for line in episode]
+    times: dict[str, int] = {}
+    for line in lines:
+        times[line.choice] = times.get(line.choice, 0) + 1
+    document: dict[str, Any] = {
+        "log": str(log),
+        "episodes": len(episodes),
+        "decisions": len(lines),
+        "with_propensity": sum(line.propensity is not None for line in lines),
+        "with_reward": sum(line.reward is not None for line in lines),
+        "with_score": sum(line.score is not None for line in lines),
+        "choices": dict(sorted(times.items())),
+    }
+    if as_json:
+        emit(document)
+        return 0
+    for name, value in document.items():
+        if name != "choices":
+            answer(f"{name.replace('_', ' ')}: {value}")
+    answer(table([["choice", "times"], *([name, str(n)] for name, n in sorted(times.items()))]))
+    return 0
+
+
+@logs.group("import")
+def importing() -> None:
+    """Write a log from a run, a chat log or a table."""
+
+
+@importing.command("run")
+@click.argument("run")
+@click.argument("log", type=FILE)
+@click.option("--of", "source", default="train", show_default=True, help="Or an evaluation's name.")
+@block_option
+@click.pass_context
+def from_a_run(ctx: click.Context, run: str, log: Path, source: str, block: tuple[str, ...]) -> int:
+    """Write the decisions of RUN to LOG."""
+    from orchestrion_logged.importing import from_run
+
+    return _write(log, in_loop(from_run(run, source, [*options(ctx).block, *block])))
+
+
+@importing.command("chat")
+@click.argument("file", type=FILE)
+@click.argument("log", type=FILE)
+@click.option("--category", default="category", show_default=True, help="Tag of the category.")
+@click.option("--reward", default="reward", show_default=True, help="Tag of the feedback.")
+@click.option("--cost", default="cost", show_default=True, help="Tag of the cost.")
+def from_a_chat_log(file: Path, log: Path, category: str, reward: str, cost: str) -> int:
+    """Write the requests of FILE (JSON lines, as OpenAI's) to LOG; the model is the choice."""
+    from orchestrion_logged.importing import from_chats
+
+    return _write(log, from_chats(file, category, reward, cost))
+
+
+@importing.command("csv")
+@click.argument("file", type=FILE)
+@click.argument("log", type=FILE)
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    help="Which column is what, e.g. --column choice=model --column features=length,hour.",
+)
+def from_a_table(file: Path, log: Path, columns: tuple[str, ...]) -> int:
+    """Write the rows of FILE to LOG."""
+    from orchestrion_logged.importing import from_table
+
+    named: dict[str, str] = {}
+    for pair in columns:
+        field, equals, column = pair.partition("=")
+        if not equals:
+            raise UsageError(f"--column {pair}: want FIELD=COLUMN")
+        named[field] = column
+    return _write(log, from_table(file, named))
+
+
+def _write(log: Path, imported: Imported) -> int:
+    from orchestrion_logged.importing import write
+
+    for line in imported.notes:
+        note(line)
+    write(log, imported)
+    note(f"{log}: {len(imported.records)} decisions")
+    return 0
+
+
+# ------------------------------------------------------------------------------------- ope
+
+
+@click.command("ope")
+@click.argument("log", type=FILE)
+@click.option("--policy", "target", metavar="RUN|CONFIG", help="Whose policy to judge.")
+@click.option(
+    "--cost-weight",
+    type=click.FloatRange(min=0),
+    help="Go by scores minus so much times the cost; by default by rewards.",
+)
+@click.option(
+    "--estimate-propensities",
+    is_flag=True,
+    help="Estimate propensities that are not in the log; right only if whoever chose went by what "
+    "is in it.",
+)
+@click.option(
+    "--least",
+    type=click.FloatRange(min=2),
+    default=20,
+    show_default=True,
+    help="Effective episodes below which an estimate is refused.",
+)
+@override_option
+@block_option
+@json_option
+@click.pass_context
+def ope(
+    ctx: click.Context,
+    log: Path,
+    target: str | None,
+    cost_weight: float | None,
+    estimate_propensities: bool,
+    least: float,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    as_json: bool,
+) -> int:
+    """Estimate from LOG what the policy of RUN would have got, and each single choice.
+
+    Prints a doubly robust estimate with its 95 % interval, others beside it, and how well the log
+    covers what the policy does. Where the log cannot tell, that is said, and the exit code is 3.
+    """
+    from orchestrion_logged.decisions import as_decisions, choices_of
+    from orchestrion_logged.evaluating import Evaluator, estimated_propensities
+    from orchestrion_logged.records import read_log
+
+    if overrides and target is None:
+        raise UsageError("-o changes the config of --policy; name one")
+    episodes = read_log(log)
+    blocked = [*options(ctx).block, *block]
+    notes: list[str] = []
+    wanted = None
+    if target is None:
+        decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
+    else:
+        made = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
+        decisions, wanted, learned_from_it = in_loop(made)
+        if learned_from_it:
+            notes.append("the policy learned from this very log, so its value is overestimated")
+    if decisions.missing:
+        notes.append(f"left out: {decisions.missing} episodes without feedback")
+    if not decisions.known and estimate_propensities:
+        decisions = estimated_propensities(decisions)
+        notes.append("propensities are estimated: right only if nothing else decided the choices")
+    elif not decisions.known:
+        notes.append(
+            "propensities are not known: what follows is the model's word alone (direct), wrong "
+            "where choices went by what is not in the log; or use --estimate-propensities"
+        )
+    evaluator = Evaluator(decisions, least=least)
+    judged: list[Judged] = []
+    if target is not None and wanted is not None:
+        judged.append(evaluator.judge(target, wanted))
+    judged += [evaluator.logging(), *evaluator.single()]
+    asked = judged[:1] if target is not None else judged[1:]
+    if as_json:
+        emit({"log": str(log), "notes": notes, "policies": [one.as_json() for one in judged]})
+    else:
+        for line in notes:
+            note(line)
+        for line in _lines(judged):
+            answer(line)
+    return REFUSED if asked and all(one.refusal for one in asked) else 0
+
+
+async def _target(
+    target: str,
+    overrides: Sequence[str],
+    block: Sequence[str],
+    log: Path,
+    cost_weight: float | None,
+    episodes: Sequence[LoggedEpisode],
+) -> tuple[Decisions, Floats, bool]:
+    """The log as a policy's team sees it, the policy's chances, and if it learned from this log."""
+    from orchestrion.choices import choice_name, choices
+    from orchestrion.run import open_run
+    from orchestrion_logged.decisions import STOP, as_decisions
+    from orchestrion_logged.evaluating import target_of
+    from orchestrion_logged.from_logs import FromLogs
+
+    async with open_run(target, overrides, block) as trained:
+        for line in trained.notes:
+            note(line)
+        policy = trained.opened.runtimes["policy"]
+        if getattr(policy, "prepares", False):
+            raise UsageError(
+                f"{target}: its policy asks a service before it decides, which a log cannot answer"
+            )
+        names = (*map(choice_name, choices(trained.opened.roster())), STOP)
+        decisions = as_decisions(episodes, names, cost_weight, str(log))
+        settings = [trained.config.components[path].component for path in trained.config.stages]
+        same = any(isinstance(s, FromLogs) and s.log == log for s in settings)
+        learned = same and trained.directory is not None
+        return decisions, target_of(policy, names, decisions.situations), learned
+
+
+def _lines(judged: Sequence[Judged]) -> list[str]:
+    rows = [["policy", "estimate", "value", "95 % interval", "effective", "weights"]]
+    refused = []
+    for one in judged:
+        if one.refusal:
+            refused.append(f"refused: {one.name}: {one.refusal}")
+            continue
+        told: Mapping[str, Any] = one.estimates
+        for place, (name, estimate) in enumerate(told.items()):
+            first = place == 0
+            seen = one.overlap
+            rows.append(
+                [
+                    one.name if first else "",
+                    name,
+                    f"{estimate.mean:.4f}",
+                    f"{estimate.low:.4f} to {estimate.high:.4f}",
+                    f"{seen.effective:.0f}" if first and seen else "",
+                    f"max {seen.largest:.1f}, top 1 % has {seen.top_share:.0%}"
+                    if first and seen
+                    else "",
+                ]
+            )
+        if one.gain is not None:
+            gain = one.gain
+            rows.append(
+                [
+                    "",
+                    "over logged",
+                    f"{gain.mean:+.4f}",
+                    f"{gain.low:+.4f} to {gain.high:+.4f}",
+                    "",
+                    "",
+                ]
+            )
+    return [table(rows), *refused]

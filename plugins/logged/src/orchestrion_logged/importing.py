@@ -1,0 +1,363 @@
+"""Logs from elsewhere: runs, chat logs, tables.
+
+Each importer gives records and, where something could not be taken over, notes that say so.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from attrs import Factory, asdict, frozen
+
+from orchestrion import Decision, Episode, Key, Observation, Problem, Step, Task, UsageError
+from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion_logged.decisions import STOP, activation
+from orchestrion_logged.records import Context, Logged, check_record, encode
+
+__all__ = ["Columns", "Imported", "from_chats", "from_run", "from_table", "write"]
+
+
+@frozen
+class Imported:
+    """What an importer gives.
+
+    Args:
+        records: in order.
+        notes: what could not be taken over, a line each.
+    """
+
+    records: list[Logged]
+    notes: list[str] = Factory(list)
+
+
+# ------------------------------------------------------------------------------------ runs
+
+
+async def from_run(target: str, source: str = "train", block: Sequence[str] = ()) -> Imported:
+    """Return the decisions of a run's episodes.
+
+    A run keeps decisions with their log-probabilities, where its policy states them (`random`,
+    `neural`, and `values` in training do), and the turns. What the environment showed before each
+    decision is not kept: it is played again from the turns, and an episode that ends up with
+    another observation than the stored one (the task draws at random) is left out.
+
+    Args:
+        target: the run.
+        source: "train", or the name of an evaluation.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: it is no run, or nothing of it can be taken over.
+    """
+    from orchestrion.run import open_run
+    from orchestrion.store import RunReader
+
+    async with open_run(target, block=block) as trained:
+        if trained.directory is None:
+            raise UsageError(f"{target}: is a config; name a run")
+        team, task = trained.engine.team, trained.opened.runtimes["task"]
+        names = [choice_name(choice) for choice in choices(team.roster)]
+        hidden = _problems(task)
+        records: list[Logged] = []
+        lost: Counter[str] = Counter()
+        with RunReader(trained.directory) as reader:
+            for stored in reader.episodes(source=source):
+                lines, why = _replayed(stored.episode, task, hidden, names)
+                records += lines
+                lost[why] += bool(why)
+    notes = [f"left out: {count} episodes: {why}" for why, count in lost.items() if count]
+    if not records:
+        raise UsageError("\n".join([f"{target}: no decisions of {source!r} to import", *notes]))
+    unknown = sum(record.propensity is None for record in records)
+    if unknown:
+        notes.append(
+            f"{unknown} of {len(records)} decisions have no propensity: the run's policy does not "
+            "state the probability of what it decides"
+        )
+    return Imported(records, notes)
+
+
+def _problems(task: Task) -> dict[str, Problem]:
+    """All problems of a task by id, with their hidden parts."""
+    splits = (task.problems(split) for split in ("train", "validation", "test"))
+    return {problem.id: problem for split in splits for problem in split}
+
+
+def _replayed(
+    episode: Episode, task: Task, hidden: Mapping[str, Problem], names: Sequence[str]
+) -> tuple[list[Logged], str]:
+    """An episode's decisions, or why it has none."""
+    if episode.reward is None:
+        return [], "it has no reward"
+    if not episode.decisions:
+        return [], "the run kept no decisions (run.retention)"
+    if any(len(decision.start) > 1 for decision in episode.decisions):
+        return [], "several agents were started at once"
+    # Keys are not kept; that they made no difference is checked at the end.
+    key, start = Key(0), getattr(task, "start", None)
+    problem = hidden.get(episode.problem.id, episode.problem)
+    step: Step = start(problem, key) if start is not None else Step()
+    parts = _rewards(episode)
+    turns = {turn.decision: turn for turn in episode.turns}
+    lines: list[Logged] = []
+    for place, decision in enumerate(episode.decisions):
+        turn = turns.get(place)
+        allowed = [
+            name
+            for name, choice in zip(names, map(activation, names), strict=True)
+            if not is_blocked(choice, step.observation)
+        ]
+        lines.append(
+            Logged(
+                _context(episode.problem, step.observation),
+                _chosen(decision),
+                (*allowed, STOP) if STOP not in allowed else tuple(allowed),
+                math.exp(min(decision.logp, 0.0)) if decision.logp is not None else None,
+                reward=parts[place],
+                cost=turn.usage.cost if turn is not None else 0.0,
+                episode=episode.id,
+                step=place,
+                answer=turn.output.content if turn is not None else "",
+                status=turn.status if turn is not None else "completed",
+            )
+        )
+        if check_record(lines[-1]):
+            return [], "what it chose is not what the task allows when its turns are played again"
+        if turn is not None and hasattr(task, "step"):
+            step = task.step(step.state, turn, key)
+    if episode.observation is not None and step.observation != episode.observation:
+        return [], "its turns played again show something else: the task draws at random"
+    return lines, ""
+
+
+def _chosen(decision: Decision) -> str:
+    return choice_name(decision.start[0]) if decision.start else STOP
+
+
+def _rewards(episode: Episode) -> list[float]:
+    """What came between each decision and the next: its turns' rewards, at last all the rest."""
+    assert episode.reward is not None
+    parts = [0.0] * len(episode.decisions)
+    for turn, part in zip(episode.turns, episode.reward.turns or (), strict=False):
+        parts[turn.decision] += part
+    parts[-1] += episode.reward.total - sum(parts)
+    return parts
+
+
+def _context(problem: Problem, seen: Observation | None) -> Context:
+    seen = seen or Observation()
+    return Context(
+        problem.id,
+        problem.text,
+        problem.category,
+        features=tuple(seen.features),
+        hints=dict(seen.hints),
+        progress=seen.progress,
+    )
+
+
+# ------------------------------------------------------------------------------- chat logs
+
+
+def from_chats(
+    path: Path, category: str = "category", reward: str = "reward", cost: str = "cost"
+) -> Imported:
+    """Return the decisions of a chat log: JSON lines, a request to a model a line.
+
+    A line has the `model`, or a `request` or `body` that has it; `messages`, of which the last of
+    role "user" is the text, likewise; and tags, in `metadata` or `tags` or beside the rest:
+    `category`, `reward` (a number, true or false; also `feedback` and `score`), `cost` (also `usd`)
+    and `propensity`. The choice is the model. Lines without a model are refused.
+
+    Args:
+        path: the file.
+        category: the tag that has the category.
+        reward: the tag that has the feedback.
+        cost: the tag that has the cost.
+
+    Raises:
+        UsageError: a line is no such request; says which.
+    """
+    records, unrated = [], 0
+    for number, line in enumerate(_text(path).splitlines(), 1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            data = msgspec.json.decode(line, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise UsageError(f"{where}: {error}") from error
+        body = next((data[k] for k in ("request", "body") if isinstance(data.get(k), dict)), data)
+        tags = {**_tags(body), **_tags(data)}
+        model = body.get("model")
+        if not isinstance(model, str) or not model:
+            raise UsageError(f"{where}: names no `model`, which is the choice")
+        feedback = _first(tags, data, reward, "feedback", "score")
+        unrated += feedback is None
+        records.append(
+            Logged(
+                Context(text=_asked(body), category=str(_first(tags, data, category) or "")),
+                # A choice is "agent" or "agent:option", and names have no other colon.
+                model.replace(":", "-"),
+                reward=_number(feedback, f"{where}: {reward}"),
+                cost=_number(_first(tags, data, cost, "usd"), f"{where}: {cost}") or 0.0,
+                propensity=_number(_first(tags, data, "propensity"), f"{where}: propensity"),
+                tags=tags,
+            )
+        )
+    notes = [f"{unrated} of {len(records)} requests have no feedback"] if unrated else []
+    return Imported(records, notes)
+
+
+def _tags(part: Mapping[str, Any]) -> dict[str, Any]:
+    given = (part.get(name) for name in ("metadata", "tags"))
+    return {k: v for tags in given if isinstance(tags, dict) for k, v in tags.items()}
+
+
+def _first(tags: Mapping[str, Any], data: Mapping[str, Any], *names: str) -> Any:
+    for name in names:
+        for place in (tags, data):
+            if place.get(name) is not None:
+                return place[name]
+    return None
+
+
+def _asked(body: Mapping[str, Any]) -> str:
+    """The text of the last message of a user."""
+    messages = body.get("messages")
+    for message in reversed(messages if isinstance(messages, list) else []):
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            if isinstance(content, list):
+                parts = [part.get("text") for part in content if isinstance(part, dict)]
+                return "\n".join(part for part in parts if isinstance(part, str))
+            return content if isinstance(content, str) else ""
+    return ""
+
+
+def _number(value: Any, where: str) -> float | None:
+    if value is None or value == "":
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UsageError(f"{where}: {value!r} is not a number")
+    return number
+
+
+# ---------------------------------------------------------------------------------- tables
+
+
+@frozen
+class Columns:
+    """Which columns of a table are what; "" for one that is not there.
+
+    Args:
+        choice: what was chosen.
+        text: of the problem.
+        category: of the problem.
+        features: numbers, separated by commas.
+        propensity: of the choice.
+        reward: that came.
+        score: in place of a reward.
+        cost: of the choice.
+        allowed: what could be chosen, separated by `|` in the table.
+        episode: of decisions that belong together.
+        step: of the episode.
+    """
+
+    choice: str = "choice"
+    text: str = "text"
+    category: str = "category"
+    features: str = ""
+    propensity: str = "propensity"
+    reward: str = "reward"
+    score: str = "score"
+    cost: str = "cost"
+    allowed: str = "allowed"
+    episode: str = "episode"
+    step: str = "step"
+
+
+def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
+    """Return the decisions of a CSV file with a header.
+
+    Args:
+        path: the file.
+        columns: by the name of a field of `Columns` the name of its column, where that is another.
+
+    Raises:
+        UsageError: a named column is not there, or a line is wrong; says which.
+    """
+    rows = csv.DictReader(io.StringIO(_text(path)))
+    header = rows.fieldnames or []
+    known = {str(name): str(column) for name, column in asdict(Columns()).items()}
+    if strange := [name for name in columns if name not in known]:
+        fields = ", ".join(known)
+        raise UsageError(f"--column {strange[0]}: is no field of a decision; these are: {fields}")
+    at = {**known, **columns}
+    for name in (*columns, "choice"):
+        lacking = [c for c in at[name].split(",") if c not in header]
+        if lacking:
+            raise UsageError(f"{path}:1: has no column {lacking[0]!r}; it has {', '.join(header)}")
+    return Imported([_row(row, at, f"{path}:{rows.line_num}") for row in rows])
+
+
+def _row(row: Mapping[str, str | None], at: Mapping[str, str], where: str) -> Logged:
+    def text(name: str) -> str:
+        return (row.get(at[name]) or "").strip()
+
+    def number(name: str) -> float | None:
+        return _number(text(name), f"{where}: {at[name]}")
+
+    if None in row or None in row.values():
+        raise UsageError(f"{where}: has more or fewer fields than the header")
+    features = [_number(row[c], f"{where}: {c}") for c in at["features"].split(",") if c]
+    record = Logged(
+        Context(
+            text=text("text"),
+            category=text("category"),
+            features=tuple(0.0 if value is None else value for value in features),
+        ),
+        text("choice"),
+        tuple(text("allowed").split("|")) if text("allowed") else None,
+        number("propensity"),
+        number("reward"),
+        number("score"),
+        number("cost") or 0.0,
+        text("episode"),
+        int(number("step") or 0),
+    )
+    if wrong := check_record(record):
+        raise UsageError(f"{where}: {wrong}")
+    return record
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: cannot be read: {error}") from error
+
+
+def write(path: Path, imported: Imported) -> None:
+    """Write a log; packed if its name ends in `.gz`. It is whole, or as it was before.
+
+    Raises:
+        StoreError: it cannot be written.
+        UsageError: a record is not one that a log may hold.
+    """
+    from orchestrion.store.files import write_atomic
+
+    text = b"".join(encode(record) + b"\n" for record in imported.records)
+    write_atomic(path, [gzip.compress(text, mtime=0) if path.suffix == ".gz" else text])

@@ -1,0 +1,349 @@
+"""The trainer `bandit` at work: which choice is tried next, and what is learned of it.
+
+Read `BanditLearner.iterate` first. Sources beside those of `tries`: successive rejects (Audibert,
+Bubeck, Munos 2010). Departures: values are refitted after a batch of episodes and not after each;
+a choice by Thompson's rule is drawn from an estimate of how likely each is the best, over fixed
+draws, so that the probability with which it was taken is known and can be logged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import ceil
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from attrs import frozen
+
+from orchestrion import (
+    Episode,
+    Job,
+    Key,
+    Metrics,
+    OpenContext,
+    Plan,
+    Policy,
+    Problem,
+    Saved,
+    Session,
+    Situation,
+    Split,
+    UsageError,
+)
+from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.bandit_model import BanditModel, Neighbours, View
+from orchestrion_values.experience import gather
+from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
+from orchestrion_values.texts import fit_texts
+from orchestrion_values.tries import Tries
+
+if TYPE_CHECKING:
+    from orchestrion_values.bandit import Bandit
+
+__all__ = ["BanditLearner"]
+
+DRAWS = 256
+FIRST, GROWTH, LEAST, LARGEST = 16, 0.15, 8, 4096
+PHASES = 20
+
+
+def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
+    """Sizes of the iterations: small at first, then each a share of what was seen before.
+
+    Successive rejects drops choices between iterations, which are of one size therefore.
+    """
+    sizes: list[int] = []
+    if algorithm == "rejects":
+        each = -(-episodes // PHASES)
+        return [min(each, episodes - done) for done in range(0, episodes, each)]
+    while (left := episodes - sum(sizes)) > 0:
+        size = min(max(LEAST, int(GROWTH * sum(sizes))) if sizes else FIRST, LARGEST)
+        sizes.append(left if left < size + LEAST else size)
+    return sizes
+
+
+class BanditLearner:
+    """Trains the policy `values`; its state is the sums of all tries."""
+
+    def __init__(self, settings: Bandit, ctx: OpenContext) -> None:
+        self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
+        full = settings.feedback == "full"
+        # With full feedback nothing is explored, so it is fitted once.
+        self._sizes = (
+            [settings.episodes] if full else batches(settings.episodes, settings.algorithm)
+        )
+        self.tries: Tries | None = None
+        """All that was tried; `exported` gives it as JSON, to start another run with."""
+        self._played: dict[str, tuple[Floats, Floats]] = {}
+        """By problem: sums of rewards and number of tries of each choice."""
+        self._lowest: float | None = None
+        self._seen = 0
+        self._single = True
+        """Whether every episode so far was one decision."""
+
+    @property
+    def iterations(self) -> int:
+        """Of growing size; one with full feedback."""
+        return len(self._sizes)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """So many episodes."""
+        episodes = self._sizes[i]
+        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+
+    def check(self, session: Session) -> None:
+        """Refuse a policy that does not go by values."""
+        if not isinstance(session.policy, ValuePolicy):
+            raise UsageError(
+                f"{self._path}: bandit trains the policy values; write `policy: {{use: values}}`"
+            )
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Episodes that try what may be best, then what is believed after them."""
+        self.check(session)
+        jobs = self._jobs(i, session, session.policy)
+        return self.absorb(await session.rollout(jobs), session)
+
+    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
+        """Take some episodes in, whoever ran them, and believe what follows."""
+        policy: ValuePolicy = session.policy
+        view = self._view(policy, session.problems("train"))
+        self._seen += len(episodes)
+        missing = self._learn(episodes, view)
+        model = self._model(view, session.problems("train"))
+        if model is None:
+            return {"missing": float(missing)}
+        policy.model = model
+        return {"missing": float(missing), "noise": model.posterior.noise}
+
+    # ------------------------------------------------------------------ what is tried
+
+    def _jobs(self, i: int, session: Session, policy: ValuePolicy) -> list[Job]:
+        problems = session.problems("train")
+        forced: list[int] = []
+        if self.settings.algorithm == "rejects":
+            forced = np.flatnonzero(self._survivors(len(policy.choices))).tolist()
+        elif self.settings.feedback == "full":
+            forced = list(range(len(policy.choices)))
+        alike = len(forced) or 1
+        explorer = self.explorer(policy)
+        jobs = []
+        for n in range(self._seen, self._seen + self._sizes[i]):
+            lap, place = divmod(n // alike, len(problems))
+            order = self._order(lap, len(problems))
+            first: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
+            jobs.append(Job(problems[order[place]], session.key.child("episode", n), first))
+        return jobs
+
+    def _order(self, lap: int, count: int) -> list[int]:
+        if getattr(self, "_lap", None) != (lap, count):
+            order = list(range(count))
+            self._key.child("lap", lap).random().shuffle(order)
+            self._lap, self._shuffled = (lap, count), order
+        return self._shuffled
+
+    def explorer(self, policy: ValuePolicy) -> Exploring:
+        """What training episodes go by now."""
+        model = policy.model
+        if self.settings.algorithm == "rejects":
+            return Exploring(policy, _among(self._survivors(len(policy.choices))))
+        if not isinstance(model, BanditModel) or not self._seen:
+            return Exploring(policy, _among(np.ones(len(policy.choices), np.bool_)))
+        if self.settings.algorithm == "linucb":
+            return Exploring(policy, _by_bound(model, self.settings.width))
+        return Exploring(policy, _by_chance(model, self.settings.width))
+
+    def _survivors(self, k: int) -> Mask:
+        """Who has not been rejected: in phase j of k - 1 the j worst ones are out [k]."""
+        left = np.ones(k, np.bool_)
+        if self.tries is None or k < 3:
+            return left
+        total, share = self.settings.episodes, 0.5 + sum(1 / j for j in range(2, k + 1))
+        spent, before, out = 0, 0, 0
+        for j in range(1, k - 1):
+            each = ceil((total - k) / share / (k + 1 - j))
+            spent, before = spent + max(0, each - before) * (k + 1 - j), each
+            out += spent <= self._seen
+        means = self.tries.rewards[:, 0] / np.maximum(self.tries.counts, 1)
+        left[np.argsort(means, kind="stable")[:out]] = False
+        return left
+
+    # ------------------------------------------------------------------ what is learned
+
+    def _view(self, policy: ValuePolicy, problems: Sequence[Problem]) -> View:
+        """What values are linear in; the same in every iteration, as problems are."""
+        model = policy.model
+        if isinstance(model, BanditModel):
+            return model.view
+        s = self.settings
+        texts = None
+        if s.text:
+            known = [one.category if s.category != "hidden" else None for one in problems]
+            seed = self._key.child("texts").integer()
+            texts = fit_texts([one.text for one in problems], known, seed)
+        names = sorted({one.category for one in problems if one.category})
+        categories = tuple(names) if s.category != "hidden" and len(names) > 1 else ()
+        return View(policy, categories, s.category == "guessed", texts)
+
+    def _learn(self, episodes: Sequence[Episode], view: View) -> int:
+        """Add the tries; how many had no reward."""
+        taken: list[Taken] = []
+        returns: list[float] = []
+        lost: list[Taken] = []
+        for episode in episodes:
+            if episode.reward is None:
+                lost += [d.record for d in episode.decisions if isinstance(d.record, Taken)]
+                continue
+            for experience in gather([episode]):
+                taken += experience.taken
+                returns += experience.returns
+                self._single &= len(experience.taken) == 1
+                total = experience.returns[0]
+                self._lowest = total if self._lowest is None else min(self._lowest, total)
+        taken += lost
+        returns += [self._lowest or 0.0] * len(lost)
+        if not taken:
+            return 0
+        numbers, columns = view.numbers([one.situation for one in taken])
+        places = [one.choice for one in taken]
+        if self.tries is None:
+            self.tries = self._begin(view.policy, columns)
+        self.tries = self.tries.tried(numbers[np.arange(len(places)), places], places, returns)
+        k = len(view.policy.choices)
+        for one, reward in zip(taken, returns, strict=True):
+            sums, counts = self._played.setdefault(
+                one.situation.problem.id, (np.zeros(k), np.zeros(k))
+            )
+            sums[one.choice] += reward
+            counts[one.choice] += 1
+        return len(lost)
+
+    def _begin(self, policy: ValuePolicy, columns: Sequence[str]) -> Tries:
+        tries = Tries.none(policy.names, columns)
+        if (path := self.settings.start) is None:
+            return tries
+        try:
+            data = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"{self._path}.start: {path} cannot be read: {error}") from None
+        return tries.merged(Tries.imported(data).capped(self.settings.cap))
+
+    def _model(self, view: View, problems: Sequence[Problem]) -> BanditModel | None:
+        posterior = self.tries.posterior() if self.tries is not None else None
+        if posterior is None:
+            return None
+        near = None
+        if view.texts is not None and self._single and self.settings.neighbours:
+            played = [one for one in problems if one.id in self._played]
+            sums, counts = zip(*(self._played[one.id] for one in played), strict=True)
+            tables = view.words(played), np.array(sums), np.array(counts)
+            near = Neighbours(*tables, self.settings.neighbours)
+        return BanditModel(view, posterior, near)
+
+    # ------------------------------------------------------------------ state
+
+    def save(self) -> Saved:
+        """The tries, in sums, and by problem."""
+        data: dict[str, Any] = {
+            "seen": self._seen,
+            "lowest": self._lowest,
+            "single": self._single,
+            "problems": list(self._played),
+            "names": None,
+        }
+        if (tries := self.tries) is None:
+            return Saved(data=data)
+        data |= {"names": list(tries.names), "columns": list(tries.columns)}
+        arrays = {
+            "squares": tries.squares,
+            "rewards": tries.rewards,
+            "spread": tries.spread,
+            "played": np.array([[*pair] for pair in self._played.values()]),
+        }
+        return Saved(pack(arrays), data)
+
+    def load(self, saved: Saved) -> None:
+        """What `save` gave."""
+        data: Any = saved.data
+        self._seen, self._lowest = data["seen"], data["lowest"]
+        self._single = data["single"]
+        self.tries, self._played = None, {}
+        if data["names"] is None:
+            return
+        arrays = unpack(saved.arrays)
+        sums = arrays["squares"], arrays["rewards"], arrays["spread"]
+        self.tries = Tries(tuple(data["names"]), tuple(data["columns"]), *sums)
+        pairs = zip(data["problems"], arrays["played"], strict=True)
+        self._played = {name: (pair[0], pair[1]) for name, pair in pairs}
+
+
+@frozen
+class _First(Policy):
+    """Takes a given choice first, where it is allowed, and then what another policy takes."""
+
+    policy: ValuePolicy
+    then: Exploring
+    place: int
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Any]:
+        """One decision each."""
+        allowed = self.policy.allowed(situations)
+        return [
+            self.policy.take(self.place, situation, row, 1.0)
+            if not len(situation.trajectory) and row[self.place]
+            else self.then.decide([situation], [key])[0]
+            for situation, row, key in zip(situations, allowed, keys, strict=True)
+        ]
+
+
+def _among(left: Mask) -> Any:
+    """Each of those left alike; where the task allows none of them, any other."""
+
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
+        result = []
+        for row, key in zip(allowed, keys, strict=True):
+            places = np.flatnonzero(row & left) if (row & left).any() else np.flatnonzero(row)
+            result.append((int(places[int(key.uniform() * len(places))]), 1 / len(places)))
+        return result
+
+    return choose
+
+
+def _by_bound(model: BanditModel, width: float) -> Any:
+    """The highest upper bound."""
+
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
+        means, deviations = model.believed(situations)
+        bounds = np.where(allowed, means + width * deviations, -np.inf)
+        return [(int(place), 1.0) for place in bounds.argmax(axis=1)]
+
+    return choose
+
+
+def _by_chance(model: BanditModel, width: float) -> Any:
+    """Each choice as often as it is the best, were the worths drawn from what is believed."""
+    quantile = NormalDist().inv_cdf
+    uniforms = Key(0).child("bandit").uniforms(DRAWS * len(model.view.policy.choices))
+    normal = np.array([quantile(min(max(u, 1e-9), 1 - 1e-9)) for u in uniforms])
+    normal = normal.reshape(DRAWS, -1)
+
+    def choose(
+        situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+    ) -> list[tuple[int, float]]:
+        means, deviations = model.believed(situations)
+        result = []
+        for mean, deviation, row, key in zip(means, deviations, allowed, keys, strict=True):
+            worth = np.where(row, mean + width * deviation * normal, -np.inf)
+            shares = np.bincount(worth.argmax(axis=1), minlength=len(mean)) / DRAWS
+            place = int(np.searchsorted(shares.cumsum(), key.uniform(), side="right"))
+            place = min(place, int(np.flatnonzero(shares)[-1]))
+            result.append((place, float(shares[place])))
+        return result
+
+    return choose

@@ -1,0 +1,232 @@
+"""What was tried and what came of it, in sums: Bayesian linear values of each choice.
+
+Sources: LinUCB (Li, Chu, Langford, Schapire 2010) and Thompson sampling for linear payoffs (Agrawal
+and Goyal 2013). With x = [1, numbers of the situation and the choice], each choice a has
+
+    A = sum x x',   b = sum x r,   c = sum r r
+    theta[a] = theta[all] + (A + L)^-1 (b - A theta[all])        covariance  s^2 (A + L)^-1
+
+Departures:
+1. Two levels: theta[all] is fitted on the tries of all choices together, and what a choice does
+   differently is shrunk towards it, so a choice that was rarely tried is thought to be like the
+   others and no better.
+2. s is the spread of the rewards that numbers do not explain, so exploration has their scale and
+   not 1; L is one try for the mean and, for each number, its variance times a strength chosen by
+   the evidence (Bishop 2006, 3.5).
+3. A, b, c are sums: statistics of several runs can be added, and cut to what so many tries would
+   have left, so that a warm start can be outvoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+
+from orchestrion import UsageError
+from orchestrion_values.policy import Floats
+
+__all__ = ["Posterior", "Tries"]
+
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
+"""Tries that what is common to all counts for, per number."""
+LEAST = 1e-9
+
+
+@frozen(eq=False)
+class Tries:
+    """Sums over the tries of k choices, on d numbers each.
+
+    Args:
+        names: of the choices.
+        columns: names of the numbers; sums of other numbers cannot be added.
+        squares: A, of [1, numbers] [k, d + 1, d + 1].
+        rewards: b [k, d + 1].
+        spread: c [k].
+    """
+
+    names: tuple[str, ...]
+    columns: tuple[str, ...]
+    squares: Floats
+    rewards: Floats
+    spread: Floats
+
+    @classmethod
+    def none(cls, names: Sequence[str], columns: Sequence[str]) -> Tries:
+        """Nothing tried."""
+        k, d = len(names), len(columns) + 1
+        zeros = np.zeros((k, d, d)), np.zeros((k, d)), np.zeros(k)
+        return cls(tuple(names), tuple(columns), *zeros)
+
+    @property
+    def counts(self) -> Floats:
+        """How often each choice was tried [k]."""
+        return self.squares[:, 0, 0]
+
+    def tried(self, numbers: Floats, choice: Sequence[int], rewards: Sequence[float]) -> Tries:
+        """With n more tries: numbers [n, d] of what was chosen, its place [n] and reward [n]."""
+        x = np.concatenate([np.ones((len(numbers), 1)), numbers], axis=1)
+        places, r = np.asarray(choice), np.asarray(rewards, np.float64)
+        squares, sums, spread = self.squares.copy(), self.rewards.copy(), self.spread.copy()
+        for a in np.unique(places):
+            mine = places == a
+            squares[a] += x[mine].T @ x[mine]
+            sums[a] += x[mine].T @ r[mine]
+            spread[a] += r[mine] @ r[mine]
+        return evolve(self, squares=squares, rewards=sums, spread=spread)
+
+    def merged(self, other: Tries) -> Tries:
+        """The tries of both; choices that the other has and this one has not are left out.
+
+        Raises:
+            UsageError: they are about other numbers.
+        """
+        if other.columns != self.columns:
+            raise UsageError(
+                f"the statistics are about other numbers ({_listed(other.columns)}) than those "
+                f"here ({_listed(self.columns)}); use the encoders they were made with"
+            )
+        squares, sums, spread = self.squares.copy(), self.rewards.copy(), self.spread.copy()
+        for place, name in enumerate(self.names):
+            if name in other.names:
+                at = other.names.index(name)
+                squares[place] += other.squares[at]
+                sums[place] += other.rewards[at]
+                spread[place] += other.spread[at]
+        return evolve(self, squares=squares, rewards=sums, spread=spread)
+
+    def capped(self, most: float) -> Tries:
+        """The same averages as from at most `most` tries of each choice."""
+        share = np.minimum(1.0, most / np.maximum(self.counts, LEAST))
+        return evolve(
+            self,
+            squares=self.squares * share[:, None, None],
+            rewards=self.rewards * share[:, None],
+            spread=self.spread * share,
+        )
+
+    def exported(self) -> dict[str, Any]:
+        """As plain data that can be written as JSON."""
+        return {
+            "choices": list(self.names),
+            "numbers": list(self.columns),
+            "squares": self.squares.tolist(),
+            "rewards": self.rewards.tolist(),
+            "spread": self.spread.tolist(),
+        }
+
+    @classmethod
+    def imported(cls, data: Mapping[str, Any]) -> Tries:
+        """What `exported` gave.
+
+        Raises:
+            UsageError: it is not what `exported` gives, or no tries can have such sums.
+        """
+        try:
+            names, columns = tuple(data["choices"]), tuple(data["numbers"])
+            sums = [np.array(data[name], np.float64) for name in ("squares", "rewards", "spread")]
+        except (KeyError, TypeError, ValueError) as error:
+            raise UsageError(f"these are no statistics of a bandit: {error!r}") from None
+        result = cls(names, columns, *sums)
+        k, d = len(names), len(columns) + 1
+        shapes = [one.shape for one in sums]
+        if shapes != [(k, d, d), (k, d), (k,)] or not all(np.isfinite(one).all() for one in sums):
+            raise UsageError("the statistics are damaged: sums are missing, or are no numbers")
+        # Cauchy and Schwarz: (sum r)^2 <= n sum r^2 holds for any rewards.
+        excess = result.rewards[:, 0] ** 2 - result.counts * result.spread
+        if (result.counts < 0).any() or (excess > 1e-6 * (1 + result.spread)).any():
+            raise UsageError("the statistics are damaged: no tries have such sums")
+        return result
+
+    def posterior(self) -> Posterior | None:
+        """What is believed of each choice; None before anything was tried."""
+        n, d = float(self.counts.sum()), len(self.columns)
+        if n <= 0:
+            return None
+        squares, sums = self.squares.sum(axis=0), self.rewards.sum(axis=0)
+        mean = squares[0] / n
+        variance = np.maximum(np.diag(squares) / n - mean**2, 0.0)
+        total = max(self.spread.sum() / n - (sums[0] / n) ** 2, LEAST)
+        best: Posterior | None = None
+        for strength in STRENGTHS:
+            # The numbers together explain as much whether there are few of them or many.
+            prior = np.where(variance > LEAST, strength * d * variance, 1.0)
+            prior[0] = 1.0
+            found = self._fitted(mean, squares, sums, prior, total)
+            if best is None or found.evidence > best.evidence:
+                best = found
+        return best
+
+    def _fitted(
+        self, mean: Floats, squares: Floats, sums: Floats, prior: Floats, total: float
+    ) -> Posterior:
+        """With numbers taken from their mean, so that the first coefficient is a mean reward."""
+        d = len(prior)
+        centre = np.eye(d)
+        centre[0, 1:] = -mean[1:]
+        # x - mean = centre' x: sums of what is centred follow from the sums.
+        squares, sums = centre.T @ squares @ centre, centre.T @ sums
+        each = centre.T @ self.squares @ centre
+        own = self.rewards @ centre
+        common = np.linalg.solve(squares + np.diag(np.where(np.arange(d), prior, LEAST)), sums)
+        left = own - each @ common
+        full = each + np.diag(prior)
+        inverse: Floats = np.linalg.inv(full)
+        shift: Floats = np.einsum("aij,aj->ai", inverse, left)
+        # Squared residuals of the common part; what each choice explains of them is subtracted.
+        lost = (self.spread - 2 * own @ common + each @ common @ common) - np.einsum(
+            "ai,ai->a", left, shift
+        )
+        n = float(self.counts.sum())
+        # Two tries at the spread of all rewards, so that a few equal ones are no certainty.
+        noise = (max(float(lost.sum()), 0.0) + 2 * total) / (n + 2)
+        signs = np.linalg.slogdet(full)[1] - np.log(prior).sum()
+        evidence = -0.5 * (n + 2) * np.log(noise) - 0.5 * float(signs.sum())
+        return Posterior(
+            mean[1:],
+            np.asarray(common + shift, np.float64),
+            inverse,
+            float(np.sqrt(noise)),
+            evidence,
+        )
+
+
+@frozen(eq=False)
+class Posterior:
+    """Coefficients of k choices, and how sure they are.
+
+    Args:
+        middle: what is subtracted from numbers [d].
+        coefficients: of [1, numbers] [k, d + 1].
+        inverse: (A + L)^-1 [k, d + 1, d + 1].
+        noise: s, in units of reward.
+        evidence: logarithm of how well the strength of the prior explains the rewards.
+    """
+
+    middle: Floats
+    coefficients: Floats
+    inverse: Floats
+    noise: float
+    evidence: float = 0.0
+
+    def means(self, numbers: Floats) -> Floats:
+        """Expected rewards [n, k] of numbers [n, k, d]."""
+        x = numbers - self.middle
+        result: Floats = self.coefficients[:, 0] + np.einsum(
+            "nkd,kd->nk", x, self.coefficients[:, 1:]
+        )
+        return result
+
+    def deviations(self, numbers: Floats) -> Floats:
+        """How unsure they are, as standard deviations [n, k]."""
+        x = np.concatenate([np.ones((*numbers.shape[:2], 1)), numbers - self.middle], axis=2)
+        half = (x.transpose(1, 0, 2) @ self.inverse).transpose(1, 0, 2)
+        result: Floats = self.noise * np.sqrt(np.maximum((half * x).sum(axis=2), 0.0))
+        return result
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:6]) or "none"
+    return shown + (f" and {len(names) - 6} more" if len(names) > 6 else "")

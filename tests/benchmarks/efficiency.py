@@ -1,0 +1,385 @@
+"""How much is learned from how many episodes: every trainer, every problem, seed by seed.
+
+    python dev.py python tests/benchmarks/efficiency.py                      # all that is missing
+    python dev.py python tests/benchmarks/efficiency.py --problems relay stop --learners optimistic
+    python dev.py python tests/benchmarks/efficiency.py --episodes 50 100 300 --seeds 1 2
+    python dev.py python tests/benchmarks/efficiency.py --report             # run nothing
+
+A cell is a fresh run of one learner on one problem with so many training episodes and one seed.
+Finished cells stand in a file of JSON lines (`--results`) and are skipped, so that a run that was
+cut off goes on. Printed is a table, drawn a figure (`--figure`): the regret, exact, of what was
+learned in use (greedy); where the best value is not known, the mean reward on held-out problems
+short of the highest that any cell reached. Regrets are means over seeds, +- is half a 95 %
+t-interval.
+
+Every learner has the same settings on every problem: `policy: {use: values}` with `trainer: {use:
+..., episodes: N}`; `neural` with `reinforce` as the problem's example has them, in batches of a
+twentieth of the episodes, but at least 16 and at most the example's. What is not installed is
+named and left out. `ucb1` is a bandit in every state, see `ucb_table.py`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from math import log10, sqrt
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+from xml.sax.saxutils import escape
+
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # before any library reads it
+
+from attrs import frozen  # noqa: E402
+from orchestrion_orchestration_bench.command import weight_of  # noqa: E402
+from orchestrion_orchestration_bench.drawn import with_tables  # noqa: E402
+from orchestrion_orchestration_bench.regret import judged  # noqa: E402
+
+from orchestrion.config import Config, from_data  # noqa: E402
+from orchestrion.config.nodes import Problems  # noqa: E402
+from orchestrion.config.sources import read_tree  # noqa: E402
+from orchestrion.errors import PluginError  # noqa: E402
+from orchestrion.plugins import Plugins  # noqa: E402
+from orchestrion.run import Run, manifest, open_run  # noqa: E402
+from orchestrion.store import RunStore  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+SIZES = (50, 100, 300, 1_000, 3_000, 10_000, 25_600)
+SEEDS = (1, 2, 3, 4, 5)
+PLAYED = 2_000
+"""Episodes that judge a policy that cannot be judged exactly."""
+T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776}
+"""Student's t at 97.5 %, by the number of seeds."""
+
+
+@frozen
+class Posed:
+    """A problem of the benchmark.
+
+    Args:
+        example: its config, in docs/examples.
+        changes: settings of the task that differ from the example's.
+        tables: seed of drawn tables; None for the example's own.
+        exact: whether the best value is known.
+        keys: what of an observation's data makes a state for `ucb1`; none stands for features.
+        most: episodes at most: more take too long.
+    """
+
+    example: str
+    changes: Mapping[str, Any] = {}
+    tables: int | None = None
+    exact: bool = True
+    keys: tuple[str, ...] = ()
+    most: int = SIZES[-1]
+
+
+RELAY = ("type", "done")
+PROBLEMS = {
+    "relay": Posed("relay", keys=RELAY),
+    "relay-sparse": Posed("relay", {"partial": 0.0}, keys=RELAY),
+    "relay-drawn": Posed("relay", tables=3, keys=RELAY),
+    "stop": Posed("stop", keys=("type", "history")),
+    "recorded": Posed("recorded", exact=False),
+    "code-review": Posed("code-review", exact=False, most=1_000),
+}
+VALUES = ("optimistic", "fitted-q", "bandit", "auto")
+SEARCH = {"length": 8, "beam": 2}
+"""Of `best-sequence`; it takes more episodes than it is given where these are very few."""
+LEARNERS = ("reinforce", *VALUES, "nearest", "halving", "best-sequence", "ucb1")
+
+
+@frozen
+class Cell:
+    """One run of one learner."""
+
+    problem: str
+    learner: str
+    episodes: int
+    seed: int
+
+
+# ---------------------------------------------------------------------- running
+
+
+def configured(cell: Cell) -> Config:
+    """The problem's example, with this learner."""
+    posed = PROBLEMS[cell.problem]
+    path = ROOT / "docs/examples" / f"{posed.example}.yaml"
+    root = read_tree(path, os.environ, Problems())
+    assert root is not None
+    data = root.plain()
+    data["task"] |= posed.changes
+    if posed.tables is not None:
+        data = with_tables(data, posed.tables)
+    weight = data["reward"].get("cost_weight", 0.1)
+    policy, trainer = learner(cell, data["policy"], data["trainer"], weight)
+    run = {"retention": "none", "checkpoint_every": 10**6, "concurrency": 256}
+    data |= {"seed": cell.seed, "policy": policy, "trainer": trainer, "run": run}
+    data["evaluation"] = {"episodes": 1}  # what is judged here, `judge` judges
+    config = from_data(data, directory=path.parent)
+    if cell.learner == "best-sequence":
+        # As many problems as the episodes suffice for.
+        team = [config.components[member].component for member in config.roster]
+        width = sum(max(1, len(agent.options)) for agent in team)
+        tried = 1 + width + (SEARCH["length"] - 1) * SEARCH["beam"] * width
+        trainer = {**trainer, "problems": max(1, cell.episodes // tried)}
+        config = from_data(data | {"trainer": trainer}, directory=path.parent)
+    return config
+
+
+def learner(
+    cell: Cell, policy: Mapping[str, Any], trainer: Mapping[str, Any], weight: float
+) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The sections `policy` and `trainer` of a cell."""
+    count = cell.episodes
+    match cell.learner:
+        case "reinforce":
+            batch = min(trainer["episodes"], max(16, count // 20))
+            group = trainer.get("group", 1)  # episodes on one problem, compared with each other
+            batch = max(group, batch // group * group)
+            sizes = {"episodes": batch, "iterations": max(1, count // batch)}
+            return policy, {**trainer, **sizes}
+        case "ucb1":
+            own = {"use": "ucb_table:UcbTable", "keys": list(PROBLEMS[cell.problem].keys)}
+            return own, {"use": "ucb_table:UcbTrainer", "episodes": count, "cost_weight": weight}
+        case "nearest":
+            return {"use": "nearest"}, {"use": "nearest", "episodes": count}
+        case "halving":
+            return {"use": "sequence"}, {"use": "halving", "episodes": count}
+        case "best-sequence":
+            return {"use": "sequence"}, {"use": "best-sequence", **SEARCH}
+        case name:
+            return {"use": "values"}, {"use": name, "episodes": count}
+
+
+def train(config: Config, directory: Path) -> tuple[float, int]:
+    """Train in a fresh run folder; CPU seconds, and how many episodes that took."""
+    store = RunStore.create(directory, config.to_yaml(), manifest(config), retention="none")
+    with store:
+        began = time.process_time()
+        asyncio.run(Run(config, store).train())
+        episodes = sum(one.episodes for one in store.iterations())
+        return time.process_time() - began, episodes
+
+
+async def judge(directory: Path, exact: bool) -> dict[str, float]:
+    """The regret of what was learned, or its mean reward on held-out problems."""
+    async with open_run(directory) as trained:
+        if exact:
+            parts = trained.opened.runtimes
+            weight, roster = weight_of(parts["reward"]), trained.opened.roster()
+            sampled, greedy = judged(
+                parts["task"], parts["policy"], roster, weight, turns=20, episodes=PLAYED
+            )
+            return {"regret": greedy.regret, "sampled": sampled.regret}
+        report = await trained.evaluate("test", limit=PLAYED, baselines=False)
+        return {"reward": report.contenders[0].reward.mean}
+
+
+def measure(cell: Cell) -> dict[str, Any]:
+    """Train and judge one cell."""
+    sys.path.insert(0, str(Path(__file__).parent))  # for ucb_table
+    with tempfile.TemporaryDirectory() as folder:
+        config = configured(cell)
+        cpu, taken = train(config, Path(folder) / "run")
+        figures = asyncio.run(judge(Path(folder) / "run", PROBLEMS[cell.problem].exact))
+    place = {"problem": cell.problem, "learner": cell.learner, "episodes": cell.episodes}
+    return {**place, "seed": cell.seed, "taken": taken, "cpu": round(cpu, 2), **figures}
+
+
+def installed(names: Sequence[str]) -> list[str]:
+    """Those learners that are there; says which are not."""
+    plugins, there = Plugins(), []
+    for name in names:
+        try:
+            if name != "ucb1":
+                plugins.find("trainer", name)
+        except PluginError:
+            print(f"{name}: no such trainer is installed; left out", file=sys.stderr)
+        else:
+            there.append(name)
+    return there
+
+
+def read(path: Path) -> dict[Cell, dict[str, Any]]:
+    """What was measured so far, by cell; a line that was cut off is dropped."""
+    done = {}
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        done[Cell(row["problem"], row["learner"], row["episodes"], row["seed"])] = row
+    return done
+
+
+def run_missing(cells: Sequence[Cell], path: Path, jobs: int) -> None:
+    """Measure the cells that the file does not have, small ones first."""
+    done = read(path)
+    missing = sorted((c for c in cells if c not in done), key=lambda c: (c.episodes, c.seed))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(jobs) as pool, path.open("a") as out:
+        running = {pool.submit(measure, cell): cell for cell in missing}
+        for number, future in enumerate(as_completed(running), 1):
+            cell = running[future]
+            told = f"{number}/{len(missing)} {cell.problem} {cell.learner} {cell.episodes} "
+            try:
+                row = future.result()
+            except Exception as error:
+                print(f"{told} seed {cell.seed}: {error}", file=sys.stderr)
+                continue
+            out.write(json.dumps(row) + "\n")
+            out.flush()
+            value = row.get("regret", row.get("reward"))
+            print(f"{told} seed {cell.seed}: {value:.4f}, {row['cpu']} s", file=sys.stderr)
+
+
+# ---------------------------------------------------------------------- reporting
+
+
+def shortfalls(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[int, list[float]]]:
+    """By learner and number of episodes, what each seed falls short of the best."""
+    best = max((row["reward"] for row in rows if "reward" in row), default=0.0)
+    found: dict[str, dict[int, list[float]]] = {}
+    for row in rows:
+        short = row["regret"] if "regret" in row else best - row["reward"]
+        found.setdefault(row["learner"], {}).setdefault(row["episodes"], []).append(short)
+    return found
+
+
+def spread(values: Sequence[float]) -> str:
+    """The mean with half its 95 % t-interval."""
+    if len(values) < 2:
+        return f"{mean(values):.3f}"
+    half = T_95.get(len(values), 1.96) * stdev(values) / sqrt(len(values))
+    return f"{mean(values):.3f}+-{half:.3f}"
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Regret by learner and number of episodes, problem by problem."""
+    for problem in PROBLEMS:
+        mine = [row for row in rows if row["problem"] == problem]
+        if not mine:
+            continue
+        what = "regret" if PROBLEMS[problem].exact else "reward short of the best cell's"
+        yield f"\n{problem}: {what}, mean over seeds"
+        sizes = sorted({row["episodes"] for row in mine})
+        yield f"{'':15}" + "".join(f"{size:>14,}" for size in sizes) + f"{'CPU s':>9}"
+        found = shortfalls(mine)
+        for name in LEARNERS:
+            if name in found:
+                cells = [found[name].get(size) for size in sizes]
+                shown = "".join(f"{spread(cell) if cell else '-':>14}" for cell in cells)
+                seconds = [
+                    row["cpu"]
+                    for row in mine
+                    if row["learner"] == name and row["episodes"] == max(found[name])
+                ]
+                yield f"{name:15}{shown}{mean(seconds):9.1f}"
+
+
+WIDTH, HEIGHT, COLUMNS, MARGIN = 300, 210, 3, 46
+COLOURS = dict(
+    zip(
+        LEARNERS,
+        "#1d4ed8 #b91c1c #15803d #c2410c #111827 #7c3aed #a16207 #64748b #0891b2".split(),
+        strict=True,
+    )
+)
+FLOOR = 1e-3
+"""Regrets below are drawn there: the axis is logarithmic."""
+
+
+def figure(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A small panel for each problem: regret against episodes, both logarithmic."""
+    shown = [name for name in PROBLEMS if any(row["problem"] == name for row in rows)]
+    learners = [name for name in LEARNERS if any(row["learner"] == name for row in rows)]
+    lines = -(-len(shown) // COLUMNS)
+    width, height = COLUMNS * WIDTH, lines * HEIGHT + 30
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
+        'font-family="sans-serif" font-size="10">',
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for i, problem in enumerate(shown):
+        left, top = i % COLUMNS * WIDTH, i // COLUMNS * HEIGHT
+        mine = [row for row in rows if row["problem"] == problem]
+        parts.append(f'<g transform="translate({left} {top})">')
+        parts += [*_panel(problem, shortfalls(mine)), "</g>"]
+    for i, name in enumerate(learners):
+        x = 20 + i * (width - 40) / len(learners)
+        parts.append(
+            f'<line x1="{x:.0f}" x2="{x + 14:.0f}" y1="{height - 14}" y2="{height - 14}" '
+            f'stroke="{COLOURS[name]}" stroke-width="2"/>'
+            f'<text x="{x + 18:.0f}" y="{height - 10}">{escape(name)}</text>'
+        )
+    return "\n".join([*parts, "</svg>"]) + "\n"
+
+
+def _panel(problem: str, found: Mapping[str, Mapping[int, Sequence[float]]]) -> Iterator[str]:
+    right, bottom = WIDTH - 12, HEIGHT - 30
+
+    def x(episodes: float) -> float:
+        low, high = log10(SIZES[0]), log10(SIZES[-1])
+        return MARGIN + (right - MARGIN) * (log10(episodes) - low) / (high - low)
+
+    def y(short: float) -> float:
+        low, high = log10(FLOOR), 0.0
+        return bottom - (bottom - 26) * (log10(min(1.0, max(FLOOR, short))) - low) / (high - low)
+
+    what = "regret" if PROBLEMS[problem].exact else "short of the best"
+    yield f'<text x="{MARGIN}" y="16" font-size="12">{escape(problem)}: {what}</text>'
+    for level in (0.001, 0.01, 0.1, 1.0):
+        yield (
+            f'<line x1="{MARGIN}" x2="{right}" y1="{y(level):.1f}" y2="{y(level):.1f}" '
+            f'stroke="#e5e7eb"/><text x="{MARGIN - 6}" y="{y(level) + 3:.1f}" '
+            f'text-anchor="end">{level:g}</text>'
+        )
+    for size in SIZES[::2]:
+        yield f'<text x="{x(size):.1f}" y="{bottom + 14}" text-anchor="middle">{size:,}</text>'
+    for name, by_size in found.items():
+        points = [(x(size), y(mean(values))) for size, values in sorted(by_size.items())]
+        path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+        colour = COLOURS[name]
+        yield f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>'
+        yield from (f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="{colour}"/>' for a, b in points)
+
+
+def main() -> None:
+    """Measure what is missing, then print and draw."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--problems", nargs="+", choices=list(PROBLEMS), default=list(PROBLEMS))
+    parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
+    parser.add_argument("--episodes", nargs="+", type=int, default=list(SIZES))
+    parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--jobs", type=int, default=2, help="cells at once")
+    parser.add_argument("--results", type=Path, default=ROOT / "runs/efficiency.jsonl")
+    parser.add_argument("--figure", type=Path, help="an SVG file to write")
+    parser.add_argument("--report", action="store_true", help="run nothing")
+    given = parser.parse_args()
+    if not given.report:
+        cells = [
+            Cell(problem, name, episodes, seed)
+            for problem in given.problems
+            for name in installed(given.learners)
+            for episodes in given.episodes
+            for seed in given.seeds
+            if episodes <= PROBLEMS[problem].most
+        ]
+        run_missing(cells, given.results, given.jobs)
+    rows = [row for cell, row in read(given.results).items() if cell.problem in given.problems]
+    print("\n".join(table(rows)))
+    if given.figure is not None:
+        given.figure.write_text(figure(rows))
+
+
+if __name__ == "__main__":
+    main()

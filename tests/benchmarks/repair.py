@@ -1,0 +1,155 @@
+"""How much is to be won in program repair, and by what: upper bounds by exhaustive look-ahead.
+
+    python tests/benchmarks/repair.py [SUITE] [RUN] [--bugs 40] [--split validation]
+
+Every candidate of every bug is run on all its tests, hidden ones too: these rows know what no
+agent may know. Each says how many bugs one edit could solve, and how many edits are tried until
+the first that passes the visible tests, on average over the bugs that have one.
+
+    hand-made     the task's own ranking, all families together, after the tests were run
+    learned       likewise by the ranking that RUN learned
+    right tool    the hand-made ranking where the right agent and region are always called
+    right line    the hand-made ranking where the right line is known
+    oracle        the right edit first
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from attrs import evolve, frozen
+from orchestrion_repair.bug import Bug
+from orchestrion_repair.examples import kinds_of_cases
+from orchestrion_repair.learned import Model, Ranked, begin, rank
+from orchestrion_repair.ranking import ochiai
+from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
+from orchestrion_repair.state import State, program_of, situation_of, target_of
+from orchestrion_repair.task import Repair
+
+from orchestrion.store import RunReader
+
+TOOLS = (
+    ("comparison",), ("off-by-one", "slice"), ("arithmetic", "operand"), ("condition", "extend"),
+    ("variable",), ("constant", "return"), ("argument", "function", "unwrap", "wrap"), ("graft",),
+    ("guard", "insert"), ("move", "delete", "control"),
+)  # fmt: skip
+BUDGET = 168
+"""Edits that an episode of `docs/examples/repair.yaml` may try."""
+
+
+@frozen
+class Known:
+    """A bug with what every edit gives: whether it passes the visible tests, and all."""
+
+    state: State
+    passing: frozenset[int]
+    right: frozenset[int]
+
+
+async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
+    """Run the bug's tests, and every candidate on all its tests."""
+    visible = [case.to_json() for case in bug.visible]
+    data = {"entry_point": bug.entry_point, "visible": visible, "limits": {}}
+    state = State(target_of(data, kinds_of_cases(visible, bug.entry_point)), bug.code)
+
+    def trial(code: str, cases: Sequence[Any], lines: bool = False) -> Trial:
+        return Trial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)
+
+    [first] = await runner.run([trial(bug.code, bug.visible, True)], limits)
+    runs = [(one.passed, frozenset(one.lines)) for one in first]
+    results = [{"passed": o.passed, "error": o.error, "got": o.got, "line": o.line} for o in first]
+    state = evolve(
+        state, results=tuple(results), suspicion=tuple(sorted(ochiai(runs).items())) or None
+    )
+    order = sorted(range(len(first)), key=lambda i: first[i].passed)
+    cases = [bug.visible[i] for i in order] + list(bug.hidden)
+    edits = program_of(state).candidates
+    reports: list[tuple[Outcome, ...]] = []
+    for start in range(0, len(edits), 64):
+        some = [trial(one.apply(bug.code), cases) for one in edits[start : start + 64]]
+        reports += await runner.run(some, limits)
+    good = [sum(one.passed for one in report) for report in reports]
+    return Known(
+        state,
+        frozenset(i for i, n in enumerate(good) if n >= len(bug.visible)),
+        frozenset(i for i, n in enumerate(good) if n == len(cases)),
+    )
+
+
+def places(known: Known, model: Model) -> dict[str, int | None]:
+    """How many edits are tried until one passes, if it is a right one; None if it is not."""
+    ranked = rank(model, program_of(known.state), situation_of(known.state))
+    edits = program_of(known.state).candidates
+    numbers = ranked.numbers.tolist()
+
+    def first(some: list[int]) -> int | None:
+        place = next((i for i, n in enumerate(some) if n in known.passing), None)
+        return None if place is None or some[place] not in known.right else place + 1
+
+    def best(groups: list[list[int]]) -> int | None:
+        found = [place for place in map(first, groups) if place is not None]
+        return min(found, default=None)
+
+    return {
+        "all": first(numbers),
+        "tool": best(_by_tool(ranked, numbers, edits)),
+        "line": best([[n for n in numbers if edits[n].line == line] for line in ranked.order]),
+    }
+
+
+def _by_tool(ranked: Ranked, numbers: list[int], edits: Sequence[Any]) -> list[list[int]]:
+    return [
+        [n for n in numbers if edits[n].family in tool and edits[n].line in lines]
+        for tool in TOOLS
+        for lines in ranked.regions.values()
+    ]
+
+
+def show(name: str, found: list[int | None]) -> None:
+    """One row: solved within the budget and at all, and edits tried."""
+    n = len(found)
+    known = [place for place in found if place is not None]
+    inside = sum(place <= BUDGET for place in known)
+    cut = [min(place, BUDGET) for place in known] or [0]
+    row = f"{inside / n:6.1%} {len(known) / n:8.1%} {np.mean(cut):8.1f} {np.median(cut):8.0f}"
+    print(f"{name:12} {row}")
+
+
+async def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("suite", nargs="?", default="builtin")
+    parser.add_argument("run", nargs="?", type=Path)
+    parser.add_argument("--bugs", type=int, default=40)
+    parser.add_argument("--split", default="validation")
+    parser.add_argument("--steps", type=int, default=10_000)
+    given = parser.parse_args()
+    task = Repair(suite=given.suite, steps=given.steps)
+    async with shared_runner() as runner:
+        bugs = [bug for bug in await task._usable(runner) if bug.split == given.split]
+        step = max(1, len(bugs) // given.bugs)
+        known = [await known_of(bug, runner, task.limits) for bug in bugs[::step]]
+    models = {"hand-made": begin()}
+    if given.run is not None:
+        with RunReader(given.run) as reader:
+            checkpoint = reader.usable().checkpoint
+        assert checkpoint is not None
+        models["learned"] = Model.from_text(checkpoint.overlay["task.ranking"])
+    print(f"{len(known)} bugs, {given.steps} steps")
+    print(f"{'':12} {f'in {BUDGET}':>6} {'ever':>8} {'mean':>8} {'median':>8}")
+    for name, model in models.items():
+        found = [places(one, model) for one in known]
+        show(name, [one["all"] for one in found])
+        if name == "hand-made":
+            show("right tool", [one["tool"] for one in found])
+            show("right line", [one["line"] for one in found])
+    show("oracle", [1 if one.right else None for one in known])
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,144 @@
+"""What a hundred episodes are worth on small jobs, beside the best fixed sequence at as many.
+
+    python dev.py python tests/benchmarks/small_jobs.py                      # both jobs, 5 seeds
+    python dev.py python tests/benchmarks/small_jobs.py tickets auto 5
+    python dev.py python tests/benchmarks/small_jobs.py review fitted-q 5
+
+Arguments: the job, the trainer, the number of seeds. A seed draws a ticket desk anew: 20 tickets,
+four chat agents of other skills and prices on the offline service, a dollar. The review is
+docs/examples/code-review.yaml with other luck. `best-sequence` is given twice, as wide as 100
+episodes allow and as deep; the better of the two in the mean is what learning is compared with.
+Intervals are 95 %, Student's t over seeds, of the reward on problems kept aside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")  # before any library reads it
+
+import numpy as np  # noqa: E402
+import yaml  # noqa: E402
+from orchestrion_offline.tickets import CATEGORIES  # noqa: E402
+from scipy.stats import t as student  # noqa: E402
+
+from orchestrion.config import from_data  # noqa: E402
+from orchestrion.run import train  # noqa: E402
+
+ROOT = Path(__file__).parents[2]
+EPISODES = 100
+BASELINES: dict[str, dict[str, dict[str, int]]] = {
+    # Finished episodes: problems x (1 + candidates of all lengths).
+    "tickets": {
+        "wide": {"problems": 20, "length": 1},
+        "deep": {"problems": 11, "length": 2, "beam": 1},
+    },
+    "review": {
+        "wide": {"problems": 11, "length": 1},
+        "deep": {"problems": 4, "length": 3, "beam": 1},
+    },
+}
+
+
+def tickets(seed: int) -> dict[str, Any]:
+    """A drawn desk."""
+    luck = random.Random(seed)
+    speakers: dict[str, Any] = {}
+    models: dict[str, Any] = {}
+    agents: dict[str, Any] = {}
+    for i in range(4):
+        skill = luck.uniform(0.35, 0.97)
+        skills = {}
+        if luck.random() < 0.4:
+            for category in luck.sample(CATEGORIES, 2):
+                skills[category] = min(0.99, skill + luck.uniform(0.1, 0.4))
+        checks = luck.choice([0.0, 0.0, luck.uniform(0.3, 0.9)])
+        price = luck.choice([0.2, 0.4, 1.0, 2.0])
+        speakers[f"s{i}"] = {"use": "clerk", "skill": skill, "skills": skills, "checks": checks}
+        models[f"m{i}"] = {
+            "use": "offline",
+            "speaker": f"s{i}",
+            "max_tokens": 100,
+            "price": {"input": price, "output": 4 * price},
+        }
+        agents[f"a{i}"] = {"use": "chat", "model": f"m{i}", "instructions": "You sort tickets."}
+    return {
+        "seed": seed,
+        "task": {"use": "tickets", "seed": seed},
+        "speakers": speakers,
+        "models": models,
+        "agents": agents,
+        "reward": {"use": "outcome-minus-cost", "measure": "usd", "cost_weight": 500},
+        "limits": {"turns": 3},
+        "budget": {"usd": 1},
+    }
+
+
+def review(seed: int) -> dict[str, Any]:
+    """The example, with other luck."""
+    data = yaml.safe_load((ROOT / "docs/examples/code-review.yaml").read_text())
+    return {**data, "seed": seed, "evaluation": {"baselines": {}}}
+
+
+JOBS: dict[str, Callable[[int], dict[str, Any]]] = {"tickets": tickets, "review": review}
+
+
+def rewards(
+    data: Mapping[str, Any], policy: str, trainer: Mapping[str, Any]
+) -> tuple[float, float]:
+    """Mean reward and share solved on problems kept aside, after training."""
+    config = {
+        **data,
+        "policy": {"use": policy},
+        "trainer": dict(trainer),
+        "run": {"retention": "none"},
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        report = asyncio.run(train(from_data(config), Path(folder) / "run"))
+    learned = report.contenders[0]
+    return learned.reward.mean, learned.solved.mean
+
+
+def interval(values: Any) -> str:
+    """Mean and 95 % interval over seeds."""
+    half = student.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return f"{values.mean():+.3f} [{values.mean() - half:+.3f}, {values.mean() + half:+.3f}]"
+
+
+def compare(job: str, trainer: str, seeds: int) -> None:
+    """Print the table of a job."""
+    ways: dict[str, tuple[str, dict[str, Any]]] = {
+        trainer: ("values", {"use": trainer, "episodes": EPISODES}),
+        **{
+            f"best-sequence, {name}": ("sequence", {"use": "best-sequence", **settings})
+            for name, settings in BASELINES[job].items()
+        },
+    }
+    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for seed in range(1, seeds + 1):
+        for name, way in ways.items():
+            rows[name].append(rewards(JOBS[job](seed), *way))
+            print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
+    found = {name: np.array(pairs) for name, pairs in rows.items()}
+    print(f"{job}: {EPISODES} episodes, {seeds} seeds")
+    for name, rows in found.items():
+        each = " ".join(f"{one:.3f}" for one in rows[:, 0])
+        print(
+            f"  {name:22} reward {interval(rows[:, 0])}  solved {rows[:, 1].mean():.0%}  ({each})"
+        )
+    best = max(list(found)[1:], key=lambda name: float(found[name][:, 0].mean()))
+    print(f"  {trainer} minus {best}: {interval(found[trainer][:, 0] - found[best][:, 0])}")
+
+
+if __name__ == "__main__":
+    chosen, learner, count = (sys.argv[1:] + ["both", "auto", "5"][len(sys.argv) - 1 :])[:3]
+    for each_job in JOBS if chosen == "both" else (chosen,):
+        compare(each_job, learner, int(count))

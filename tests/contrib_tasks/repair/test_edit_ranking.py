@@ -1,0 +1,162 @@
+"""The trainer `edit-ranking`: what it learns of episodes, keeps, and leaves to baselines."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_repair.edit_ranking import EditRanking, _Learner
+from orchestrion_repair.learned import Model, begin
+from orchestrion_repair.planting import plants
+from orchestrion_repair.prior import restores
+from orchestrion_repair.ranking import program
+from orchestrion_repair.state import digest_of
+from orchestrion_repair.task import Repair, RunningRepair
+
+from orchestrion import Episode, Key, Output, Saved, Trajectory, Turn, UsageError
+from orchestrion.config import from_data
+from orchestrion.records import Reward, Scores, Status
+from orchestrion.run import train
+from orchestrion.store import RunReader
+from orchestrion.trained import open_run
+from tests.contrib_tasks.repair.support import TOTAL, bug
+
+WRONG = TOTAL.replace("value > 0", "value < 0")
+PROBLEM = RunningRepair(Repair(), (), None).problem_of(bug(WRONG))
+
+
+def episode(*edits: list[int], code: str, success: bool) -> Episode:
+    """An episode whose turns tried edits; the last edit became the program."""
+    report = {"tool": "edits", "on": digest_of(WRONG), "region": "top", "gains": [], "moved": []}
+    turns = [
+        Turn(i, "a", "top", Output(data={**report, "tried": numbers}))
+        for i, numbers in enumerate(edits)
+    ]
+    last = {**report, "tried": edits[-1], "code": code, "results": []}
+    turns[-1] = Turn(len(edits) - 1, "a", "top", Output(data=last))
+    scores = Scores(float(success), success)
+    return Episode(
+        id="e",
+        problem=PROBLEM,
+        trajectory=Trajectory(turns),
+        status=Status.COMPLETED,
+        scores=scores,
+        reward=Reward(float(success)),
+    )
+
+
+def number_of(code: str) -> int:
+    return next(one.number for one in program(WRONG).candidates if one.apply(WRONG) == code)
+
+
+def learner() -> _Learner:
+    return _Learner(EditRanking(), Key(1))
+
+
+RIGHT, FALSE = number_of(TOTAL), number_of(WRONG.replace("value < 0", "value != 0"))
+
+
+def test_the_edit_that_repaired_a_program_is_what_was_right() -> None:
+    one = learner()
+    one._learn_of(episode([1, 2], [3, RIGHT], code=TOTAL, success=True))
+    [seen] = one.seen
+    assert (seen.right, seen.tried) == (RIGHT, (1, 2, 3, RIGHT))
+    first, later = seen.situations
+    assert (first.tried, later.tried) == (frozenset(), {1, 2})
+
+
+def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
+    one = learner()
+    one._learn_of(episode([FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
+    assert not one.seen
+    assert one.wrong == {PROBLEM.id: {FALSE}}
+    one._learn_of(episode([1], [RIGHT], code=TOTAL, success=True))
+    matrix, right, _ = one._row(0, 0, PROBLEM)
+    assert right.sum() == 1
+    assert matrix.shape[0] > 2
+    ranking = Model.from_text(one._fitted({PROBLEM.id: PROBLEM}))
+    scores = matrix @ ranking.weights
+    before = matrix @ begin().weights
+    # First the right one, then those that are known to be wrong.
+    assert scores[0] - scores[1:3].max() > before[0] - before[1:3].max()
+
+
+def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:
+    one, other = learner(), learner()
+    one._learn_of(episode([FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
+    one._learn_of(episode([1, 2], [3, RIGHT], code=TOTAL, success=True))
+    saved = one.save()
+    other.load(Saved(data=json.loads(json.dumps(saved.data))))
+    assert other.save() == saved
+    problems = {PROBLEM.id: PROBLEM}
+    assert other._fitted(problems) == one._fitted(problems)
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    return {
+        "seed": 3,
+        "task": {"use": "repair", "max_problems": 3, "train_problems": 6, "steps": 2000},
+        "agents": {
+            "tests": {"use": "run-tests"},
+            "small": {"use": "mutate", "operators": ["comparison", "off-by-one", "condition"]},
+        },
+        "policy": {"use": "hinted"},
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.001},
+        "trainer": {"use": "edit-ranking", "episodes": 8, "batch": 4},
+        "limits": {"turns": 4},
+        "evaluation": {
+            "split": "validation",
+            "baselines": {"untrained": {"policy": {"use": "hinted"}, "as_configured": True}},
+        },
+        **changes,
+    }
+
+
+def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_path: Path) -> None:
+    async def main() -> None:
+        await train(from_data(config()), tmp_path / "one")
+        with RunReader(tmp_path / "one") as reader:
+            checkpoint = reader.usable().checkpoint
+        assert checkpoint is not None
+        ranking = checkpoint.overlay["task.ranking"]
+        assert (Model.from_text(ranking).weights != begin().weights).any()
+        async with open_run(tmp_path / "one") as trained:
+            task, plain = (
+                opened.runtimes["task"] for opened in (trained.opened, trained.configured)
+            )
+            assert task.settings.ranking == ranking
+            assert plain.settings.ranking == ""
+        # Another run of the same config learns the same.
+        await train(from_data(config()), tmp_path / "two")
+        with RunReader(tmp_path / "two") as reader:
+            again = reader.usable().checkpoint
+        assert again is not None
+        assert again.overlay == checkpoint.overlay
+
+    asyncio.run(main())
+
+
+def test_it_refuses_a_task_without_a_ranking(tmp_path: Path) -> None:
+    other = config(task={"use": "relay"}, agents={"planner": {"use": "bench-agent"}}, evaluation={})
+    with pytest.raises(UsageError, match="teaches the task `repair`"):
+        asyncio.run(train(from_data(other), tmp_path / "run"))
+
+
+def test_a_ranking_that_is_none_is_refused(tmp_path: Path) -> None:
+    wrong = config(task={"use": "repair", "max_problems": 2, "ranking": "AAAA"})
+    with pytest.raises(UsageError, match=r"task\.ranking: is no ranking of edits"):
+        asyncio.run(train(from_data(wrong), tmp_path / "run"))
+
+
+def test_a_planted_bug_is_undone_by_edits_of_one_kind() -> None:
+    found = [pair for seed in range(8) for pair in plants(TOTAL, "total", (), random.Random(seed))]
+    assert len({code for code, _ in found}) > 4
+    for code, numbers in found:
+        edits = [program(code, "total").candidates[number] for number in numbers]
+        assert code != TOTAL
+        assert len({(one.family, one.sub) for one in edits}) == 1
+        assert all(restores(one.apply(code), TOTAL) for one in edits)

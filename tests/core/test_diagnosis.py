@@ -1,0 +1,166 @@
+"""The diagnosis of a run: what is found in a store, and that a good run gives no finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from orchestrion import Output, Reward, Scores, Status, Trajectory, Turn, Usage
+from orchestrion.records import Episode
+from orchestrion.report import kinds, outcomes
+from orchestrion.store import RunStore
+from orchestrion.store.diagnosis import Finding, diagnose, stopped_at_once, warning_level
+from orchestrion.store.exports import summarize
+from tests.core.store_support import checkpoint, episode
+
+RISING = [0.1, 0.3, 0.5, 0.7, 0.8, 0.8, 0.8, 0.8] + [0.8, 0.81] * 8
+
+
+def played(name: str, reward: float, kind: str = "sums", turns: Sequence[Turn] = ()) -> Episode:
+    one = episode(name)
+    return evolve(
+        one,
+        problem=evolve(one.problem, id=name.rpartition("/")[2], category=kind),
+        trajectory=Trajectory(turns or [Turn(0, "worker", output=Output("x", usage=Usage(1)))]),
+        scores=Scores(reward, reward > 0.5),
+        reward=Reward(reward),
+        status=Status.COMPLETED,
+    )
+
+
+STOP = [Turn(0, "stop", output=Output("", final=True))]
+
+
+def run(
+    folder: Path,
+    rewards: Sequence[float] = RISING,
+    metrics: Sequence[Mapping[str, float]] = (),
+    **contenders: Sequence[Episode],
+) -> RunStore:
+    """A run of one episode an iteration, whose reward is given, and evaluations by name."""
+    store = RunStore.create(folder, "", {"seed": 1})
+    for i, reward in enumerate(rewards):
+        own = dict(metrics[i]) if metrics else {}
+        last = evolve(checkpoint(i), roster=("worker",)) if i + 1 == len(rewards) else None
+        store.commit_iteration(0, i, [played(f"0/{i}", reward)], own, last)
+    for name, episodes in contenders.items():
+        store.save_evaluation(
+            name,
+            {"outcomes": outcomes(episodes), "kinds": kinds(episodes), "trained_on": 1},
+            episodes,
+        )
+    return store
+
+
+def found(store: RunStore) -> dict[str, Finding]:
+    with store:
+        return {finding.name: finding for finding in diagnose(store)}
+
+
+def judged(name: str, rewards: Sequence[float], **options: Any) -> list[Episode]:
+    return [played(f"{name}/{i}", reward, **options) for i, reward in enumerate(rewards)]
+
+
+def test_a_good_run_has_no_finding(tmp_path: Path) -> None:
+    store = run(
+        tmp_path / "run",
+        learned=judged("learned", [0.9, 0.8] * 10),
+        random=judged("random", [0.1, 0.2] * 10),
+    )
+    with store:
+        assert diagnose(store) == []
+        assert warning_level(diagnose(store)) == 0
+        assert summarize(store)["warning_level"] == 0
+
+
+def test_nothing_is_said_of_a_run_that_was_not_trained(tmp_path: Path) -> None:
+    assert found(run(tmp_path / "run", [], learned=judged("learned", [0.0] * 20))) == {}
+
+
+@pytest.mark.parametrize("by_agent", [True, False])
+def test_kinds_that_are_stopped_at_once_are_a_warning(tmp_path: Path, by_agent: bool) -> None:
+    """Whether an agent ends the episode or the policy; one of `riddles` in 20 was tried."""
+    riddles = judged("learned", [0.0] * 20, kind="riddles", turns=STOP)
+    if not by_agent:
+        riddles = [evolve(one, trajectory=Trajectory()) for one in riddles]
+    riddles[0] = played("learned/0", -0.5, "riddles")
+    sums = [played(f"learned/{i}", 0.9) for i in range(20, 40)]
+    findings = found(run(tmp_path / "run", learned=[*riddles, *sums]))
+    assert findings["stopped_at_once"].about == ("riddles",)
+    assert findings["stopped_at_once"].level == 2
+    assert "1 of 2 kinds of problems: riddles" in findings["stopped_at_once"].text
+
+
+def test_stopping_at_once_is_fine_where_it_pays_and_nothing_pays_more(tmp_path: Path) -> None:
+    abstains = judged("learned", [0.15] * 20, turns=STOP)
+    worse, better = judged("other", [0.1] * 20), judged("other", [0.4] * 20)
+    assert "stopped_at_once" not in found(run(tmp_path / "a", learned=abstains, other=worse))
+    assert "stopped_at_once" in found(run(tmp_path / "b", learned=abstains, other=better))
+
+
+def test_what_costs_or_calls_something_was_not_stopped_at_once() -> None:
+    """A single answer that ends the episode is work, where it was paid for."""
+    answer = [Turn(0, "worker", output=Output("42", final=True, usage=Usage(1)))]
+    for turns, at_once in ((answer, []), (STOP, ["sums"])):
+        one = evolve(played("learned/0", 0.0, turns=turns))
+        assert stopped_at_once({"learned": {"kinds": kinds([one])}}) == at_once
+
+
+def test_baselines_that_are_not_behind_are_named(tmp_path: Path) -> None:
+    findings = found(
+        run(
+            tmp_path / "run",
+            learned=judged("learned", [0.5, 0.6] * 10),
+            chain=judged("chain", [0.9, 0.8] * 10),
+            same=judged("same", [0.6, 0.5] * 10),
+            random=judged("random", [0.1, 0.2] * 10),
+        )
+    )
+    assert (findings["behind_baseline"].level, findings["behind_baseline"].about) == (2, ("chain",))
+    assert (findings["not_ahead"].level, findings["not_ahead"].about) == (1, ("same",))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "level"), [([0.5, 0.6] * 10, 1), ([0.9] * 8 + [0.2] * 12, 2), (RISING, 0)]
+)
+def test_training_that_did_not_raise_the_reward_is_told(
+    tmp_path: Path, rewards: list[float], level: int
+) -> None:
+    finding = found(run(tmp_path / "run", rewards)).get("no_rise")
+    assert (finding.level if finding else 0) == level
+
+
+def test_held_out_reward_counts_where_training_explores_to_its_end(tmp_path: Path) -> None:
+    learned = judged("learned", [0.9, 0.8] * 10)
+    assert "no_rise" not in found(run(tmp_path / "run", [0.5, 0.52] * 10, learned=learned))
+
+
+def test_how_many_more_episodes_would_help_is_estimated_from_how_it_slowed_down(
+    tmp_path: Path,
+) -> None:
+    """1 - 2^(-i/20): every 20 iterations halve what is missing; 10 % of it after 66 more."""
+    rewards = [1 - 2 ** (-i / 20) for i in range(60)]
+    finding = found(run(tmp_path / "run", rewards))["still_improving"]
+    assert finding.level == 1
+    assert "about 66 more episodes" in finding.advice
+    # What is missing then is 1/8 of the whole, and 90 % of it is won.
+    assert "add about 0.1" in finding.advice
+
+
+def test_entropy_that_is_gone_early_is_told_unless_the_reward_still_rose(tmp_path: Path) -> None:
+    entropies = [{"entropy": value} for value in [0.9, 0.4, 0.01] + [0.001] * 21]
+    flat = [0.1, 0.2] + [0.3, 0.31] * 11
+    assert found(run(tmp_path / "a", flat, entropies))["entropy_gone"].level == 1
+    rising = [i / 24 for i in range(24)]
+    assert "entropy_gone" not in found(run(tmp_path / "b", rising, entropies))
+    late = [{"entropy": 0.9 - i / 27} for i in range(24)]
+    assert "entropy_gone" not in found(run(tmp_path / "c", flat, late))
+
+
+def test_few_problems_are_told(tmp_path: Path) -> None:
+    findings = found(run(tmp_path / "run", learned=judged("learned", [0.8, 0.9])))
+    assert "only 2 problems to be judged on" in findings["few_problems"].text

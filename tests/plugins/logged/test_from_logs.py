@@ -1,0 +1,175 @@
+"""What is learned from a log, in a run and out of one; importers and commands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from orchestrion_encoders.counts import Counts
+from orchestrion_logged import Context, Logged, read_log
+from orchestrion_logged.decisions import as_decisions
+from orchestrion_logged.evaluating import encode_by
+from orchestrion_logged.importing import from_chats, from_table
+from orchestrion_logged.learning import learn
+from orchestrion_logged.ridges import Ridges, inputs_of
+from orchestrion_values.policy import ValuePolicy
+
+from orchestrion import CheckpointError, Key, Member, OpenContext, UsageError
+from orchestrion.cli import main
+from orchestrion.store import RunReader
+from tests.plugins.logged.support import pets, written
+
+ROSTER = (Member("small"), Member("large"))
+EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
+
+
+def policy_for(lines: list[Logged], least: int = 10) -> ValuePolicy:
+    """A policy that learned from a log."""
+    policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
+    decisions = as_decisions([(line,) for line in lines], policy.names)
+    inputs = inputs_of(decisions.situations, policy.encode)
+    model = learn(decisions, inputs, np.random.default_rng(0), least)
+    model.encode = policy.encode
+    policy.model = model
+    return policy
+
+
+def taken(policy: ValuePolicy, lines: list[Logged]) -> list[str]:
+    """What it does in the situations of a log."""
+    decisions = as_decisions([(line,) for line in lines], policy.names)
+    chosen = policy.decide(decisions.situations, [Key(0)] * len(lines))
+    return [one.start[0].agent if one.start else "stop" for one in chosen]
+
+
+def test_the_best_choice_of_each_category_is_learned_and_survives_saving() -> None:
+    lines = pets(400, large=0.8)
+    policy = policy_for(lines)
+    assert taken(policy, lines[:2]) == ["large", "small"]
+    fresh = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
+    fresh.load(policy.save())
+    assert isinstance(fresh.model, Ridges)
+    assert taken(fresh, lines) == taken(policy, lines)
+
+
+def test_a_model_is_looked_up_among_what_is_installed() -> None:
+    saved = policy_for(pets(40)).save()
+    data = {**saved.data, "model": "os:system"}
+    policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
+    with pytest.raises(CheckpointError, match=r"no installed package has; there are .*ridges"):
+        policy.load(type(saved)(saved.arrays, data))
+
+
+def test_a_choice_with_little_support_is_not_taken_however_well_it_went() -> None:
+    lucky = [Logged(Context(category="cat"), "large", propensity=0.05, reward=1.0)] * 5
+    lines = [line for line in pets(200) if line.choice == "small"] + lucky
+    assert set(taken(policy_for(lines), lines)) == {"small"}
+    assert "large" in taken(policy_for(lines, least=5), lines)
+
+
+def test_several_steps_are_learned_from_the_end() -> None:
+    """Large pays only after small: worth knowing at the first step already."""
+    draw, episodes = np.random.default_rng(5), []
+    names = ("small", "large", "stop")
+    for i in range(300):
+        first, second = (str(draw.choice(names[:2])) for _ in range(2))
+        reward = float(first == "small" and second == "large")
+        parts = (first, 0.0), (second, reward + 0.05 * draw.normal())
+        episodes.append(
+            tuple(
+                Logged(Context(), choice, names[:2], 0.5, paid, episode=str(i), step=step)
+                for step, (choice, paid) in enumerate(parts)
+            )
+        )
+    decisions = as_decisions(episodes, names)
+    inputs = inputs_of(decisions.situations, encode_by(names))
+    model = learn(decisions, inputs, np.random.default_rng(0))
+    best = np.where(decisions.allowed, model.bounds(inputs), -np.inf).argmax(axis=1)
+    assert set(best[decisions.first]) == {0}
+    after_small = [
+        line for line in np.flatnonzero(decisions.last) if decisions.choice[line - 1] == 0
+    ]
+    assert set(best[after_small]) == {1}
+
+
+def test_a_chat_log_is_imported(tmp_path: Path) -> None:
+    messages = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}]
+    lines = [
+        {"model": "big", "messages": messages, "metadata": {"category": "x", "reward": True}},
+        {"request": {"model": "tiny:1b", "messages": messages}, "feedback": 0.5, "usd": 0.1},
+        {"model": "big", "messages": []},
+    ]
+    path = tmp_path / "chat.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    imported = from_chats(path)
+    first, second, _ = imported.records
+    assert (first.choice, first.reward, first.context.category) == ("big", 1.0, "x")
+    assert first.context.text == "hello"
+    assert (second.choice, second.reward, second.cost) == ("tiny-1b", 0.5, 0.1)
+    assert imported.notes == ["1 of 3 requests have no feedback"]
+    path.write_text('{"messages": []}\n')
+    with pytest.raises(UsageError, match=r"chat.jsonl:1: names no `model`"):
+        from_chats(path)
+
+
+def test_a_table_is_imported_by_its_columns(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("model,length,hour,reward,allowed\nbig,3,4,0.5,big|tiny\n")
+    [record] = from_table(path, {"choice": "model", "features": "length,hour"}).records
+    assert record.context.features == (3.0, 4.0)
+    assert (record.choice, record.reward, record.allowed) == ("big", 0.5, ("big", "tiny"))
+    with pytest.raises(UsageError, match="has no column 'choice'; it has model"):
+        from_table(path, {})
+    path.write_text("choice,reward\nbig,well\n")
+    with pytest.raises(UsageError, match=r"log.csv:2: reward: 'well' is not a number"):
+        from_table(path, {})
+
+
+def test_ope_prints_estimates_and_refuses_with_a_code(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    written(path, pets(300))
+    run = CliRunner().invoke(main, ["ope", str(path), "--json"], standalone_mode=False)
+    judged = {one["name"]: one for one in json.loads(run.stdout)["policies"]}
+    assert set(judged) == {"as logged", "always small", "always large"}
+    estimate = judged["always large"]["estimates"]["dr"]
+    assert estimate["low"] < 0.75 < estimate["high"]
+    run = CliRunner().invoke(main, ["ope", str(path), "--least", "1000"], standalone_mode=False)
+    assert run.return_value == 3
+    assert "refused: always large: only" in run.stdout
+
+
+def test_the_example_log_is_what_a_run_gives() -> None:
+    episodes = read_log(EXAMPLES / "desk.jsonl.gz")
+    assert len(episodes) == 169
+    assert all(line.propensity == pytest.approx(1 / 3) for (line,) in episodes)
+
+
+def test_a_run_is_imported_with_what_its_task_showed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "seed": 3,
+        "task": {"use": "recorded", "generated": {"questions": 30, "models": 2, "groups": 2}},
+        "agents": {"ask": {"use": "recorded", "models": ["m1", "m2"]}},
+        "policy": {"use": "random"},
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.5},
+        "limits": {"turns": 3},
+    }
+    Path("config.yaml").write_text(json.dumps(config))
+    for command in ("train config.yaml", "logs import run config-1 log.jsonl --of team"):
+        assert not CliRunner().invoke(main, command.split(), standalone_mode=False).exception
+    episodes = read_log(Path("log.jsonl"))
+    with RunReader(tmp_path / "runs" / "config-1") as reader:
+        stored = {one.episode.id: one.episode.reward for one in reader.episodes(source="team")}
+    assert len(episodes) == len(stored)
+    assert any(len(episode) > 1 for episode in episodes)
+    for episode in episodes:
+        reward = stored[episode[0].episode]
+        assert reward is not None
+        assert sum(line.reward or 0 for line in episode) == pytest.approx(reward.total)
+        for line in episode:
+            assert line.propensity == pytest.approx(1 / len(line.allowed or ()))
+            assert line.context.features

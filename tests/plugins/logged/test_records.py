@@ -1,0 +1,125 @@
+"""Log lines are read strictly, and written whole."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import threading
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from orchestrion_logged import Context, Logged, LogWriter, read_log
+from orchestrion_logged.records import encode
+
+from orchestrion import StoreError, UsageError
+
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+records = st.builds(
+    Logged,
+    context=st.builds(Context, text=st.text(), features=st.lists(numbers, max_size=3).map(tuple)),
+    choice=st.text(min_size=1),
+    propensity=st.none() | st.floats(0.01, 1.0),
+    reward=st.none() | numbers,
+    cost=st.floats(0, 10),
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(records, min_size=1, max_size=4))
+def test_what_is_written_is_read(lines: list[Logged]) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "log.jsonl"
+        with LogWriter(path) as writer:
+            for line in lines:
+                writer.append(line)
+        assert [line for episode in read_log(path) for line in episode] == lines
+
+
+def test_a_packed_log_reads_like_a_plain_one(tmp_path: Path) -> None:
+    line = encode(Logged(Context(text="hello"), "a", reward=1.0))
+    (tmp_path / "log.jsonl.gz").write_bytes(gzip.compress(line + b"\n"))
+    assert read_log(tmp_path / "log.jsonl.gz")[0][0].context.text == "hello"
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"context": {}}', "missing required field `choice`"),
+        ('{"context": {}, "choice": "a", "rewrad": 1}', "unknown field `rewrad`"),
+        ('{"context": {}, "choice": "a", "reward": "1"}', "Expected `float | null`, got `str`"),
+        ('{"context": {}, "choice": "a", "propensity": 0}', "`float` > 0.0"),
+        ('{"context": {}, "choice": "a", "propensity": 1.5}', "`float` <= 1.0"),
+        ('{"context": {}, "choice": "a", "reward": 1e999}', "out of range"),
+        ('{"context": {}, "choice": "a", "allowed": ["b"]}', "'a' is not in `allowed`"),
+        ('{"context": {}, "choice": "a", "step": 1}', "step 1 of no episode"),
+        ('{"context": {}, "choice": "a", "episode": "e", "step": 1}', "but step 0 is not"),
+        ('{"context": {"hints": {"a": [1], "b": [1, 2]}}, "choice": "a"}', "equally many"),
+        ('{"context": {}, "cho', "truncated"),
+    ],
+)
+def test_a_wrong_line_is_named_with_its_number(tmp_path: Path, line: str, message: str) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(f'{{"context": {{}}, "choice": "a"}}\n\n{line}\n')
+    with pytest.raises(UsageError) as error:
+        read_log(path)
+    assert f"{path}:3: " in str(error.value)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x1f\x8bno gzip"])
+def test_a_file_without_decisions_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "log.jsonl.gz"
+    path.write_bytes(content)
+    with pytest.raises(UsageError):
+        read_log(path)
+
+
+def test_decisions_of_an_episode_come_together_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    with LogWriter(path) as writer:
+        for episode, step in (("x", 1), ("y", 0), ("x", 0)):
+            writer.append(Logged(Context(), "a", episode=episode, step=step))
+    assert [[line.step for line in episode] for episode in read_log(path)] == [[0, 1], [0]]
+
+
+def test_many_writers_never_mix_their_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+
+    def write(name: str) -> None:
+        with LogWriter(path) as writer:
+            for i in range(50):
+                writer.append(Logged(Context(text=name * 200), name, reward=float(i)))
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(read_log(path)) == 200
+
+
+def test_what_a_crash_cut_off_does_not_spoil_the_next_line(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b'{"context": {}, "cho')
+    with LogWriter(path) as writer:
+        writer.append(Logged(Context(), "a"))
+    with pytest.raises(UsageError, match=r":1: .*truncated"):
+        read_log(path)
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+    assert len(read_log(path)) == 1
+
+
+def test_nothing_is_logged_that_could_not_be_read(tmp_path: Path) -> None:
+    with LogWriter(tmp_path / "log.jsonl") as writer:
+        with pytest.raises(UsageError, match="not in `allowed`"):
+            writer.append(Logged(Context(), "a", allowed=("b",)))
+        with pytest.raises(UsageError, match="propensity"):
+            writer.append(Logged(Context(), "a", propensity=2.0))
+    assert os.path.getsize(tmp_path / "log.jsonl") == 0
+    with pytest.raises(StoreError, match="is closed"):
+        writer.append(Logged(Context(), "a"))
+    with pytest.raises(UsageError, match="packed"):
+        LogWriter(tmp_path / "log.jsonl.gz")

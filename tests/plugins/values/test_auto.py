@@ -1,0 +1,127 @@
+"""The trainer `auto`: what it picks, that the one picked goes on, and that it can be resumed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_values.auto import CANDIDATES
+from orchestrion_values.experience import gather
+from orchestrion_values.picking import Look, look, pick
+
+from orchestrion.config import Config, from_data
+from orchestrion.run import Progress, train
+from orchestrion.store import RunReader
+from tests.plugins.values.support import episode, policy
+
+
+def config(**trainer: Any) -> Config:
+    names = ["planner", "searcher", "coder_s", "tester", "stop"]
+    return from_data(
+        {
+            "seed": 3,
+            "task": {"use": "relay", "partial": 0.3, "train": 8, "test": 4},
+            "agents": {name: {"use": "bench-agent"} for name in names},
+            "policy": {"use": "values"},
+            "reward": {"use": "outcome-minus-cost", "cost_weight": 1.0},
+            "trainer": {"episodes": 30, **trainer},
+            "limits": {"turns": 12},
+        }
+    )
+
+
+def found(**other: Any) -> Look:
+    return Look(
+        **{
+            "episodes": 100,
+            "steps": 5,
+            "choices": 4,
+            "shown": True,
+            "kinds": 20,
+            "covered": 0.9,
+            "hidden": 0.0,
+        }
+        | other
+    )
+
+
+@pytest.mark.parametrize(
+    ("shown", "episodes", "turns", "expected"),
+    [
+        (found(steps=1), 300, None, "bandit"),
+        (found(), 300, 1, "bandit"),
+        (found(texts=500), 300, 1, "bandit with text"),
+        (found(hidden=None, covered=0.8), 300, 8, "optimistic"),
+        (found(hidden=None, covered=0.5), 300, 8, "fitted-q"),
+        (found(), 3000, 8, "optimistic"),
+        (found(hidden=0.5), 3000, 8, "fitted-q"),
+        (found(covered=0.2), 3000, 8, "fitted-q"),
+        (found(shown=False), 3000, 8, "fitted-q"),
+    ],
+)
+def test_what_episodes_show_decides(
+    shown: Look, episodes: int, turns: int | None, expected: str
+) -> None:
+    name, why = pick(shown, episodes, turns)
+    assert name == expected
+    assert why
+
+
+def test_a_look_counts_what_comes_back() -> None:
+    runtime = policy()
+    episodes = [episode(runtime, ["a", "stop"], 1.0)] * 3
+    seen = look(gather(episodes), runtime)
+    assert (seen.episodes, seen.steps, seen.choices) == (3, 1, 5)
+    assert not seen.shown
+    assert seen.covered == 1.0
+
+
+def test_ends_that_look_alike_and_pay_differently_hide_something() -> None:
+    runtime = policy()
+
+    def hidden(rewards: list[float]) -> float | None:
+        ways = (["a", "stop"], ["a", "stop"])
+        made = [episode(runtime, ways[i % 2], reward) for i, reward in enumerate(rewards)]
+        return look(gather(made), runtime).hidden
+
+    assert hidden([0.0, 1.0] * 10) == 1.0
+    assert hidden([1.0] * 20) is None
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str, str]] = []
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        self.told.append((path, name, text))
+
+
+def test_it_spends_all_episodes_says_what_it_picked_and_gives_the_same_again(
+    tmp_path: Path,
+) -> None:
+    notes = Notes()
+    for folder in ("one", "two"):
+        asyncio.run(train(config(use="auto"), tmp_path / folder, notes))
+    [picked] = {text.partition(", since")[0] for _, name, text in notes.told if name == "picked"}
+    assert picked in CANDIDATES
+    with RunReader(tmp_path / "one") as one, RunReader(tmp_path / "two") as two:
+        assert sum(step.episodes for step in one.iterations()) == 30
+        assert [s.metrics for s in one.iterations()] == [s.metrics for s in two.iterations()]
+
+
+@pytest.mark.parametrize("use", ["auto", "fitted-q"])
+def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(tmp_path: Path, use: str) -> None:
+    class Cut(Progress):
+        def iteration(self, iteration: int, metrics: Any, seconds: float) -> None:
+            if iteration == 1:
+                raise KeyboardInterrupt
+
+    asyncio.run(train(config(use=use), tmp_path / "whole"))
+    with pytest.raises(BaseException):  # noqa: B017
+        asyncio.run(train(config(use=use), tmp_path / "cut", Cut()))
+    asyncio.run(train(config(use=use), tmp_path / "cut"))
+    with RunReader(tmp_path / "whole") as whole, RunReader(tmp_path / "cut") as cut:
+        assert [s.metrics for s in whole.iterations()] == [s.metrics for s in cut.iterations()]
+        assert len(whole.iterations()) > 2

@@ -1,0 +1,220 @@
+"""The trainer `bandit`: what it tries, what it learns of it, and what it keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import field, frozen
+from orchestrion_encoders.counts import Counts
+from orchestrion_values.bandit import Bandit
+from orchestrion_values.bandit_learner import BanditLearner, batches
+from orchestrion_values.bandit_model import BanditModel
+from orchestrion_values.policy import Taken, ValuePolicy
+
+from orchestrion import (
+    Episode,
+    Job,
+    Key,
+    Member,
+    Observation,
+    OpenContext,
+    Problem,
+    Reward,
+    Situation,
+    Trajectory,
+    UsageError,
+)
+
+TEAM = (Member("a"), Member("b"), Member("c"))
+Pay = Callable[[Problem, str], float | None]
+
+
+def team() -> ValuePolicy:
+    return ValuePolicy([Counts()], OpenContext("policy", Key(1), TEAM), stop=False)
+
+
+@frozen
+class Asked:
+    """A session whose episodes are one choice each, and what was chosen in all of them."""
+
+    pay: Pay
+    policy: ValuePolicy = field(factory=team)
+    questions: Sequence[Problem] = (Problem("p", "x"),)
+    key: Key = Key(5)
+    chosen: list[tuple[str, str]] = field(factory=list)
+
+    def problems(self, split: str = "train") -> Sequence[Problem]:
+        return self.questions
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        result = []
+        for job in jobs:
+            shown = Situation(job.problem, Trajectory(), Observation(), training=True)
+            assert job.policy is not None
+            (decision,) = job.policy.decide([shown], [job.key])
+            assert isinstance(decision.record, Taken)
+            name = self.policy.names[decision.record.choice]
+            self.chosen.append((job.problem.id, name))
+            paid = self.pay(job.problem, name)
+            reward = None if paid is None else Reward(paid)
+            result.append(Episode("e", job.problem, Trajectory(), (decision,), reward=reward))
+        return result
+
+
+def learner(**settings: Any) -> BanditLearner:
+    return BanditLearner(Bandit(**settings), OpenContext("trainer", Key(3), TEAM))
+
+
+def trained(session: Any, **settings: Any) -> BanditLearner:
+    trainer = learner(**settings)
+    for i in range(trainer.iterations):
+        asyncio.run(trainer.iterate(i, session))
+    return trainer
+
+
+def taken(session: Asked, problem: Problem) -> str:
+    """What the trained policy chooses."""
+    shown = Situation(problem, Trajectory(), Observation())
+    return session.policy.decide([shown], [Key(0)])[0].start[0].agent
+
+
+@pytest.mark.parametrize("episodes", [1, 7, 16, 25, 300, 5000])
+def test_iterations_add_up_to_the_episodes_of_the_run(episodes: int) -> None:
+    assert sum(batches(episodes)) == sum(batches(episodes, "rejects")) == episodes
+
+
+@pytest.mark.parametrize("algorithm", ["thompson", "linucb", "rejects"])
+@pytest.mark.parametrize("scale", [0.01, 100.0])
+def test_it_finds_the_best_choice_whatever_the_scale_of_rewards(
+    algorithm: str, scale: float
+) -> None:
+    session = Asked(lambda problem, name: scale * {"a": 0.3, "b": 0.5, "c": 0.2}[name])
+    trained(session, episodes=90, algorithm=algorithm)
+    assert taken(session, Problem("new")) == "b"
+    tries = Counter(name for _, name in session.chosen)
+    assert tries["b"] > tries["c"]
+
+
+@pytest.mark.parametrize("algorithm", ["thompson", "linucb"])
+def test_a_choice_whose_reward_never_comes_is_not_chosen_for_ever(algorithm: str) -> None:
+    session = Asked(lambda problem, name: None if name == "a" else 0.9 if name == "b" else 0.1)
+    trained(session, episodes=120, algorithm=algorithm)
+    late = Counter(name for _, name in session.chosen[60:])
+    assert late["a"] < 10
+    assert taken(session, Problem("p")) == "b"
+
+
+def test_what_is_best_may_depend_on_the_category() -> None:
+    questions = [Problem(f"p{i}", "x", category="odd" if i % 2 else "even") for i in range(40)]
+    session = Asked(
+        lambda problem, name: float(name == {"odd": "a", "even": "c"}[str(problem.category)]),
+        questions=questions,
+    )
+    trained(session, episodes=200)
+    assert taken(session, Problem("new", "x", category="odd")) == "a"
+    assert taken(session, Problem("new", "x", category="even")) == "c"
+    hidden = Asked(session.pay, questions=questions)
+    trained(hidden, episodes=200, category="hidden")
+    choices = {taken(hidden, Problem("new", "x", category=name)) for name in ("odd", "even")}
+    assert len(choices) == 1
+
+
+def test_what_is_best_may_depend_on_the_words() -> None:
+    texts = [f"add {i} and {i + 3}" if i % 2 else f"a poem of the month {i}" for i in range(40)]
+    session = Asked(
+        lambda problem, name: float(name == ("a" if "add" in problem.text else "c")),
+        questions=[Problem(f"p{i}", text) for i, text in enumerate(texts)],
+    )
+    trained(session, episodes=120, feedback="full", text=True, neighbours=5)
+    assert taken(session, Problem("new", "add 100 and 7")) == "a"
+    assert taken(session, Problem("new", "a poem of the spring")) == "c"
+
+
+def test_full_feedback_plays_every_choice_on_every_problem_once() -> None:
+    questions = [Problem(f"p{i}", "x") for i in range(4)]
+    session = Asked(lambda problem, name: 0.5, questions=questions)
+    trained(session, episodes=12, feedback="full")
+    assert sorted(session.chosen) == [(f"p{i}", name) for i in range(4) for name in "abc"]
+
+
+def test_successive_rejects_plays_the_survivors_alike() -> None:
+    session = Asked(lambda problem, name: {"a": 0.1, "b": 0.2, "c": 0.9}[name])
+    trained(session, episodes=300, algorithm="rejects")
+    last = Counter(name for _, name in session.chosen[-60:])
+    assert set(last) == {"b", "c"}
+    assert abs(last["b"] - last["c"]) <= 1
+
+
+def test_the_logged_probability_is_how_often_a_choice_is_taken() -> None:
+    session = Asked(lambda problem, name: {"a": 0.5, "b": 0.45, "c": 0.0}[name])
+    trainer = trained(session, episodes=40)
+    explorer = trainer.explorer(session.policy)
+    shown = Situation(Problem("p", "x"), Trajectory(), Observation())
+    keys = [Key(9).child(i) for i in range(2000)]
+    records = [d.record for d in explorer.decide([shown] * len(keys), keys)]
+    counts = Counter(record.choice for record in records if isinstance(record, Taken))
+    for record in records:
+        assert isinstance(record, Taken)
+        assert counts[record.choice] / len(keys) == pytest.approx(record.propensity, abs=0.04)
+
+
+def test_a_warm_start_is_used_and_can_be_outvoted(tmp_path: Path) -> None:
+    before = Asked(lambda problem, name: float(name == "a"))
+    old = trained(before, episodes=600)
+    assert old.tries is not None
+    file = tmp_path / "start.json"
+    file.write_text(json.dumps(old.tries.exported()))
+    same = Asked(before.pay)
+    trained(same, episodes=16, start=file, cap=20)
+    changed = Asked(lambda problem, name: float(name == "b"))
+    trained(changed, episodes=200, start=file, cap=20)
+    assert taken(same, Problem("p")) == "a"
+    assert taken(changed, Problem("p")) == "b"
+
+
+def test_a_start_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"trainer\.start"):
+        trained(Asked(lambda problem, name: 1.0), episodes=4, start=tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(text: bool) -> None:
+    questions = [Problem(f"p{i}", f"word{i} of {i}", category=f"g{i % 2}") for i in range(9)]
+
+    def pay(problem: Problem, name: str) -> float:
+        return ("abc".index(name) + int(problem.id[1:])) % 3 / 2
+
+    whole, cut = Asked(pay, questions=questions), Asked(pay, questions=questions)
+    settings = {"episodes": 60, "text": text}
+    end = trained(whole, **settings)
+    first = learner(**settings)
+    for i in range(2):
+        asyncio.run(first.iterate(i, cut))
+    second, fresh = learner(**settings), team()
+    second.load(first.save())
+    fresh.load(cut.policy.save())
+    rest = Asked(pay, fresh, questions)
+    for i in range(2, second.iterations):
+        asyncio.run(second.iterate(i, rest))
+    assert cut.chosen + rest.chosen == whole.chosen
+    assert second.save() == end.save()
+    assert fresh.save() == whole.policy.save()
+    assert isinstance(fresh.model, BanditModel)
+
+
+def test_it_trains_the_policy_values_only() -> None:
+    session = Asked(lambda problem, name: 1.0)
+    object.__setattr__(session, "policy", "other")
+    with pytest.raises(UsageError, match="trains the policy values"):
+        learner().check(session)  # type: ignore[arg-type]
+
+
+def test_guessing_a_category_needs_words() -> None:
+    with pytest.raises(ValueError, match="text: true"):
+        Bandit(category="guessed")
