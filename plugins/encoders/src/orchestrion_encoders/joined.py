@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Observation, RunError, Situation
+from orchestrion import Calls, Observation, RunError, Situation, Usage
 from orchestrion_encoders.interfaces import (
     Choice,
     Encoded,
@@ -48,6 +48,23 @@ class Joined:
         self.observes = all(map(observes, encoders))
         self.shared = any(map(describes, encoders))
         self.free = self.shared and not any(map(places, encoders))
+
+    @property
+    def prepares(self) -> bool:
+        """Whether one of them gets something from the outside."""
+        return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let them get what they need."""
+        for encoder in self.encoders:
+            if getattr(encoder, "prepares", False):
+                await encoder.prepare(situation, calls)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all of them take before one decision at most."""
+        usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
+        known = [usage for usage in usages if usage is not None]
+        return sum(known, Usage()) if len(known) == len(usages) else None
 
     def familiar(self, context: Floats) -> Floats:
         """The numbers of situations [n, w] that may come again; the same array if all may."""

@@ -41,28 +41,21 @@ class Widths(NamedTuple):
 def score(weights: Mapping[str, Any], act: Callable[[Any], Any], inputs: Inputs) -> Any:
     """Scores of choices [m, k] by arrays or tensors `weights`, without their prior.
 
-    With a `head`, every choice has an output of its own, and further outputs are the weights of
-    the choices' numbers: what is learned of a number holds for all choices alike. Without one,
-    choices are scored by one function of the situation and their numbers; the product lets it
-    match what the situation needs with what the choice offers.
+    A choice's numbers are weighed by outputs of the network: what is learned of a number, in a
+    situation, holds for all choices alike, also for ones that were never seen. Linear, because a
+    deeper function of them learned the few agents of a team by heart: on other teams it was worth
+    half as much. If choices have places, each also has an output of its own.
     """
     z, layer = inputs.context, 0
     while f"body{layer}" in weights:
         z = act(z @ weights[f"body{layer}"] + weights[f"bias{layer}"])
         layer += 1
-    x = inputs.choices
-    if "head" in weights:
-        out = z @ weights["head"] + weights["head_bias"]
-        k = x.shape[1]
-        if not x.shape[2]:
-            return out
-        return out[:, :k] + HINT * (x * out[:, None, k:]).sum(-1)
-    offers = act(x @ weights["offer"] + weights["offer_bias"])
-    needs = (z @ weights["need"] + weights["need_bias"])[:, None]
-    joint = act(
-        (offers * needs) @ weights["match"] + offers @ weights["own"] + weights["joint_bias"]
-    )
-    return (joint @ weights["score"])[:, :, 0]
+    out, x = z @ weights["head"] + weights["head_bias"], inputs.choices
+    own = out.shape[1] - x.shape[2]
+    if not x.shape[2]:
+        return out
+    weighed = HINT * (x * out[:, None, own:]).sum(-1)
+    return out[:, :own] + weighed if own else weighed
 
 
 class Scorer(nn.Module):
@@ -70,10 +63,9 @@ class Scorer(nn.Module):
 
     Args:
         widths: of its inputs.
-        hidden: widths of the layers that read the situation; the last one also that of what is
-            made of a choice.
+        hidden: widths of the layers that read the situation.
         activation: between layers.
-        outputs: how many choices have an output of their own; 0 scores them by their numbers.
+        outputs: how many choices have an output of their own; 0 scores all by their numbers.
         outlook: weight of the prior.
         reader: reads the turns [m, t, u] and their lengths to [m, `reads`], if there are any.
         reads: see there.
@@ -97,21 +89,12 @@ class Scorer(nn.Module):
 
         def layer(name: str, bias: str, rows: int, columns: int, gain: float = 2**0.5) -> None:
             weights[name] = nn.init.orthogonal_(torch.empty(rows, columns), gain, generator)
-            if bias:
-                weights[bias] = torch.zeros(columns)
+            weights[bias] = torch.zeros(columns)
 
         sizes = (widths.context + reads, *hidden)
         for i, (before, after) in enumerate(pairwise(sizes)):
             layer(f"body{i}", f"bias{i}", before, after)
-        last = sizes[-1]
-        if outputs:
-            layer("head", "head_bias", last, outputs + widths.choice, START)
-        else:
-            layer("offer", "offer_bias", widths.choice, last)
-            layer("need", "need_bias", last, last)
-            layer("match", "joint_bias", last, last)
-            layer("own", "", last, last)
-            layer("score", "", last, 1, START)
+        layer("head", "head_bias", sizes[-1], outputs + widths.choice, START)
         self.weights = nn.ParameterDict({name: nn.Parameter(w) for name, w in weights.items()})
 
     def forward(self, inputs: Inputs) -> Tensor:

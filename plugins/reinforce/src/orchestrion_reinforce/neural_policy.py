@@ -15,6 +15,7 @@ from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 from orchestrion_encoders.joined import Allowing, Joined
 
 from orchestrion import (
+    Calls,
     CheckpointError,
     Decision,
     Episode,
@@ -24,6 +25,7 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
+    Usage,
     UsageError,
 )
 from orchestrion.choices import choice_name, choices
@@ -158,6 +160,19 @@ class NeuralPolicy(Policy):
         # Built once the task has shown how many numbers it gives.
         self.network: Scorer | None = None
         self.changed()
+
+    @property
+    def prepares(self) -> bool:
+        """Whether an encoder gets something from the outside."""
+        return self.encoders.prepares
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let the encoders get what they need."""
+        await self.encoders.prepare(situation, calls)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all encoders take before one decision at most."""
+        return self.encoders.ceiling(tokens)
 
     def changed(self) -> None:
         """To be called when weights or encoders have changed: forget what followed from them."""
