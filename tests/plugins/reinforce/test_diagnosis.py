@@ -10,9 +10,8 @@ from tests.plugins.reinforce.support import ROSTER, episode
 
 def ended(kind: str) -> Episode:
     """An episode that was ended at once."""
-    return Episode(
-        "e", Problem("p", category=kind), decisions=(Decision(stop=True),), reward=Reward(0)
-    )
+    stop = (Decision(stop=True),)
+    return Episode("e", Problem("p", category=kind), Trajectory(), stop, reward=Reward(0))
 
 
 def after(*iterations: list[Episode], entropy: float = 0.5) -> dict[str, str]:

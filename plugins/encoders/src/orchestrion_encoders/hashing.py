@@ -13,13 +13,14 @@ import numpy as np
 if TYPE_CHECKING:
     from orchestrion_encoders.interfaces import Floats
 
-__all__ = ["hashed_numbers", "hashed_words"]
+__all__ = ["hashed_numbers", "hashed_words", "unstated"]
 
 WORD = re.compile(r"\w+")
 STATED = re.compile(
     r"([^\W\d]\w*)(?:\s*[:=]|\s+(?:is|of|at|costs?|about))?\s+([-+]?\d+(?:\.\d+)?)(%?)"
 )
 """A word and the number stated of it: "code 0.9", "price: .02", "accuracy of 85%"."""
+NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?%?")
 REMEMBERED = 4096
 
 
@@ -60,3 +61,11 @@ def hashed_numbers(text: str, width: int) -> Floats:
         row[place] += sign * (value if abs(value) <= 1 else copysign(1 + log(abs(value)), value))
     row.flags.writeable = False
     return row
+
+
+def unstated(text: str) -> str:
+    """A text without the words it states numbers of, and without numbers.
+
+    As words they would tell similar agents apart by what is the least alike in them.
+    """
+    return NUMBER.sub(" ", STATED.sub(" ", text.lower()))

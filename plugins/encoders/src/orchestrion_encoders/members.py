@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from math import log1p, sqrt
@@ -24,7 +23,6 @@ from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
 __all__ = ["Members"]
 
-NUMBER = re.compile(r"[-+]?\d+(\.\d+)?%?")
 DOUBT = 10.0
 """Episodes after which half of what was measured of an agent is believed."""
 
@@ -36,8 +34,8 @@ class Members:
     A policy that reads it scores all choices by one function of these numbers. So it applies to
     agents it has never seen, under other names, in other numbers and another order, as far as
     their roles are described in the same words. The numbers of a choice are: whether it is
-    stopping, whether its agent ends the episode; hashed words of the role; the numbers that the
-    role states of words ("code 0.9, price 0.02"), by word; hashed words of the option; with
+    stopping, whether its agent ends the episode; the numbers that the role states of words ("code
+    0.9, price 0.02"), by word; hashed words of the rest of the role, and of the option; with
     `history`, how often it was made, whether it was the last choice, and whether that failed; with
     `record`, what training has measured of the agent: how well it is known, the reward of episodes
     it acted in beside that of all, its failures and its cost.
@@ -113,7 +111,7 @@ class Described(Encoder):
     def _describe(self, choice: Choice) -> Any:
         import numpy as np
 
-        from orchestrion_encoders.hashing import hashed_numbers, hashed_words
+        from orchestrion_encoders.hashing import hashed_numbers, hashed_words, unstated
 
         known = self._fixed.get(choice)
         if known is not None:
@@ -128,8 +126,7 @@ class Described(Encoder):
         option = "" if choice is None else choice.option or ""
         parts: list[Any] = [
             [float(choice is None), float(member.ends)],
-            # Without its numbers: as words they would tell agents apart and mean nothing.
-            hashed_words(NUMBER.sub(" ", member.role), s.words),
+            hashed_words(unstated(member.role) if s.stated else member.role, s.words),
             hashed_numbers(member.role, s.stated) if s.stated else [],
             hashed_words(option, s.options) if s.options else [],
             self._measured(member.name) if s.record else [],
