@@ -47,7 +47,7 @@ from orchestrion_orchestration_bench.regret import judged  # noqa: E402
 from orchestrion.config import Config, from_data  # noqa: E402
 from orchestrion.config.nodes import Problems  # noqa: E402
 from orchestrion.config.sources import read_tree  # noqa: E402
-from orchestrion.errors import PluginError  # noqa: E402
+from orchestrion.errors import OrchestrionError, PluginError  # noqa: E402
 from orchestrion.plugins import Plugins  # noqa: E402
 from orchestrion.run import Run, manifest, open_run  # noqa: E402
 from orchestrion.store import RunStore  # noqa: E402
@@ -145,6 +145,8 @@ def learner(
     count = cell.episodes
     match cell.learner:
         case "reinforce":
+            if trainer["use"] != "reinforce":  # the example learns otherwise
+                policy, trainer = {"use": "neural"}, {"use": "reinforce", "episodes": 256}
             batch = min(trainer["episodes"], max(16, count // 20))
             group = trainer.get("group", 1)  # episodes on one problem, compared with each other
             batch = max(group, batch // group * group)
@@ -191,9 +193,12 @@ def measure(cell: Cell) -> dict[str, Any]:
     """Train and judge one cell."""
     sys.path.insert(0, str(Path(__file__).parent))  # for ucb_table
     with tempfile.TemporaryDirectory() as folder:
-        config = configured(cell)
-        cpu, taken = train(config, Path(folder) / "run")
-        figures = asyncio.run(judge(Path(folder) / "run", PROBLEMS[cell.problem].exact))
+        directory = Path(folder) / "run"
+        try:
+            cpu, taken = train(configured(cell), directory)
+            figures = asyncio.run(judge(directory, PROBLEMS[cell.problem].exact))
+        except OrchestrionError as error:
+            raise RuntimeError(str(error)) from None  # one that reaches the parent process
     place = {"problem": cell.problem, "learner": cell.learner, "episodes": cell.episodes}
     return {**place, "seed": cell.seed, "taken": taken, "cpu": round(cpu, 2), **figures}
 
