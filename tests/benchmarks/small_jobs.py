@@ -122,10 +122,12 @@ def compare(job: str, trainer: str, seeds: int) -> None:
             for name, settings in BASELINES[job].items()
         },
     }
-    found = {
-        name: np.array([rewards(JOBS[job](seed), *way) for seed in range(1, seeds + 1)])
-        for name, way in ways.items()
-    }
+    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for seed in range(1, seeds + 1):
+        for name, way in ways.items():
+            rows[name].append(rewards(JOBS[job](seed), *way))
+            print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
+    found = {name: np.array(pairs) for name, pairs in rows.items()}
     print(f"{job}: {EPISODES} episodes, {seeds} seeds")
     for name, rows in found.items():
         each = " ".join(f"{one:.3f}" for one in rows[:, 0])

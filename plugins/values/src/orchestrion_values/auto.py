@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from importlib import import_module
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from attrs import evolve, frozen
 
@@ -13,11 +13,13 @@ from orchestrion import JSON, Meta, OpenContext, Trainer
 
 __all__ = ["CANDIDATES", "Auto"]
 
-CANDIDATES = {
-    "bandit": "orchestrion_values.bandit:Bandit",
-    "optimistic": "orchestrion_values.optimistic:Optimistic",
-    "fitted-q": "orchestrion_values.fitted_q:FittedQ",
+CANDIDATES: dict[str, tuple[str, dict[str, JSON]]] = {
+    "bandit": ("orchestrion_values.bandit:Bandit", {}),
+    "bandit with text": ("orchestrion_values.bandit:Bandit", {"text": True}),
+    "optimistic": ("orchestrion_values.optimistic:Optimistic", {}),
+    "fitted-q": ("orchestrion_values.fitted_q:FittedQ", {}),
 }
+"""By name: where a trainer stands, and how it is set, other than by default."""
 LEAST, MOST = 20, 64
 
 
@@ -26,9 +28,10 @@ class Auto:
     """Picks a trainer of the policy `values` by what some episodes show, and says why.
 
     The first episodes try choices at random. What they show decides: `bandit` where one choice is
-    all there is to an episode; `optimistic` where what the task shows comes back, so that it can be
-    counted, and says how an episode ends; else `fitted-q`. The one that is picked learns from these
-    episodes too. Which it was, and why, is in the run's notes and in the metrics.
+    all there is to an episode, with the words of problems where there are many; `optimistic` where
+    what the task shows comes back, so that it can be counted, and says how an episode ends; else
+    `fitted-q`. The one that is picked learns from these episodes too. Which it was, and why, is in
+    the run's notes and in the metrics.
 
     Args:
         episodes: training episodes of the whole run, with those that decide.
@@ -49,24 +52,12 @@ class Auto:
         left = max(1, self.episodes - first)
         async with AsyncExitStack() as stack:
             learners = {}
-            for name, where in CANDIDATES.items():
-                settings = _settings(where, left)
-                if settings is None:
-                    continue
+            for name, (where, settings) in CANDIDATES.items():
+                module, _, kind = where.partition(":")
+                trainer = getattr(import_module(module), kind)(episodes=left, **settings)
                 inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
-                learners[name] = await stack.enter_async_context(settings.open(inside))
+                learners[name] = await stack.enter_async_context(trainer.open(inside))
             yield Picker(learners, first, self.episodes, ctx)
-
-
-def _settings(where: str, episodes: int) -> Any:
-    """The trainer as it is set by default; None where this version does not have it."""
-    module, _, name = where.partition(":")
-    try:
-        return getattr(import_module(module), name)(episodes=episodes)
-    except ModuleNotFoundError as error:
-        if error.name != module:
-            raise
-        return None
 
 
 def _quiet(name: str, text: str) -> None:

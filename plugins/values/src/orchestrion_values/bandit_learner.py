@@ -103,9 +103,13 @@ class BanditLearner:
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Episodes that try what may be best, then what is believed after them."""
         self.check(session)
+        jobs = self._jobs(i, session, session.policy)
+        return self.absorb(await session.rollout(jobs), session)
+
+    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
+        """Take some episodes in, whoever ran them, and believe what follows."""
         policy: ValuePolicy = session.policy
         view = self._view(policy, session.problems("train"))
-        episodes = await session.rollout(self._jobs(i, session, policy))
         self._seen += len(episodes)
         missing = self._learn(episodes, view)
         model = self._model(view, session.problems("train"))

@@ -35,8 +35,12 @@ __all__ = ["Look", "Picker", "look", "pick"]
 
 COVERED = 0.4
 """From this share of situations that come back, what is shown can be counted."""
+MOSTLY = 0.7
+"""From this share, where it cannot be told whether something is hidden."""
 HIDDEN = 0.2
 """Up to this share of the outcome's variance, what is shown says how an episode ends."""
+TEXTS = 200
+"""From so many different texts, learning from their words pays."""
 
 
 @frozen
@@ -50,8 +54,9 @@ class Look:
         shown: whether the task shows numbers.
         kinds: different situations, by what is shown.
         covered: the chance that the next situation is one that was seen (Good and Turing).
-        hidden: the share of the variance of outcomes that is within ends that show the same; 1
+        hidden: the share of the variance of outcomes that is within ends that show the same; None
             where hardly any two of them do.
+        texts: how many different texts the training problems have.
     """
 
     episodes: int
@@ -60,11 +65,14 @@ class Look:
     shown: bool
     kinds: int
     covered: float
-    hidden: float
+    hidden: float | None
+    texts: int = 0
 
 
-def look(experiences: Sequence[Experience], policy: ValuePolicy) -> Look:
-    """Look at some episodes."""
+def look(
+    experiences: Sequence[Experience], policy: ValuePolicy, problems: Sequence[Problem] = ()
+) -> Look:
+    """Look at some episodes, and at the training problems."""
     taken = [one for experience in experiences for one in experience.taken]
     counts = Counter(_shown(one.situation) for one in taken)
     single = sum(count == 1 for count in counts.values())
@@ -76,10 +84,11 @@ def look(experiences: Sequence[Experience], policy: ValuePolicy) -> Look:
         len(counts),
         1 - single / max(1, len(taken)),
         _hidden(experiences),
+        len({problem.text for problem in problems}),
     )
 
 
-def _hidden(experiences: Sequence[Experience]) -> float:
+def _hidden(experiences: Sequence[Experience]) -> float | None:
     """See `Look.hidden`: by analysis of variance, from ends that came at least twice."""
     groups: dict[Any, list[float]] = {}
     for one in experiences:
@@ -89,7 +98,7 @@ def _hidden(experiences: Sequence[Experience]) -> float:
     free = sum(len(outcomes) - 1 for outcomes in again)
     every = [one.outcome for one in experiences]
     if free < 3 or len(set(every)) < 2:
-        return 1.0
+        return None
     within = sum((len(outcomes) - 1) * variance(outcomes) for outcomes in again) / free
     return min(1.0, within / variance(every))
 
@@ -113,16 +122,17 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     """
     if turns == 1 or found.steps <= 1:
         why = "an episode is one choice"
+        if found.texts >= TEXTS:
+            return "bandit with text", f"{why}, and problems have {found.texts} different texts"
         return "bandit", why
     covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
     if not found.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
-    if found.hidden > HIDDEN:
-        part = "all" if found.hidden == 1 else f"{found.hidden:.0%}"
-        why = f"ends that look alike pay differently ({part} of the variance): something is hidden"
-        return "fitted-q", why
-    if found.covered >= COVERED:
-        return "optimistic", f"what the task shows can be counted and says all: {covered}"
+    if found.hidden is not None and found.hidden > HIDDEN:
+        why = "ends that look alike pay differently"
+        return "fitted-q", f"{why} ({found.hidden:.0%} of the variance): something is hidden"
+    if found.covered >= (COVERED if found.hidden is not None else MOSTLY):
+        return "optimistic", f"what the task shows can be counted: {covered}"
     return "fitted-q", f"what the task shows is too varied to be counted: {covered}"
 
 
@@ -197,13 +207,8 @@ class Picker:
         episodes = await session.rollout(
             [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
         )
-        found = look(gather(episodes), policy)
+        found = look(gather(episodes), policy, session.problems("train"))
         self._picked, why = pick(found, self._episodes, self._ctx.turns)
-        if self._picked not in self._learners:
-            raise UsageError(
-                f"{self._ctx.path}: auto would take {self._picked}, since {why}; this version of "
-                "orchestrion-values does not have it: install a newer one, or name a trainer"
-            )
         self._ctx.note("picked", f"{self._picked}, since {why}")
         metrics = dict(self._learners[self._picked].absorb(episodes, session))
         place = list(self._learners).index(self._picked)
@@ -212,7 +217,7 @@ class Picker:
             "picked": float(place),
             "situations": float(found.kinds),
             "covered": found.covered,
-            "hidden": found.hidden,
+            "hidden": -1.0 if found.hidden is None else found.hidden,
         }
 
     # ------------------------------------------------------------------ state

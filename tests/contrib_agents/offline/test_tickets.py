@@ -1,0 +1,107 @@
+"""The task `tickets` and the speaker `clerk`: what is shown, who knows what, files of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from orchestrion_offline.speakers.clerk import Clerk
+from orchestrion_offline.tickets import CATEGORIES, Tickets, answer_in, category_of
+
+from orchestrion import Key, Output, Problem, Trajectory, Turn, UsageError
+
+TASK = Tickets(train=20, validation=5, test=40)
+
+
+def solved(problem: Problem, *contents: str) -> bool:
+    trajectory, step = Trajectory(), TASK.start(problem, Key(1))
+    for i, content in enumerate(contents):
+        turn = Turn(i, "a", output=Output(content), decision=i)
+        trajectory, step = trajectory.append(turn), TASK.step(step.state, turn, Key(1))
+    verdict = TASK.verify(problem, trajectory, step.state, final=True, calls=None)  # type: ignore[arg-type]
+    return asyncio.run(verdict).success
+
+
+def test_a_ticket_shows_neither_its_category_nor_another_way_to_it() -> None:
+    for problem in TASK.problems("test"):
+        shown = problem.public()
+        assert shown.hidden is None
+        assert shown.category == ""
+        assert problem.hidden == category_of(problem.text)
+
+
+def test_tickets_of_another_seed_are_others() -> None:
+    texts = [[p.text for p in Tickets(seed=seed).problems("train")] for seed in (0, 0, 1)]
+    assert texts[0] == texts[1] != texts[2]
+
+
+def test_the_last_answer_counts_and_words_alone_are_none() -> None:
+    problem = TASK.problems("train")[0]
+    right = problem.hidden
+    wrong = next(name for name in CATEGORIES if name != right)
+    assert solved(problem, f"Category: {wrong}", f"category: {right.upper()}!")
+    assert not solved(problem, f"Category: {right}", f"Category: {wrong}")
+    assert not solved(problem, f"It is about {right}.")
+    assert not solved(problem)
+
+
+def test_what_is_shown_counts_the_answers() -> None:
+    step = TASK.start(TASK.problems("train")[0], Key(1))
+    assert step.observation is not None
+    first = step.observation.features
+    for i, name in enumerate(("billing", "billing", "returns")):
+        turn = Turn(i, "a", output=Output(f"Category: {name}"), decision=i)
+        step = TASK.step(step.state, turn, Key(1))
+    assert step.observation is not None
+    assert step.observation.data == {"billing": 2, "returns": 1}
+    assert len(step.observation.features) == len(first)
+    assert not any(first)
+
+
+def request(text: str) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": text}]}
+
+
+def test_a_clerk_is_right_as_often_as_its_skill_for_the_category_says() -> None:
+    clerk = Clerk({"billing": 0.9}, 0.3)
+    for category, skill in (("billing", 0.9), ("delivery", 0.3)):
+        [text, *_] = [p.text for p in TASK.problems("train") if p.hidden == category]
+        said = [answer_in(clerk.say(request(text), Key(n)).text) for n in range(1000)]
+        assert said.count(category) / 1000 == pytest.approx(skill, abs=0.05)
+        assert set(said) == set(CATEGORIES)
+
+
+def test_a_clerk_that_checks_mends_what_others_answered() -> None:
+    problem = TASK.problems("train")[0]
+    wrong = next(name for name in CATEGORIES if name != problem.hidden)
+    asked = request(f"{problem.text}\n\n[a] Category: {wrong}")
+    said = [Clerk(skill=0.0, checks=0.8).say(asked, Key(n)).text for n in range(500)]
+    assert said.count(f"Category: {problem.hidden}") / 500 == pytest.approx(0.8, abs=0.06)
+
+
+def test_a_clerk_does_not_pretend_to_know_other_tickets() -> None:
+    with pytest.raises(ValueError, match="made-up tickets"):
+        Clerk().say(request("My dog ate the remote control."), Key(1))
+
+
+def test_tickets_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "tickets.jsonl"
+    rows = ['{"text": "t%d", "category": "Billing"}' % n for n in range(5)]  # noqa: UP031
+    path.write_text("\n".join([*rows, '{"text": "x", "category": "tax", "split": "test"}']))
+    task = Tickets(file=path)
+    assert [p.id for p in task.problems("train")] == ["1", "3", "5"]
+    assert [p.hidden for p in task.problems("test")] == ["billing", "tax"]
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"), [('{"text": "a"}', "category"), ("{", "line 1"), ('{"txt": 1}', "line 1")]
+)
+def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, line: str, wrong: str) -> None:
+    path = tmp_path / "tickets.jsonl"
+    path.write_text(line)
+    with pytest.raises(UsageError, match=wrong):
+        Tickets(file=path).problems("train")
+    with pytest.raises(UsageError, match="cannot be read"):
+        Tickets(file=tmp_path / "none.jsonl").problems("train")
