@@ -81,8 +81,8 @@ def true_model(beliefs: Beliefs) -> Hidden:
         say[a, :, place_of[by_place[first]]] = ok
         say[a, :, place_of[by_place[first + 1]]] = 1 - ok
     pay = np.zeros((len(NAMES) + 1, 6, len(amounts)))
-    right = np.array([float(z % 3 == 2) for z in range(6)])
-    for amount, chance in ((1.0, right), (0.0, 1 - right)):
+    is_right = np.array([float(z % 3 == 2) for z in range(6)])
+    for amount, chance in ((1.0, is_right), (0.0, 1 - is_right)):
         pay[CALLS, :, int(np.abs(amounts - amount).argmin())] = chance
     pay[CALLS + 1, :, int(np.abs(amounts - TASK.abstain).argmin())] = 1.0
     return Hidden(begin, move, say, pay)
@@ -121,11 +121,12 @@ def test_with_the_true_model_the_plan_is_worth_the_optimum(learned: tuple[Seen, 
     met: dict[Any, Any] = {}
     # Every belief that can be met: a game of this size has few.
     empty = BeliefPlan(model, game, {})
-    layer = {(place, ()): model.begin[place] for place in range(len(model.begin))}
+    layer: dict[Any, Any] = {(place, ()): model.begin[place] for place in range(len(model.begin))}
     begun = [int(mode) for mode in range(len(game.modes)) if (0, mode, 0) in game.then]
     nodes = dict.fromkeys(layer, begun[0])
     for t in range(TASK.horizon + 1):
-        following, modes = {}, {}
+        following: dict[Any, Any] = {}
+        modes: dict[Any, int] = {}
         for key, belief in layer.items():
             met.setdefault((t, nodes[key]), []).append(belief)
             for a in range(CALLS):

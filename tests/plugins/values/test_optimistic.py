@@ -142,6 +142,7 @@ class Road:
         return [self._play(n, job) for n, job in enumerate(jobs)]
 
     def _play(self, n: int, job: Job) -> Episode:
+        assert job.policy is not None
         place, trajectory, decisions = 0, Trajectory(), []
         rng = job.key.child("world").random()
         while True:

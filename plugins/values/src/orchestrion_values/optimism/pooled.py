@@ -9,10 +9,14 @@ nothing, as before anything differs, k is the smallest: nothing is taken for gra
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from sklearn.tree import ExtraTreeRegressor
 
 from orchestrion_values.optimism.seen import Floats, Ints
+
+if TYPE_CHECKING:
+    from sklearn.tree import ExtraTreeRegressor
 
 __all__ = ["WORTH", "Pooled", "pool"]
 
@@ -68,6 +72,8 @@ def pool(
     mean = sums.sum(axis=0) / times.sum()
     if len(numbers) < FEWEST:
         return Pooled([], mean, np.full(groups, WORTH[0]))
+    from sklearn.tree import ExtraTreeRegressor  # slow to load, and not needed to open a run
+
     means = sums / times[:, None]
     single = numbers.astype(np.float32)
     rng = np.random.default_rng(seed)
