@@ -359,3 +359,15 @@ def test_with_scores_one_model_is_asked_and_its_score_is_the_result() -> None:
     assert evaluate(data, best_single(data, 0.1)).reward(0.1).mean() == pytest.approx(0.7 - 0.1)
     assert oracle(data, 1.0).correct.tolist() == [0.75, 0.0]
     assert all(len(one.first) <= 1 and one.then is None for one in candidates(data, 3).strategies)
+
+
+def test_with_folds_a_training_question_s_own_right_answer_has_no_part_in_what_is_shown() -> None:
+    rows = [row(f"q{i}", "AB"[i % 2], ["A", "AB"[i % 2], "B"]) for i in range(12)]
+    other = [row("q0", "C", ["A", "A", "B"]), *rows[1:]]
+
+    def shown(of: list[Row], folds: int) -> object:
+        task = opened(table(*of), RecordedTask(split=ALL_TRAIN, folds=folds))
+        return after(task, "q0", ["middle"]).observation
+
+    assert shown(rows, 4) == shown(other, 4)
+    assert shown(rows, 1) != shown(other, 1)

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from attrs import field, frozen
 from orchestrion_encoders.counts import Counts
-from orchestrion_values.bandit import Bandit
-from orchestrion_values.bandit_learner import BanditLearner, batches
+from orchestrion_values.bandit import Bandit, batches
+from orchestrion_values.bandit_learner import BanditLearner
 from orchestrion_values.bandit_model import BanditModel
 from orchestrion_values.policy import Taken, ValuePolicy
 

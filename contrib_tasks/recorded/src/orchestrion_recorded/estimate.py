@@ -74,15 +74,18 @@ class Estimates:
         return self.groups.index(name) if name in self.groups else len(self.groups)
 
 
-def estimate(table: Table, shrinkage: float, classes: int) -> Estimates:
+def estimate(
+    table: Table, shrinkage: float, classes: int, groups: Sequence[str] | None = None
+) -> Estimates:
     """Estimate from a table that holds the training questions only.
 
     Args:
         table: the training questions.
         shrinkage: how many answers in a group the overall rates count for.
         classes: latent classes of difficulty; 1 takes models for independent.
+        groups: those that have estimates of their own; by default the most frequent ones.
     """
-    groups = _groups(table.rows)
+    groups = _groups(table.rows) if groups is None else tuple(groups)
     of = _places(table, groups)
     right, wrong, none = _outcomes(table)
     coincide = _coincide(table)

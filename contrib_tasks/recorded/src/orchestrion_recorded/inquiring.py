@@ -61,6 +61,11 @@ class BestInquiry:
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 60, "pairs": 2}
 
+    @property
+    def iterations(self) -> int:
+        """Three: singles, pairs, the best of them."""
+        return len(SHARES)
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """The trainer at work."""

@@ -25,7 +25,7 @@ from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.split import split_of
 from orchestrion_recorded.table import Table, same
-from orchestrion_recorded.view import Viewer
+from orchestrion_recorded.view import Seen, Viewer
 from orchestrion_recorded.vote import ballot
 
 if TYPE_CHECKING:
@@ -88,6 +88,25 @@ class Recording(Task):
         self.blockers = [_choices(model, roster) for model in self.models]
         dearest = max(max(case.costs) for case in made if self.splits[case.row.id] == "train")
         self._viewer = Viewer(self.models, self.estimates, self.votes, self.blockers, dearest)
+        self._others = self._cross_fitted(train, dearest)
+
+    def _cross_fitted(self, train: Table, dearest: float) -> dict[str, Viewer]:
+        """For each training question who shows it, estimated without it and others of its fold."""
+        folds, names = min(self.settings.folds, len(train.rows)), [row.id for row in train.rows]
+        if folds < 2:
+            return {}
+        viewers = []
+        for fold in range(folds):
+            rest = train.only(name for i, name in enumerate(names) if i % folds != fold)
+            found = estimate(
+                rest, self.settings.shrinkage, self.settings.classes, self.estimates.groups
+            )
+            votes = self.ballots(found.votes)
+            viewers.append(Viewer(self.models, found, votes, self.blockers, dearest))
+        return {name: viewers[i % folds] for i, name in enumerate(names)}
+
+    def _see(self, case: Case, asked: int) -> Seen:
+        return self._others.get(case.row.id, self._viewer).see(case, asked)
 
     def ballots(self, votes: Sequence[Sequence[int]]) -> list[list[int]]:
         """What votes count for under the task's `vote`, by group and model."""
@@ -137,7 +156,7 @@ class Recording(Task):
         return model if turn.usage.cost >= case.costs[model] - 1e-12 else None
 
     def _step(self, state: State) -> Step:
-        seen = self._viewer.see(state.case, state.asked)
+        seen = self._see(state.case, state.asked)
         observation = seen.observation
         if state.foreign:
             observation = evolve(observation, blocked=observation.blocked | state.foreign)
@@ -163,7 +182,7 @@ class Recording(Task):
             chosen = state.asked.bit_length() - 1
             worth = problem.hidden["scores"].get(self.models[chosen], 0.0) if chosen >= 0 else 0.0
             return Scores(worth, worth >= SOLVED, asked)
-        leads = self._viewer.see(state.case, state.asked).leader
+        leads = self._see(state.case, state.asked).leader
         right = leads >= 0 and same(state.case.labels[leads]) == same(problem.hidden["right"])
         return Scores(float(right), right, asked)
 

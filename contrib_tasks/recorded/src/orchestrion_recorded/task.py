@@ -48,6 +48,8 @@ class RecordedTask:
             group, or `plurality`.
         shrinkage: how many answers in a group the overall rates count for.
         classes: kinds of difficulty that are told apart; 1 takes models for independent.
+        folds: parts of the training questions; what is shown of one is estimated on the others, so
+            that a policy meets new questions as it met those it learned from. 1: on all of them.
         split: how questions are divided.
         generated: what a generated table is like.
     """
@@ -60,6 +62,7 @@ class RecordedTask:
     vote: Literal["weighted", "plurality"] = "weighted"
     shrinkage: Annotated[float, Meta(ge=0)] = 20.0
     classes: Annotated[int, Meta(ge=1, le=20)] = 4
+    folds: Annotated[int, Meta(ge=1, le=20)] = 1
     split: Shares = field(default=Shares())
     generated: Generated = field(default=Generated())
 

@@ -11,7 +11,10 @@ from attrs import frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
 
-__all__ = ["Bandit"]
+__all__ = ["Bandit", "batches", "sizes"]
+
+FIRST, GROWTH, LEAST, LARGEST = 16, 0.15, 8, 4096
+PHASES = 20
 
 
 @frozen
@@ -57,9 +60,36 @@ class Bandit:
         if self.category == "guessed" and not self.text:
             raise ValueError("category: guessed has no effect without text; set text: true")
 
+    @property
+    def iterations(self) -> int:
+        """Of growing size; one with full feedback."""
+        return len(sizes(self))
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """The trainer at work."""
         from orchestrion_values.bandit_learner import BanditLearner
 
         yield BanditLearner(self, ctx)
+
+
+def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
+    """Sizes of the iterations: small at first, then each a share of what was seen before.
+
+    Successive rejects drops choices between iterations, which are of one size therefore.
+    """
+    sizes: list[int] = []
+    if algorithm == "rejects":
+        each = -(-episodes // PHASES)
+        return [min(each, episodes - done) for done in range(0, episodes, each)]
+    while (left := episodes - sum(sizes)) > 0:
+        size = min(max(LEAST, int(GROWTH * sum(sizes))) if sizes else FIRST, LARGEST)
+        sizes.append(left if left < size + LEAST else size)
+    return sizes
+
+
+def sizes(settings: Bandit) -> list[int]:
+    """Episodes of each iteration. With full feedback nothing is explored, so it is fitted once."""
+    if settings.feedback == "full":
+        return [settings.episodes]
+    return batches(settings.episodes, settings.algorithm)

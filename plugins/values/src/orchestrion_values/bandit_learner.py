@@ -33,6 +33,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View
 from orchestrion_values.experience import gather
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
@@ -45,23 +46,6 @@ if TYPE_CHECKING:
 __all__ = ["BanditLearner"]
 
 DRAWS = 256
-FIRST, GROWTH, LEAST, LARGEST = 16, 0.15, 8, 4096
-PHASES = 20
-
-
-def batches(episodes: int, algorithm: str = "thompson") -> list[int]:
-    """Sizes of the iterations: small at first, then each a share of what was seen before.
-
-    Successive rejects drops choices between iterations, which are of one size therefore.
-    """
-    sizes: list[int] = []
-    if algorithm == "rejects":
-        each = -(-episodes // PHASES)
-        return [min(each, episodes - done) for done in range(0, episodes, each)]
-    while (left := episodes - sum(sizes)) > 0:
-        size = min(max(LEAST, int(GROWTH * sum(sizes))) if sizes else FIRST, LARGEST)
-        sizes.append(left if left < size + LEAST else size)
-    return sizes
 
 
 class BanditLearner:
@@ -69,11 +53,7 @@ class BanditLearner:
 
     def __init__(self, settings: Bandit, ctx: OpenContext) -> None:
         self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
-        full = settings.feedback == "full"
-        # With full feedback nothing is explored, so it is fitted once.
-        self._sizes = (
-            [settings.episodes] if full else batches(settings.episodes, settings.algorithm)
-        )
+        self._sizes = sizes(settings)
         self.tries: Tries | None = None
         """All that was tried; `exported` gives it as JSON, to start another run with."""
         self._played: dict[str, tuple[Floats, Floats]] = {}

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from attrs import frozen
+from attrs import evolve, frozen
 
 from orchestrion_values.policy import Floats
 
@@ -148,7 +148,6 @@ def fit_texts(texts: Sequence[str], categories: Sequence[str | None], seed: int)
     result = Texts(words, characters, middle, width, known, empty)
     if not known:
         return result
-    from attrs import evolve
     from sklearn.linear_model import LogisticRegression
 
     at = [i for i, name in enumerate(categories) if name]

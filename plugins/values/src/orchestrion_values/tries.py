@@ -173,7 +173,7 @@ class Tries:
         common = np.linalg.solve(squares + np.diag(np.where(np.arange(d), prior, LEAST)), sums)
         left = own - each @ common
         full = each + np.diag(prior)
-        inverse: Floats = np.linalg.inv(full)
+        inverse: Floats = np.asarray(np.linalg.inv(full), np.float64)
         shift: Floats = np.einsum("aij,aj->ai", inverse, left)
         # Squared residuals of the common part; what each choice explains of them is subtracted.
         lost = (self.spread - 2 * own @ common + each @ common @ common) - np.einsum(
