@@ -160,7 +160,7 @@ class Trees:
             weight,
         )
 
-    def predict(self, rows: Floats) -> Floats:
+    def predict(self, rows: NDArray[Any]) -> Floats:
         """The weighted mean of all trees [n]."""
         x = rows.astype(np.float32)  # as the trees were grown
         count, size = self.left.shape
@@ -230,7 +230,7 @@ class Fitted:
 
     def save(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays, and plain data."""
-        arrays = {name: getattr(self, name) for name in ("shared", "bias", "own", "told")}
+        arrays = {name: getattr(self, name) for name in WEIGHTS}
         arrays |= {f"scale.{name}": getattr(self.scale, name) for name in SCALE}
         weight = None
         if self.trees is not None:
@@ -248,17 +248,21 @@ class Fitted:
         """What `save` gave."""
         trees = None
         if data["weight"] is not None:
-            trees = Trees(*(np.asarray(arrays[f"trees.{name}"]) for name in TREES), data["weight"])
+            nodes: Any = {name: np.asarray(arrays[f"trees.{name}"]) for name in TREES}
+            trees = Trees(**nodes, weight=data["weight"])
+        scale: Any = {name: np.asarray(arrays[f"scale.{name}"]) for name in SCALE}
+        weights: Any = {name: np.asarray(arrays[name]) for name in WEIGHTS}
         return cls(
-            Scale(*(np.asarray(arrays[f"scale.{name}"]) for name in SCALE)),
+            Scale(**scale),
             tuple(data["categories"]),
-            *(np.asarray(arrays[name]) for name in ("shared", "bias", "own", "told")),
-            data["centre"],
-            trees,
-            data["lost"],
+            **weights,
+            centre=data["centre"],
+            trees=trees,
+            lost=data["lost"],
         )
 
 
+WEIGHTS = ("shared", "bias", "own", "told")
 SCALE = ("mean", "project", "middle", "width")
 TREES = ("left", "right", "feature", "threshold", "value")
 
@@ -435,7 +439,7 @@ class _Fit:
 
         With what they say of each decision [n], and of every choice [n', k].
         """
-        from sklearn.tree import ExtraTreeRegressor
+        from sklearn.tree import ExtraTreeRegressor  # type: ignore[import-untyped]
 
         k, episodes = self.x.shape[1], len(self.folds)
         every = _rows(self.z, self.x).astype(np.float32)

@@ -64,7 +64,8 @@ class FittedModel:
         """The mean of the values, lowered where they are uncertain."""
         values = self.members(situations)
         if not self.caution:
-            return values[0]
+            mean: Floats = values[0]
+            return mean
         result: Floats = values[0] - self.caution * values[1:].std(axis=0)
         return result
 

@@ -156,7 +156,7 @@ class Picker:
     @property
     def iterations(self) -> int:
         """One to look, and as many as the trainer with the fewest has."""
-        return 1 + self._later
+        return 1 + int(self._later)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """The most that any of the trainers takes."""
