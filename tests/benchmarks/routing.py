@@ -238,12 +238,12 @@ def factors(x: Floats, rewards: Floats, new: Floats) -> NDArray[np.int64]:
         return result
 
     for _ in range(30):
-        for part in torch.randperm(len(rows)).split(256):
+        for part in torch.split(torch.randperm(len(rows)), 256):
             score = scored(rows[part])
             ahead = score.gather(1, best[part, None]) - score
             loss = -torch.nn.functional.logsigmoid(ahead).mean()
             optimiser.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
     with torch.no_grad():
         unit = new / np.linalg.norm(new, axis=1, keepdims=True)

@@ -83,6 +83,15 @@ def test_the_report_says_first_whom_the_learned_policy_beats(site: Path) -> None
     assert told["level_with"] + told["behind"] == ["by-category"]
 
 
+def test_a_smoke_run_makes_the_trainers_of_words_small(site: Path) -> None:
+    result = invoke("train", "c.yaml", "--smoke", "--json")
+    assert result.exit_code == 0, result.output
+    rows = {one["name"]: one for one in json.loads(result.stdout)["report"]["contenders"]}
+    assert list(rows) == ["learned", "untrained", "random", "by-category"]
+    assert "evaluation.baselines.by-category.trainer.problems: 16 -> 2" in result.stderr
+    assert 0 < rows["by-category"]["trained_on"] <= 2 * 2 * (1 + 2 * 3)
+
+
 def rows(*rewards: float) -> dict[str, dict[str, float | None]]:
     names = ("solved", "cost", "turns", "missing", "limit", "failed", "usd", "tokens", "calls")
     return {f"p{i}": {**dict.fromkeys(names, 0.0), "reward": r} for i, r in enumerate(rewards)}
@@ -129,6 +138,10 @@ def test_a_word_is_a_trainer_with_its_policy_or_a_policy() -> None:
     listed = from_data(config(["round-robin", "learned-order"])).evaluation.baselines
     assert list(listed) == ["round-robin", "learned-order"]
     assert from_data(words.resolved()).digest == words.digest
+    as_configured = {"policy": {"use": "round-robin"}, "as_configured": True}
+    plain = from_data(config({"d": as_configured})).evaluation.baselines["d"]
+    assert plain.as_configured
+    assert not plain.untrained
 
 
 @pytest.mark.parametrize(

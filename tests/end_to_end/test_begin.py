@@ -50,7 +50,7 @@ def weights(folder: Path) -> bytes:
     with RunReader(folder) as reader:
         checkpoint = reader.usable().checkpoint
     assert checkpoint is not None
-    return checkpoint.components["policy"].arrays["layer0.weight"].data
+    return checkpoint.components["policy"].arrays["weights.body0"].data
 
 
 def test_a_policy_begins_as_another_run_has_learned_it(first: Path, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_a_policy_begins_as_another_run_has_learned_it(first: Path, tmp_path: Pa
         path.write_text(from_data(begun).to_yaml())
         async with open_run(path) as one:
             saved = one.opened.runtimes["policy"].save()
-            return bytes(saved.arrays["layer0.weight"].data)
+            return bytes(saved.arrays["weights.body0"].data)
 
     assert asyncio.run(opened()) == weights(first)
     # It goes on from there, and says so in its manifest.

@@ -19,6 +19,7 @@ from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import CheckpointError, Key, Member, OpenContext, UsageError
 from orchestrion.cli import main
+from orchestrion.store import RunReader
 from tests.plugins.logged.support import pets, written
 
 ROSTER = (Member("small"), Member("large"))
@@ -143,3 +144,32 @@ def test_the_example_log_is_what_a_run_gives() -> None:
     episodes = read_log(EXAMPLES / "desk.jsonl.gz")
     assert len(episodes) == 169
     assert all(line.propensity == pytest.approx(1 / 3) for (line,) in episodes)
+
+
+def test_a_run_is_imported_with_what_its_task_showed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {
+        "seed": 3,
+        "task": {"use": "recorded", "generated": {"questions": 30, "models": 2, "groups": 2}},
+        "agents": {"ask": {"use": "recorded", "models": ["m1", "m2"]}},
+        "policy": {"use": "random"},
+        "reward": {"use": "outcome-minus-cost", "cost_weight": 0.5},
+        "limits": {"turns": 3},
+    }
+    Path("config.yaml").write_text(json.dumps(config))
+    for command in ("train config.yaml", "logs import run config-1 log.jsonl --of team"):
+        assert not CliRunner().invoke(main, command.split(), standalone_mode=False).exception
+    episodes = read_log(Path("log.jsonl"))
+    with RunReader(tmp_path / "runs" / "config-1") as reader:
+        stored = {one.episode.id: one.episode.reward for one in reader.episodes(source="team")}
+    assert len(episodes) == len(stored)
+    assert any(len(episode) > 1 for episode in episodes)
+    for episode in episodes:
+        reward = stored[episode[0].episode]
+        assert reward is not None
+        assert sum(line.reward or 0 for line in episode) == pytest.approx(reward.total)
+        for line in episode:
+            assert line.propensity == pytest.approx(1 / len(line.allowed or ()))
+            assert line.context.features

@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from orchestrion_reinforce.learner import Learner
-from orchestrion_reinforce.network_policy import NetworkPolicy
+import torch
+from attrs import evolve
 from orchestrion_reinforce.neural import Neural
+from orchestrion_reinforce.neural_policy import NeuralPolicy
+from orchestrion_reinforce.ppo import Learner
 from orchestrion_reinforce.reinforce import Reinforce
 
 from orchestrion import (
@@ -36,9 +38,37 @@ ROSTER = (Member("a", role="adds"), Member("b", ("x", "y")), Member("c", role="c
 
 def policy(
     settings: Neural | None = None, roster: tuple[Member, ...] = ROSTER, seed: int = 1
-) -> NetworkPolicy:
-    """A policy for a team, not used yet."""
-    return NetworkPolicy(settings or Neural(), OpenContext("policy", Key(seed), roster))
+) -> NeuralPolicy:
+    """A policy for a team, not used yet, with its encoders open."""
+    settings, ctx = settings or Neural(), OpenContext("policy", Key(seed), roster)
+    encoders = [opened(e, ctx) if hasattr(e, "open") else e for e in settings.encoders]
+    runtime: NeuralPolicy = opened(evolve(settings, encoders=encoders), ctx)
+    return runtime
+
+
+def opened(component: Any, ctx: OpenContext) -> Any:
+    """The runtime of a component."""
+
+    async def enter() -> Any:
+        async with component.open(ctx) as runtime:
+            return runtime
+
+    return asyncio.run(enter())
+
+
+def weights(runtime: NeuralPolicy) -> torch.Tensor:
+    """All weights of a policy that has decided before, as a copy."""
+    assert runtime.network is not None
+    return torch.nn.utils.parameters_to_vector(runtime.network.parameters()).detach().clone()
+
+
+def shake(runtime: NeuralPolicy, scale: float = 0.4) -> None:
+    """Give a policy large random weights: its distributions are far from uniform."""
+    assert runtime.network is not None
+    flat = weights(runtime)
+    noise = torch.randn(len(flat), generator=torch.Generator().manual_seed(4))
+    torch.nn.utils.vector_to_parameters(flat + scale * noise, runtime.network.parameters())
+    runtime.changed()
 
 
 def learner(settings: Reinforce | None = None, seed: int = 2) -> Learner:
@@ -69,7 +99,7 @@ def situation(
     return Situation(Problem("p", "two words"), trajectory(*acted), seen, training=training)
 
 
-def names(runtime: NetworkPolicy, decisions: Sequence[Decision]) -> list[str]:
+def names(runtime: NeuralPolicy, decisions: Sequence[Decision]) -> list[str]:
     """What was decided, as text."""
     return [
         "stop" if one.stop else ":".join(filter(None, (one.start[0].agent, one.start[0].option)))

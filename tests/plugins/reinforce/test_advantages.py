@@ -6,19 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_reinforce.advantages import (
-    gae,
-    leave_one_out,
-    normalize,
-    returns_to_go,
-    spread,
-)
+from orchestrion_reinforce.ppo import gae, leave_one_out, normalize
 
 NUMBER = st.floats(-100, 100, allow_subnormal=False)
 
 
 def array(*values: float) -> np.ndarray:
     return np.array(values, float)
+
+
+def returns_to_go(rewards: np.ndarray, lengths: np.ndarray, gamma: float = 1.0) -> np.ndarray:
+    return gae(rewards, np.zeros_like(rewards), lengths, gamma, 1.0)
 
 
 def ints(*values: int) -> np.ndarray:
@@ -132,7 +130,3 @@ def test_normalised_advantages_do_not_depend_on_the_scale(
     before = array(*values)
     if before.std() > 1e-3 * max(1, abs(before).max()):
         assert normalize(before * scale) == pytest.approx(normalize(before), abs=1e-6)
-
-
-def test_one_number_an_episode_becomes_one_a_decision() -> None:
-    assert spread(array(1, 2), ints(1, 3)).tolist() == [1, 2, 2, 2]

@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import json
+from hashlib import blake2b
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_reinforce.gradient import Batch, GradientPolicy
+from orchestrion_encoders.counts import Counts
+from orchestrion_encoders.history import History
+from orchestrion_encoders.members import Members
+from orchestrion_encoders.text import Text
 from orchestrion_reinforce.neural import Neural
+from orchestrion_reinforce.neural_policy import Batch
+from orchestrion_reinforce.ppo import _chosen
+from orchestrion_reinforce.reinforce import TorchPolicy
 
-from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError
-from tests.plugins.reinforce.support import ROSTER, names, policy, situation
+from orchestrion import CheckpointError, Key, Member, Observation, RunError, Saved, UsageError
+from tests.plugins.reinforce.support import ROSTER, names, policy, shake, situation
 
 ALL = ["a", "b:x", "b:y", "c"]
+SHARED = Neural(encoders=[Counts(history=False), Members()], hidden=[16, 16])
+"""Scores choices by what they do, and nothing by its place."""
+TURNS = Neural(encoders=[Counts(history=False), History(width=8)], hidden=[16])
 
 
 def row(settings: Neural, *acted: str, **seen: Any) -> list[float]:
     """What the network is fed."""
     decision = policy(settings).decide([situation(*acted, **seen)], [Key(0)])[0]
-    return list(decision.record.inputs)
+    return list(decision.record.context)
 
 
 def keys(n: int) -> list[Key]:
@@ -32,8 +44,7 @@ def shaken(settings: Neural | None = None, **more: Any) -> Any:
     """A policy with large random weights: its distributions are far from uniform."""
     runtime = policy(settings, **more)
     runtime.decide([situation(features=[0, 0])], [Key(0)])
-    generator = np.random.Generator(np.random.PCG64(4))
-    runtime.parameters[:] += 0.4 * generator.standard_normal(len(runtime.parameters))
+    shake(runtime)
     return runtime
 
 
@@ -46,39 +57,13 @@ def test_the_observation_is_fed_as_it_is_with_the_progress() -> None:
     assert row(only, features=[0.5, -2]) == [0.5, -2, 0]
 
 
-def test_history_counts_choices_turns_cost_and_marks_the_last_one() -> None:
-    only = Neural(observation=False)
-    log = np.log1p
-    expected = [log(2), 0, log(1), 0, log(3), 0, 0, 0, 1, 0, 0]
-    assert row(only, "a", "a", "b:y") == pytest.approx(expected)
-    assert row(only, "!a")[-1] == 1
-
-
-def test_cost_so_far_is_fed_in_its_unit() -> None:
-    only = Neural(observation=False, cost_unit=10)
-    runtime = policy(only)
-    costly = situation("a", "a")
-    turns = [
-        evolve(t, output=evolve(t.output, usage=evolve(t.usage, cost=15.0)))
-        for t in costly.trajectory
-    ]
-    costly = evolve(costly, trajectory=type(costly.trajectory)(turns))
-    fed = runtime.decide([costly], [Key(0)])[0].record.inputs
-    assert fed[5] == pytest.approx(np.log1p(3))
-
-
-def test_texts_are_hashed_into_words_and_failed_turns_are_not_read() -> None:
-    settings = Neural(observation=False, history=False, text=16)
-    assert len(row(settings)) == 32
-    assert row(settings, "a") != row(settings)
-    assert row(settings, "!a") == row(settings)
-    assert np.linalg.norm(row(settings)[:16]) == pytest.approx(1)
-
-
 def test_a_task_that_shows_another_number_of_features_is_refused() -> None:
     runtime = policy()
     runtime.decide([situation(features=[1, 2])], [Key(0)])
-    with pytest.raises(RunError, match="shows 3 features, others showed 2"):
+    with pytest.raises(
+        RunError,
+        match="Counts gives 15 numbers of a situation and 0 of a choice, before it gave 14",
+    ):
         runtime.decide([situation(features=[1, 2, 3])], [Key(0)])
 
 
@@ -180,7 +165,7 @@ def many(n: int) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("settings", [Neural(), Neural(greedy=True), Neural(roles=8, text=8)])
+@pytest.mark.parametrize("settings", [Neural(), Neural(greedy=True), SHARED, TURNS], ids=str)
 @pytest.mark.parametrize("size", [1, 3, 64])
 def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
     settings: Neural, size: int
@@ -193,7 +178,7 @@ def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
         again = runtime.decide([seen[i] for i in part], [named[i] for i in part])
         for i, one in zip(part, again, strict=True):
             assert one == whole[i]  # what is started, stop, log-probability: to the last bit
-            assert (one.record.inputs == whole[i].record.inputs).all()
+            assert one.record.content == whole[i].record.content
 
 
 @settings(max_examples=40)
@@ -214,9 +199,10 @@ def test_probabilities_do_not_depend_on_the_batch() -> None:
 # ------------------------------------------------------------------------------ learning
 
 
-def recorded(runtime: Any) -> Batch:
-    batch: Batch = runtime.collect([one.record for one in runtime.decide(many(40), keys(40))])
-    return batch
+def chosen(runtime: Any, batch: Batch) -> list[float]:
+    with torch.no_grad():
+        logp: list[float] = _chosen(runtime, batch)[0].tolist()
+    return logp
 
 
 def test_equal_situations_are_kept_once_and_every_decision_knows_its_own() -> None:
@@ -224,14 +210,14 @@ def test_equal_situations_are_kept_once_and_every_decision_knows_its_own() -> No
     twice = [one for one in many(20) for _ in range(2)]
     records = [one.record for one in runtime.decide(twice, keys(40))]
     batch = runtime.collect(records)
-    assert len(batch.inputs) <= 20
+    assert len(batch.inputs.context) <= 20
     assert len(batch) == 40
-    some = np.array([7, 30])
-    for part, chosen in ((batch, np.arange(40)), (batch.take(some), some)):
-        inputs = part.inputs[part.rows]
-        assert all((inputs[i] == records[j].inputs).all() for i, j in enumerate(chosen.tolist()))
-    logp = runtime.evaluate(batch).logp
-    assert runtime.evaluate(batch.take(some)).logp == pytest.approx(logp[some])
+    some = torch.tensor([7, 30])
+    for part, places in ((batch, range(40)), (batch.take(some), [7, 30])):
+        contexts = part.inputs.context[part.rows].tolist()
+        assert contexts == [pytest.approx(records[j].context) for j in places]
+    logp = chosen(runtime, batch)
+    assert chosen(runtime, batch.take(some)) == pytest.approx([logp[7], logp[30]])
 
 
 def test_new_weights_give_new_decisions_on_the_same_observation() -> None:
@@ -239,61 +225,71 @@ def test_new_weights_give_new_decisions_on_the_same_observation() -> None:
     seen = [situation()]
     before = runtime.decide(seen, keys(1))[0]
     assert runtime.decide(seen, keys(1))[0] is before
-    runtime.parameters[-1] += 1.0
+    shake(runtime)
     assert runtime.decide(seen, keys(1))[0].logp != before.logp
 
 
 def test_it_is_a_policy_that_learns_by_gradient() -> None:
-    assert isinstance(policy(), GradientPolicy)
+    assert isinstance(policy(), TorchPolicy)
 
 
-def test_recorded_decisions_have_the_log_probability_they_were_taken_with() -> None:
-    runtime = shaken()
+@pytest.mark.parametrize(
+    "choice", [Neural(), Neural(activation="relu", stop=True), SHARED, TURNS], ids=str
+)
+def test_training_computes_what_deciding_did(choice: Neural) -> None:
+    """Tensors in single precision and arrays in double precision run the same network."""
+    runtime = shaken(choice)
     decisions = runtime.decide(many(40), keys(40))
     batch = runtime.collect([one.record for one in decisions])
-    logp = runtime.logp(batch.inputs, batch.masks, batch.actions)
     # Deciding rounds logits to 1/16384.
-    assert logp == pytest.approx([one.logp for one in decisions], abs=2e-4)
-    assert runtime.evaluate(batch).logp == pytest.approx(logp, abs=1e-4)
+    assert chosen(runtime, batch) == pytest.approx([one.logp for one in decisions], abs=3e-4)
 
 
-@pytest.mark.parametrize("choice", [Neural(), Neural(activation="relu"), Neural(roles=5)])
-def test_the_gradient_of_logp_and_entropy_is_that_of_finite_differences(choice: Neural) -> None:
-    runtime = shaken(evolve(choice, hidden=[6, 5]))
-    batch = recorded(runtime)
-    weights = np.random.Generator(np.random.PCG64(2)).standard_normal((2, len(batch)))
+@pytest.mark.parametrize("choice", [Neural(hidden=[6]), SHARED, TURNS], ids=str)
+def test_every_weight_has_a_gradient_and_it_is_that_of_finite_differences(choice: Neural) -> None:
+    runtime = shaken(choice)
+    batch = runtime.collect([d.record for d in runtime.decide(many(40), keys(40))])
+    exact = runtime.network.double()
+    inputs = type(batch.inputs)(
+        *(p.double() if p is not None and p.is_floating_point() else p for p in batch.inputs)
+    )
 
-    def value() -> float:
-        now = runtime.evaluate(batch, np.float64)
-        return float(weights[0] @ now.logp + weights[1] @ now.entropy)
+    def value() -> torch.Tensor:
+        return exact(inputs).log_softmax(1)[batch.rows, batch.actions].sum()
 
-    found = runtime.gradient(runtime.evaluate(batch, np.float64), *weights)
-    step, checked = 1e-6, range(0, len(runtime.parameters), 7)
-    for i in checked:
-        kept = runtime.parameters[i]
-        runtime.parameters[i] = kept + step
-        above = value()
-        runtime.parameters[i] = kept - step
-        below = value()
-        runtime.parameters[i] = kept
-        assert found[i] == pytest.approx((above - below) / (2 * step), rel=1e-4, abs=1e-5)
+    value().backward()
+    for parameter in exact.parameters():
+        flat, gradient = parameter.data.view(-1), parameter.grad.view(-1)
+        place = int(gradient.abs().argmax())
+        assert gradient[place] != 0
+        kept = float(flat[place])
+        values = []
+        for change in (1e-6, -1e-6):
+            flat[place] = kept + change
+            values.append(float(value().detach()))
+        flat[place] = kept
+        slope = (values[0] - values[1]) / 2e-6
+        assert float(gradient[place]) == pytest.approx(slope, rel=1e-3, abs=1e-5)
 
 
 def test_normalised_entropy_is_1_for_uniform_and_0_without_a_choice() -> None:
     runtime = policy()
     runtime.decide([situation()], [Key(0)])
-    runtime.parameters[:] = 0
+    shake(runtime, 0.0)
     seen = [situation(), situation(blocked=["a"]), situation(blocked=["a", "b"])]
     batch = runtime.collect([one.record for one in runtime.decide(seen, keys(3))])
-    now = runtime.evaluate(batch)
-    assert now.entropy == pytest.approx([1, 1, 0])
-    assert not runtime.gradient(now, np.zeros(3), np.array([0.0, 0.0, 1.0])).any()
+    entropy = _chosen(runtime, batch)[1]
+    assert entropy.tolist() == pytest.approx([1, 1, 0], abs=1e-3)
+    entropy[2].backward()
+    assert all(p.grad is None or not p.grad.any() for p in runtime.network.parameters())
 
 
 # ------------------------------------------------------------------------------ saving
 
 
-@pytest.mark.parametrize("choice", [Neural(), Neural(stop=True, text=4, roles=6, hidden=[5])])
+@pytest.mark.parametrize(
+    "choice", [Neural(), Neural(stop=True, hidden=[5]), SHARED, TURNS], ids=str
+)
 def test_it_decides_alike_after_saving_and_loading(choice: Neural) -> None:
     first, second = shaken(choice), policy(choice, seed=99)
     second.load(first.save())
@@ -307,7 +303,7 @@ def test_it_saves_and_loads_before_it_has_seen_anything() -> None:
     assert second.save() == first.save()
 
 
-@pytest.mark.parametrize("choice", [Neural(), Neural(roles=6, stop=True)])
+@pytest.mark.parametrize("choice", [Neural(), Neural(stop=True)])
 def test_loading_with_agents_in_another_order_keeps_their_weights(choice: Neural) -> None:
     first = shaken(choice)
     second = policy(choice, roster=ROSTER[::-1])
@@ -339,8 +335,8 @@ def test_loading_with_other_agents_is_refused_by_name(roster: Any, message: str)
     ("other", "message"),
     [
         (Neural(hidden=[8]), r"saved with hidden = \[64, 64\], here it is \[8\]"),
-        (Neural(history=False), "saved with history = True"),
-        (Neural(text=4), "saved with text = 0, here it is 4"),
+        (Neural(history=False), "saved with encoders = .*history=True.*history=False"),
+        (Neural(encoders=[Text()]), "saved with encoders = .*Counts.*Text"),
         (Neural(stop=True), r"new in this team: \(stop\)"),
     ],
 )
@@ -352,7 +348,7 @@ def test_loading_with_other_settings_is_refused(other: Neural, message: str) -> 
 def test_loading_for_a_task_with_other_features_is_refused() -> None:
     other = policy()
     other.decide([situation(features=[1])], [Key(0)])
-    with pytest.raises(CheckpointError, match="saved with features = 2, here it is 1"):
+    with pytest.raises(CheckpointError, match=r"saved with shapes = .*14, 0.*here it is .*13, 0"):
         other.load(shaken().save())
 
 
@@ -360,12 +356,52 @@ def test_a_damaged_checkpoint_is_refused() -> None:
     saved = shaken().save()
     with pytest.raises(CheckpointError, match="hash differs"):
         policy().load(evolve(saved, data={**saved.data, "choices": ["b:x", "a", "b:y", "c"]}))
-    short = evolve(saved.arrays["layer0.bias"], shape=(63,), data=b"\0" * 8 * 63)
-    with pytest.raises(CheckpointError, match=r"'layer0\.bias' is F64 \(63,\)"):
-        policy().load(evolve(saved, arrays={**saved.arrays, "layer0.bias": short}))
-    arrays = {k: v for k, v in saved.arrays.items() if k != "layer1.weight"}
-    with pytest.raises(CheckpointError, match=r"no array 'layer1\.weight'"):
+    short = evolve(saved.arrays["weights.bias0"], shape=(63,), data=b"\0" * 4 * 63)
+    with pytest.raises(CheckpointError, match=r"'weights\.bias0' is F32 \(63,\)"):
+        policy().load(evolve(saved, arrays={**saved.arrays, "weights.bias0": short}))
+    arrays = {k: v for k, v in saved.arrays.items() if k != "weights.body1"}
+    with pytest.raises(CheckpointError, match=r"no array 'weights\.body1'"):
         policy().load(evolve(saved, arrays=arrays))
+    old = {"choices": ["a"], "hidden": [64, 64]}
+    digest = blake2b(json.dumps(old, sort_keys=True).encode(), digest_size=16).hexdigest()
+    with pytest.raises(CheckpointError, match="saved by an older version"):
+        policy().load(Saved(data={**old, "hash": digest}))
+
+
+# ------------------------------------------------------------------------------ other teams
+
+
+OTHERS = (
+    Member("new", role="does something else"),
+    Member("C", role="checks"),
+    Member("A", role="adds"),
+    Member("B", ("y", "x")),
+)
+
+
+def test_by_descriptions_a_policy_applies_to_another_team() -> None:
+    """Renamed, in another order, and with one more: equal agents keep their scores."""
+    first, second = shaken(SHARED), policy(SHARED, roster=OTHERS)
+    second.load(first.save())
+    renamed = {"a": "A", "b": "B", "c": "C"}
+    for acted in ((), ("a",), ("a", "b:x")):
+        there = [":".join([renamed[name[0]], *name.split(":")[1:]]) for name in acted]
+        p = first.probabilities([situation(*acted, features=[1, -1])])[0]
+        q = second.probabilities([situation(*there, features=[1, -1])])[0]
+        # choices there: new, C, A, B:y, B:x
+        assert q[[2, 4, 3, 1]] / q[1:].sum() == pytest.approx(p, rel=1e-3)
+    assert second.save().arrays == first.save().arrays
+
+
+def test_a_policy_that_also_goes_by_places_is_refused_for_another_team() -> None:
+    counting = Neural(encoders=[Counts(), Members()], hidden=[16])
+    with pytest.raises(CheckpointError, match=r"another team.*goes by the encoder members"):
+        policy(counting, roster=OTHERS).load(shaken(counting).save())
+
+
+def test_short_hands_beside_encoders_are_refused() -> None:
+    with pytest.raises(ValueError, match="have no effect beside encoders"):
+        Neural(encoders=[Counts()], history=False)
 
 
 def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:

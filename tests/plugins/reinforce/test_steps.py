@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from attrs import evolve
-from orchestrion_reinforce.steps import gather
+from orchestrion_reinforce.ppo import gather
 
 from orchestrion import Activation, Decision, Reward, RunError, Status, Trajectory, Turn
 from tests.plugins.reinforce.support import episode

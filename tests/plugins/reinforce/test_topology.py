@@ -8,7 +8,7 @@ import pytest
 from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_reinforce.report import convergence
+from orchestrion_reinforce.diagnosis import convergence
 from orchestrion_reinforce.topology import (
     Graph,
     activation_graphs,

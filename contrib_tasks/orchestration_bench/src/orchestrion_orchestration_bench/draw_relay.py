@@ -18,13 +18,13 @@ from random import Random
 from typing import Any
 
 from orchestrion import Key
+from orchestrion_orchestration_bench.drawing import between, draw_sizes, draw_tables
 from orchestrion_orchestration_bench.relay import Relay, RelayTables, Worker
 from orchestrion_orchestration_bench.relay_rules import RelayRules
 
 __all__ = ["LEAST", "MOST", "TEAM", "best_values", "draw"]
 
 LEAST, MOST, TEAM = 0.15, 0.9, 0.05
-ATTEMPTS = 100
 GRADES = (  # of specialists: least and most probability, price and breaks
     ((0.40, 0.65), (0.01, 0.03), (0.05, 0.20)),
     ((0.75, 0.92), (0.03, 0.06), (0.00, 0.03)),
@@ -46,23 +46,17 @@ def draw(tables: RelayTables, horizon: int | None) -> Mapping[str, Any]:
         ValueError: the sizes asked for give trivial or hopeless problems only.
     """
     key = Key(tables.seed).child("relay")
-    sizes = key.child("sizes").random()
-    skills, types, workers = (
-        given or sizes.randint(*span)
-        for given, span in zip(
-            (tables.skills, tables.types, tables.workers), ((4, 7), (3, 5), (5, 9)), strict=True
-        )
-    )
-    drawn_horizon = sizes.randint(max(8, 2 * skills - 1), 14)
-    for attempt in range(ATTEMPTS):
-        chosen = _tables(key.child(attempt).random(), skills, types, workers)
-        chosen["horizon"] = horizon or drawn_horizon
-        if _interesting(Relay(**chosen)):
-            return chosen
-    raise ValueError(
-        f"tables: none of {ATTEMPTS} draws with {skills} skills, {types} types, {workers} workers "
-        f"and horizon {horizon or drawn_horizon} is worth playing; ask for fewer skills, more "
-        "workers, or a longer horizon"
+    random = key.child("sizes").random()
+    given = tables.skills, tables.types, tables.workers
+    skills, types, workers = draw_sizes(random, given, ((4, 7), (3, 5), (5, 9)))
+    drawn_horizon = random.randint(max(8, 2 * skills - 1), 14)
+    calls = horizon or drawn_horizon
+    return draw_tables(
+        key,
+        lambda random: {**_tables(random, skills, types, workers), "horizon": calls},
+        lambda chosen: _interesting(Relay(**chosen)),
+        f"with {skills} skills, {types} types, {workers} workers and horizon {calls} is worth "
+        "playing; ask for fewer skills, more workers, or a longer horizon",
     )
 
 
@@ -118,7 +112,7 @@ def _specialist(random: Random, names: Sequence[str], main: Sequence[str]) -> Wo
     row = _row(random, main, random.choice(GRADES))
     others = [name for name in names if name not in main]
     if others and random.random() < 0.4:
-        side = {random.choice(others): _between(random, SIDE)}
+        side = {random.choice(others): between(random, SIDE)}
         return Worker({**row.skills, **side}, row.cost, row.breaks)
     return row
 
@@ -126,14 +120,10 @@ def _specialist(random: Random, names: Sequence[str], main: Sequence[str]) -> Wo
 def _row(random: Random, skills: Iterable[str], grade: Sequence[tuple[float, float]]) -> Worker:
     success, cost, breaks = grade
     return Worker(
-        {name: _between(random, success) for name in skills},
-        _between(random, cost),
-        _between(random, breaks),
+        {name: between(random, success) for name in skills},
+        between(random, cost),
+        between(random, breaks),
     )
-
-
-def _between(random: Random, span: tuple[float, float]) -> float:
-    return round(random.uniform(*span), 2)
 
 
 # ---------------------------------------------------------------------- worth playing?

@@ -14,13 +14,13 @@ from random import Random
 from typing import Any
 
 from orchestrion import Key
+from orchestrion_orchestration_bench.drawing import between, draw_sizes, draw_tables
 from orchestrion_orchestration_bench.stop import Checker, Solver, Stop, StopTables
 from orchestrion_orchestration_bench.stop_rules import NONE, RIGHT, WRONG
 
 __all__ = ["ROOM", "SHORT", "best_value", "draw"]
 
 ROOM, SHORT = 0.02, 3
-ATTEMPTS = 500
 
 Belief = tuple[float, ...]
 """Joint probability of (difficulty, answer): (easy, none), (easy, wrong), ..., (hard, right)."""
@@ -38,35 +38,29 @@ def draw(tables: StopTables, horizon: int | None) -> Mapping[str, Any]:
         ValueError: no draw with these sizes makes checking worth its price.
     """
     key = Key(tables.seed).child("stop")
-    sizes = key.child("sizes").random()
-    types, solvers, checkers = (
-        given or sizes.randint(*span)
-        for given, span in zip(
-            (tables.types, tables.solvers, tables.checkers), ((2, 4), (2, 3), (1, 2)), strict=True
-        )
-    )
-    drawn_horizon = sizes.randint(5, 6)
-    for attempt in range(ATTEMPTS):
-        chosen = _tables(key.child(attempt).random(), types, solvers, checkers)
-        chosen["horizon"] = horizon or drawn_horizon
-        if _interesting(Stop(**chosen)):
-            return chosen
-    raise ValueError(
-        f"tables: in none of {ATTEMPTS} draws with {types} types, {solvers} solvers, {checkers} "
-        f"checkers and horizon {horizon or drawn_horizon} is checking worth its price; ask for "
-        "other sizes, or a horizon of at least 3"
+    random = key.child("sizes").random()
+    given = tables.types, tables.solvers, tables.checkers
+    types, solvers, checkers = draw_sizes(random, given, ((2, 4), (2, 3), (1, 2)))
+    drawn_horizon = random.randint(5, 6)
+    calls = horizon or drawn_horizon
+    return draw_tables(
+        key,
+        lambda random: {**_tables(random, types, solvers, checkers), "horizon": calls},
+        lambda chosen: _interesting(Stop(**chosen)),
+        f"with {types} types, {solvers} solvers, {checkers} checkers and horizon {calls} makes "
+        "checking worth its price; ask for other sizes, or a horizon of at least 3",
     )
 
 
 def _tables(random: Random, types: int, solvers: int, checkers: int) -> dict[str, Any]:
     return {
-        "types": {f"t{i + 1}": _between(random, 0.05, 0.9) for i in range(types)},
+        "types": {f"t{i + 1}": between(random, (0.05, 0.9)) for i in range(types)},
         "solvers": {
             f"a{i + 1}": row
             for i, row in enumerate(random.sample(_solvers(random, solvers), solvers))
         },
         "checkers": {f"c{i + 1}": _checker(random) for i in range(checkers)},
-        "abstain": _between(random, 0.05, 0.3),
+        "abstain": between(random, (0.05, 0.3)),
     }
 
 
@@ -92,10 +86,6 @@ def _checker(random: Random) -> Checker:
         round(0.55 + 0.25 * skill + random.uniform(0, 0.15), 2),
         round(0.01 + 0.05 * skill + random.uniform(0, 0.03), 2),
     )
-
-
-def _between(random: Random, low: float, high: float) -> float:
-    return round(random.uniform(low, high), 2)
 
 
 # ---------------------------------------------------------------------- worth playing?

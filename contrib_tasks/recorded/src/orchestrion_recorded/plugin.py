@@ -42,6 +42,12 @@ def orchestrion_policies() -> Iterable[Component]:
         "asks some, stops if enough of them agree, else asks one more",
         example={"first": ["a"], "agree": 1, "then": "b:x"},
     )
+    yield Component(
+        "inquiry",
+        f"{HERE}.inquiry:Inquiry",
+        "asks some, then whoever adds most for its price, until nobody does",
+        example={"first": ["a"], "eagerness": 1.5},
+    )
 
 
 @hookimpl
@@ -56,5 +62,16 @@ def orchestrion_trainers() -> Iterable[Component]:
             "task": _SMALL,
             "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
             "policy": {"use": "cascade"},
+        },
+    )
+    yield Component(
+        "best-inquiry",
+        f"{HERE}.inquiring:BestInquiry",
+        "finds whom an inquiry should ask first, by category, by playing on the same questions",
+        example={"reward": "reward", "episodes": 60, "pairs": 2},
+        around={
+            "task": _SMALL,
+            "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},
+            "policy": {"use": "inquiry"},
         },
     )

@@ -36,7 +36,7 @@ from orchestrion import (
 from orchestrion.choices import choices
 from orchestrion_recorded.cascade import CascadeRunner, Steps
 
-__all__ = ["BestCascade"]
+__all__ = ["BestCascade", "price_weight"]
 
 
 @frozen
@@ -89,7 +89,7 @@ class BestCascade(Trainer):
         self.check(session)
         runner: CascadeRunner = session.policy
         task: Any = self.task  # its runtime, a Recording
-        weight = await _weight(self.reward)
+        weight = await price_weight(self.reward)
         asking = _asking(task.models, session)
         ids = [problem.id for problem in session.problems("train")]
         data = baselines.cross_fitted(task, baselines.matrix(task, "train", ids))
@@ -129,7 +129,7 @@ def _asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
     return found
 
 
-async def _weight(reward: RewardFunction) -> float:
+async def price_weight(reward: RewardFunction) -> float:
     """The weight of cost against a right answer, by trying the reward on made-up episodes.
 
     Raises:
@@ -140,7 +140,7 @@ async def _weight(reward: RewardFunction) -> float:
     worth, price = right - wrong, right - one
     if worth <= 0 or price < 0 or abs(right - two - 2 * price) > 1e-9:
         raise UsageError(
-            "best-cascade needs a reward that rises with the outcome and falls in proportion to "
+            "this search needs a reward that rises with the outcome and falls in proportion to "
             "the cost of the turns, such as outcome-minus-cost"
         )
     return price / worth
@@ -156,7 +156,7 @@ async def _tried(reward: RewardFunction, value: float, *costs: float) -> float:
     )
     scored = await reward.score(episode, _NoCalls())
     if scored is None:
-        raise UsageError("best-cascade needs a reward for every episode; this one gives none")
+        raise UsageError("this search needs a reward for every episode; this one gives none")
     return scored.total
 
 
@@ -167,7 +167,7 @@ class _NoCalls(Calls):
         self, request: Request, do: Callable[[], Awaitable[Answer]], reserve: Usage | None = None
     ) -> Answer:
         """Refused."""
-        raise UsageError("best-cascade cannot search under a reward that makes calls")
+        raise UsageError("this search cannot go on under a reward that makes calls")
 
     async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
         """Done."""
@@ -182,4 +182,4 @@ class _NoCalls(Calls):
         turns: int | None = None,
     ) -> Trajectory:
         """Refused."""
-        raise UsageError("best-cascade cannot search under a reward that runs a team")
+        raise UsageError("this search cannot go on under a reward that runs a team")

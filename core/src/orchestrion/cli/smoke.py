@@ -45,6 +45,11 @@ def smaller(config: Config) -> Changes:
     told += [f"  {path}: {_said(now)} -> {_said(small)}" for path, (now, small) in wanted.items()]
     told += [f"  {path} does not say what a small run of it is: as it is" for path in silent]
     overrides = [f"{path}={json.dumps(small)}" for path, (_, small) in wanted.items()]
+    baselines = config.evaluation.baselines
+    if any(one.word for one in baselines.values()):
+        # A word has no settings to override: it is written out.
+        written = json.dumps(config.resolved()["evaluation"]["baselines"])
+        overrides.insert(0, f"evaluation.baselines={written}")
     return Changes(overrides, told)
 
 

@@ -326,9 +326,10 @@ class _Assembly:
                 text = "nothing is trained here, so that there is no untrained team to compare with"
                 self.problems.add(node, path, text)
                 return None
-            return Baseline("policy", untrained=True)
+            return Baseline("policy", word=AS_UNTRAINED)
+        word = ""
         if isinstance(node.value, str):
-            node = self._spelled_out(node)
+            word, node = node.value, self._spelled_out(node)
         if not isinstance(node.value, dict) or "policy" not in node.value:
             text = (
                 f"a baseline is a mapping with a policy, {{policy: {{use: ...}}}}, or a word: "
@@ -357,6 +358,7 @@ class _Assembly:
             f"{path}.trainer" if trainer is not None else None,
             _paths(team),
             plain is not None and plain.value is True,
+            word,
         )
 
     def _spelled_out(self, word: Node) -> Node:

@@ -99,16 +99,21 @@ class Baseline:
         policy: path of its policy.
         trainer: path of what trains it; None for what needs no training.
         agents: paths of its agents, if it has a team of its own.
-        untrained: whether it is the run's own team, as it was before its first episode.
         as_configured: whether learnable settings are for it as the config has them, whatever the
             run's trainers made of them.
+        word: the word that stands for it in the config; empty if it is written out.
     """
 
     policy: str
     trainer: str | None = None
     agents: tuple[str, ...] | None = None
-    untrained: bool = False
     as_configured: bool = False
+    word: str = ""
+
+    @property
+    def untrained(self) -> bool:
+        """Whether it is the run's own team, as it was before its first episode."""
+        return self.word == AS_UNTRAINED
 
 
 @frozen

@@ -32,7 +32,7 @@ __all__ = [
 
 NOTE, WARNING = 1, 2
 
-MOSTLY = 0.9
+MOSTLY = 0.75
 """Share of a kind's episodes that end at once from which on the kind counts as given up."""
 SETTLED = 0.05
 """Share of the first entropy below which choices count as settled."""
@@ -100,7 +100,7 @@ def as_document(findings: Sequence[Finding]) -> dict[str, JSON]:
 
 
 def stopped_at_once(evaluations: Mapping[str, Any]) -> list[str]:
-    """Return the kinds of problems that what was learned nearly always ends at once."""
+    """Return the kinds of problems that what was learned mostly ends at once."""
     kinds = _kinds(evaluations, LEARNED)
     return [kind for kind, row in kinds.items() if row["at_once"] >= MOSTLY]
 
@@ -110,13 +110,14 @@ def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
     kinds = _kinds(evaluations, LEARNED)
     others = [_kinds(evaluations, name) for name in evaluations if name != LEARNED]
 
-    def better_elsewhere(kind: str, reward: float) -> bool:
-        return any((other.get(kind, {}).get("reward") or -math.inf) > reward for other in others)
+    def best_of_others(kind: str) -> float:
+        rewards = [other[kind]["reward"] for other in others if kind in other]
+        return max((reward for reward in rewards if reward is not None), default=-math.inf)
 
     given_up = []
     for kind in stopped_at_once(evaluations):
         paid = kinds[kind]["at_once_reward"] or 0.0
-        if paid <= 0 or better_elsewhere(kind, kinds[kind]["reward"] or 0.0):
+        if paid <= 0 or best_of_others(kind) > (kinds[kind]["reward"] or 0.0):
             given_up.append(kind)
     if given_up:
         yield Finding(

@@ -26,7 +26,7 @@
     status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
     `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
     metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
-    the learned policy nearly always ended at once); `diagnosis` (findings on how the run learned,
+    the learned policy mostly ended at once); `diagnosis` (findings on how the run learned,
     see `store.diagnosis`) and `warning_level`, the highest level among them, 0 if there is none;
     `checkpoint` (file and SHA-256).
     All of that is a function of config and seed. What is not stands in `execution`:

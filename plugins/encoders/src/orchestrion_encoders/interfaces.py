@@ -72,6 +72,8 @@ class Encoder(Protocol):
             reads them fits one team
         describes: the numbers of a choice tell what it does, so that a policy can score choices by
             them alone, and apply to choices that it has never seen
+        unique: its numbers hardly ever come again, as those of texts; they are left out where
+            situations are counted
     """
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:

@@ -21,6 +21,8 @@ from orchestrion_encoders.interfaces import (
 
 __all__ = ["Allowing", "Joined"]
 
+Floats = NDArray[np.float64]
+
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
 
@@ -46,6 +48,16 @@ class Joined:
         self.observes = all(map(observes, encoders))
         self.shared = any(map(describes, encoders))
         self.free = self.shared and not any(map(places, encoders))
+
+    def familiar(self, context: Floats) -> Floats:
+        """The numbers of situations [n, w] that may come again; the same array if all may."""
+        assert self.shapes is not None
+        unique = [bool(getattr(encoder, "unique", False)) for encoder in self.encoders]
+        if not any(unique):
+            return context
+        widths = [shape[0] for shape in self.shapes]
+        result: Floats = context[:, ~np.repeat(unique, widths)]
+        return result
 
     @property
     def settings(self) -> list[str]:

@@ -92,7 +92,8 @@ def reader(
     kind: Literal["gru", "transformer"], inputs: int, width: int, generator: torch.Generator
 ) -> nn.Module:
     """A module from sequences [n, t, inputs] and lengths [n] to [n, width], 0 for an empty one."""
-    module: nn.Module = _Gru(inputs, width) if kind == "gru" else _Transformer(inputs, width)
+    with torch.random.fork_rng([]):  # its own first weights come from the global generator
+        module: nn.Module = _Gru(inputs, width) if kind == "gru" else _Transformer(inputs, width)
     for parameter in module.parameters():
         if parameter.dim() > 1:
             nn.init.orthogonal_(parameter, generator=generator)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from attrs import frozen
 
@@ -26,6 +26,8 @@ class Text(Encoder):
     problem: Annotated[int, Meta(ge=0)] = 256
     turns: Annotated[int, Meta(ge=0)] = 64
     ngrams: Annotated[int, Meta(ge=1, le=5)] = 2
+
+    unique: ClassVar[bool] = True
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """Context alone [n, problem + turns]."""

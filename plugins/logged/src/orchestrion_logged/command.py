@@ -22,8 +22,10 @@ from orchestrion.cli.common import (
 from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
+    from orchestrion_logged.decisions import Decisions, Floats
     from orchestrion_logged.evaluating import Judged
     from orchestrion_logged.importing import Imported
+    from orchestrion_logged.records import LoggedEpisode
 
 __all__ = ["logs", "ope"]
 
@@ -184,11 +186,15 @@ def ope(
         raise UsageError("-o changes the config of --policy; name one")
     episodes = read_log(log)
     blocked = [*options(ctx).block, *block]
-    names, policy = choices_of(episodes), None
     notes: list[str] = []
-    if target is not None:
-        names, policy = in_loop(_opened(target, overrides, blocked))
-    decisions = as_decisions(episodes, names, cost_weight, str(log))
+    wanted = None
+    if target is None:
+        decisions = as_decisions(episodes, choices_of(episodes), cost_weight, str(log))
+    else:
+        made = _target(target, overrides, blocked, log.resolve(), cost_weight, episodes)
+        decisions, wanted, learned_from_it = in_loop(made)
+        if learned_from_it:
+            notes.append("the policy learned from this very log, so its value is overestimated")
     if decisions.missing:
         notes.append(f"left out: {decisions.missing} episodes without feedback")
     if not decisions.known and estimate_propensities:
@@ -201,8 +207,8 @@ def ope(
         )
     evaluator = Evaluator(decisions, least=least)
     judged: list[Judged] = []
-    if target is not None:
-        judged.append(evaluator.judge(target, policy(decisions.situations)))
+    if target is not None and wanted is not None:
+        judged.append(evaluator.judge(target, wanted))
     judged += [evaluator.logging(), *evaluator.single()]
     asked = judged[:1] if target is not None else judged[1:]
     if as_json:
@@ -215,19 +221,35 @@ def ope(
     return REFUSED if asked and all(one.refusal for one in asked) else 0
 
 
-async def _opened(target: str, overrides: Sequence[str], block: Sequence[str]) -> Any:
-    """The names of a policy's choices, and what gives their probabilities."""
+async def _target(
+    target: str,
+    overrides: Sequence[str],
+    block: Sequence[str],
+    log: Path,
+    cost_weight: float | None,
+    episodes: Sequence[LoggedEpisode],
+) -> tuple[Decisions, Floats, bool]:
+    """The log as a policy's team sees it, the policy's chances, and if it learned from this log."""
     from orchestrion.choices import choice_name, choices
     from orchestrion.run import open_run
-    from orchestrion_logged.decisions import STOP
+    from orchestrion_logged.decisions import STOP, as_decisions
     from orchestrion_logged.evaluating import target_of
+    from orchestrion_logged.from_logs import FromLogs
 
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:
             note(line)
         policy = trained.opened.runtimes["policy"]
+        if getattr(policy, "prepares", False):
+            raise UsageError(
+                f"{target}: its policy asks a service before it decides, which a log cannot answer"
+            )
         names = (*map(choice_name, choices(trained.opened.roster())), STOP)
-        return names, lambda situations: target_of(policy, names, situations)
+        decisions = as_decisions(episodes, names, cost_weight, str(log))
+        settings = [trained.config.components[path].component for path in trained.config.stages]
+        same = any(isinstance(s, FromLogs) and s.log == log for s in settings)
+        learned = same and trained.directory is not None
+        return decisions, target_of(policy, names, decisions.situations), learned
 
 
 def _lines(judged: Sequence[Judged]) -> list[str]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from attrs import Factory, frozen
+from attrs import Factory, asdict, frozen
 
 from orchestrion import Decision, Episode, Key, Observation, Problem, Step, Task, UsageError
 from orchestrion.choices import choice_name, choices, is_blocked
@@ -87,7 +87,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
 
 def _problems(task: Task) -> dict[str, Problem]:
     """All problems of a task by id, with their hidden parts."""
-    splits = (task.problems(split) for split in ("train", "validation", "test"))  # type: ignore[arg-type]
+    splits = (task.problems(split) for split in ("train", "validation", "test"))
     return {problem.id: problem for split in splits for problem in split}
 
 
@@ -301,13 +301,12 @@ def from_table(path: Path, columns: Mapping[str, str]) -> Imported:
     """
     rows = csv.DictReader(io.StringIO(_text(path)))
     header = rows.fieldnames or []
-    known = Columns.__attrs_attrs__  # type: ignore[attr-defined]
-    if strange := [name for name in columns if name not in [a.name for a in known]]:
-        fields = ", ".join(a.name for a in known)
+    known = {str(name): str(column) for name, column in asdict(Columns()).items()}
+    if strange := [name for name in columns if name not in known]:
+        fields = ", ".join(known)
         raise UsageError(f"--column {strange[0]}: is no field of a decision; these are: {fields}")
-    named = {**columns}
-    at = {a.name: named.get(a.name, a.default) for a in known}
-    for name in (*named, "choice"):
+    at = {**known, **columns}
+    for name in (*columns, "choice"):
         lacking = [c for c in at[name].split(",") if c not in header]
         if lacking:
             raise UsageError(f"{path}:1: has no column {lacking[0]!r}; it has {', '.join(header)}")

@@ -1,12 +1,15 @@
-"""The policy `neural`: its settings. What they build stands in `network_policy`."""
+"""The policy `neural`: its settings. What they build stands in `neural_policy`."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from attrs import Factory, frozen
+from attrs import Attribute, Factory, field, frozen
+from orchestrion_encoders.counts import Counts
+from orchestrion_encoders.hints import Hints
+from orchestrion_encoders.interfaces import Encoder
 
 from orchestrion import Meta, OpenContext, Policy, Saved, StoreError, UsageError
 
@@ -20,60 +23,71 @@ class Neural:
     Its choices are every agent of the team with each of its options, and stopping if `stop` is
     set. What the task blocks has probability 0. The trainer `reinforce` teaches it.
 
+    With an encoder that describes choices (`members`), all of them are scored by one function of
+    their numbers; if no encoder goes by places either, the policy applies to other teams.
+
     Args:
-        hidden: widths of the hidden layers.
-        activation: what stands between them.
+        encoders: what the network is fed; none stands for `counts`, and `hints` without `told`, as
+            far as the next three settings have them. These cannot be set beside encoders.
         observation: read the features and the progress that the task shows.
+        history: read how often each choice was made, the number of turns, their cost, the last
+            choice, and whether it failed.
         hints: let the network weigh what the task says of single choices, all choices alike, and
             add that to the choices' own scores.
         outlook: fixed weight of a choice's first hint, beside what is learned. What looks
             promising to the task is then tried more often from the beginning: e^8 times as often
             if it is certain to help as if it is certain not to. A choice of which the task says
             nothing counts as the mean of those it speaks of. 0 begins with all choices alike.
-        history: read how often each choice was made, the number of turns, their cost, the last
-            choice, and whether it failed.
-        cost_unit: what the cost is divided by before the network sees it.
-        text: width of hashed word features, once for the problem and once for the turns; 0
-            leaves texts out.
-        roles: width of hashed words of the agents' names and roles, on which a learned embedding
-            of the choices is built; 0 gives each choice weights of its own.
+        hidden: widths of the hidden layers.
+        activation: what stands between them.
         stop: whether ending the episode is a choice. Leave it out where an agent does that.
         greedy: in use, take the likeliest choice instead of a sampled one; in training it
             always samples.
         begin: a run, by its folder or name, whose policy this one is at the beginning: to go on
-            from there on other problems, or to lead a nested team as learned. Its team needs the
-            same agents by name, and the policy the same settings.
+            from there on other problems, or to lead a nested team as learned. Unless the policy
+            applies to other teams, its team needs the same agents by name; the policy needs the
+            same settings.
     """
 
+    encoders: list[Encoder] = field(factory=list)
+    observation: bool = True
+    history: bool = True
+    hints: bool = field(default=True)
+    outlook: Annotated[float, Meta(ge=0)] = 8.0
     hidden: Annotated[list[Annotated[int, Meta(ge=1)]], Meta(min_length=1)] = Factory(
         lambda: [64, 64]
     )
     activation: Literal["tanh", "relu"] = "tanh"
-    observation: bool = True
-    hints: bool = True
-    outlook: Annotated[float, Meta(ge=0)] = 8.0
-    history: bool = True
-    cost_unit: Annotated[float, Meta(gt=0)] = 1.0
-    text: Annotated[int, Meta(ge=0)] = 0
-    roles: Annotated[int, Meta(ge=0)] = 0
     stop: bool = False
     greedy: bool = False
     begin: str = ""
 
+    @hints.validator
+    def _check_encoders(self, attribute: Attribute[Any], value: bool) -> None:
+        if self.encoders and not (self.observation and self.history and value):
+            raise ValueError(
+                "observation, history and hints have no effect beside encoders; remove them, and "
+                "set what `counts` shows there: {use: counts, history: false}"
+            )
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Build the network for this team.
+        """Build the policy for this team; its network is built with the first situation.
 
         Raises:
             UsageError: `begin` is no run, or one that has learned no policy.
             CheckpointError: what it has learned is damaged, or does not fit this team.
         """
-        from orchestrion_reinforce.network_policy import NetworkPolicy
+        from orchestrion_reinforce.neural_policy import NeuralPolicy
 
-        policy = NetworkPolicy(self, ctx)
+        policy = NeuralPolicy(self, self.encoders or self._usual(), ctx)
         if self.begin:
             policy.load(_learned(self.begin, ctx))
         yield policy
+
+    def _usual(self) -> list[Encoder]:
+        encoders: list[Encoder] = [Counts(self.observation, self.history)]
+        return [*encoders, Hints(told=False)] if self.hints else encoders
 
 
 def _learned(run: str, ctx: OpenContext) -> Saved:

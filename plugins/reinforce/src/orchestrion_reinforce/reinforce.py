@@ -1,16 +1,32 @@
-"""The trainer `reinforce`: its settings. What it does stands in `learner`."""
+"""The trainer `reinforce`: its settings and what it plans. What it does stands in `ppo`."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol, runtime_checkable
 
 from attrs import Attribute, Factory, field, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Trainer
+from orchestrion import (
+    JSON,
+    Activation,
+    Episode,
+    Meta,
+    OpenContext,
+    Plan,
+    Session,
+    Split,
+    Trainer,
+    UsageError,
+)
 
-__all__ = ["Reinforce"]
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from orchestrion_reinforce.neural_policy import Batch
+
+__all__ = ["Planned", "Reinforce", "TorchPolicy"]
 
 
 @frozen
@@ -43,6 +59,10 @@ class Reinforce:
         entropy: c at the start.
         entropy_end: c at the end.
         entropy_power: c_i = end + (start - end) (1 - i / iterations) ^ power; 1 is linear.
+        novelty: c of the bonus c x spread / sqrt(n) for a decision that leads to a situation that
+            training has entered n times; spread is the rewards' greatest deviation in an
+            iteration. 0 for none.
+        novelty_share: of the iterations, after which the bonus has fallen to 0.
         clip: how far rho may move before a decision stops pushing; null for no limit.
         epochs: passes over an iteration's decisions.
         minibatches: steps per pass.
@@ -63,6 +83,8 @@ class Reinforce:
     entropy: Annotated[float, Meta(ge=0)] = 2.0
     entropy_end: Annotated[float, Meta(ge=0)] = 0.0
     entropy_power: Annotated[float, Meta(gt=0)] = 3.0
+    novelty: Annotated[float, Meta(ge=0)] = 1.5
+    novelty_share: Annotated[float, Meta(gt=0, le=1)] = 0.5
     clip: Annotated[float, Meta(gt=0)] | None = 0.2
     epochs: Annotated[int, Meta(ge=1)] = 4
     minibatches: Annotated[int, Meta(ge=1)] = 1
@@ -83,7 +105,61 @@ class Reinforce:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work."""
-        from orchestrion_reinforce.learner import Learner
+        """The trainer at work; in a trial without torch, which takes a second to load."""
+        if ctx.trial:
+            yield Planned(self, ctx.path)
+            return
+        from orchestrion_reinforce.ppo import Learner
 
         yield Learner(self, ctx)
+
+
+@runtime_checkable
+class TorchPolicy(Protocol):
+    """A policy runtime that learns by gradient; its decisions carry a `record`.
+
+    Attributes:
+        network: what is trained; None before the first decision.
+        choices: what it chooses from, k of them; None is stopping.
+    """
+
+    network: nn.Module | None
+    choices: Sequence[Activation | None]
+
+    def collect(self, records: Sequence[Any]) -> Batch:
+        """The records of decisions as tensors, in their order."""
+        ...
+
+    def log_probabilities(self, batch: Batch) -> Tensor:
+        """Of all choices in every situation [m, k]; 0 where a choice is not allowed."""
+        ...
+
+    def learn(self, episodes: Sequence[Episode]) -> None:
+        """Called after each update, with the episodes it was made from."""
+        ...
+
+
+class Planned(Trainer):
+    """What is known of a training before it begins."""
+
+    def __init__(self, settings: Reinforce, path: str) -> None:
+        self.settings, self.path = settings, path
+
+    @property
+    def iterations(self) -> int:
+        """As set."""
+        return self.settings.iterations
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """Whole groups of episodes."""
+        s = self.settings
+        episodes = -(-s.episodes // s.group) * s.group
+        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+
+    def check(self, session: Session) -> None:
+        """Refuse a policy that does not learn by gradient."""
+        if not isinstance(session.policy, TorchPolicy):
+            raise UsageError(
+                f"{self.path}: reinforce trains policies that learn by gradient, such as "
+                "neural; the policy of this team does not"
+            )

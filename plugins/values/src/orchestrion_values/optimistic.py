@@ -11,6 +11,9 @@ plan over that is followed. Deviations:
   (`pooled`), and as far as every two features of the state were tried together (`dynamics`).
 * States are what the task shows, without its clock, and without a history that never repeats
   (`states`).
+* Where such a history is shown, what matters is taken to be hidden: a hidden-state model is learned
+  from it (`log`, `hidden`), and the plan is one over beliefs (`beliefs`). It shares everything
+  among all histories, so that exploring is by chance: softmax, and now and then anything.
 * Plans are made anew when the episodes have grown by the share `growth`; equally good choices are
   drawn from. The final policy goes by the means, without hope.
 """
@@ -45,6 +48,12 @@ class Optimistic:
             difference between the best and the worst end.
         best: what the best end pays, if no better one was seen.
         levels: a feature with more different values is cut into so many intervals.
+        hidden_states: of the model of what is hidden, where what was heard is shown call by call; 0
+            never looks for it.
+        tries: random beginnings of that model's fit.
+        temperature: how much worse a choice may look to be tried there, as a share of the same
+            difference.
+        random: the share of choices there that are any.
         growth: plan anew after so many more episodes, as a share of those already made.
     """
 
@@ -53,6 +62,10 @@ class Optimistic:
     bonus: Annotated[float, Meta(ge=0)] = 0.05
     best: float = 1.0
     levels: Annotated[int, Meta(ge=2)] = 12
+    hidden_states: Annotated[int, Meta(ge=0)] = 6
+    tries: Annotated[int, Meta(ge=1)] = 16
+    temperature: Annotated[float, Meta(gt=0)] = 0.1
+    random: Annotated[float, Meta(ge=0, le=1)] = 0.25
     growth: Annotated[float, Meta(gt=0, le=1)] = 0.15
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}

@@ -41,7 +41,8 @@ Mask = NDArray[np.bool_]
 MODELS: dict[str, str] = {
     "bandit": "orchestrion_values.bandit_model:BanditModel",
     "fitted-q": "orchestrion_values.fitted_learner:FittedModel",
-    "optimistic": "orchestrion_values.optimism.planned:Planned",
+    "optimistic-beliefs": "orchestrion_values.optimism.planned:Believed",
+    "optimistic-states": "orchestrion_values.optimism.planned:Planned",
 }
 """Where the models of this package stand, by the name under which they are saved.
 

@@ -116,7 +116,7 @@ class Texts:
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Texts:
         """What `save` gave."""
-        spaces = [
+        words, characters = (
             Space(
                 tuple(data[name]),
                 arrays[f"{name}.idf"],
@@ -124,9 +124,9 @@ class Texts:
                 name == "characters",
             )
             for name in ("words", "characters")
-        ]
+        )
         looks = arrays["middle"], arrays["width"]
-        return cls(*spaces, *looks, tuple(data["categories"]), arrays["weights"])
+        return cls(words, characters, *looks, tuple(data["categories"]), arrays["weights"])
 
 
 def fit_texts(texts: Sequence[str], categories: Sequence[str | None], seed: int) -> Texts:

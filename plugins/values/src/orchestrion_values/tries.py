@@ -168,23 +168,29 @@ class Tries:
         centre[0, 1:] = -mean[1:]
         # x - mean = centre' x: sums of what is centred follow from the sums.
         squares, sums = centre.T @ squares @ centre, centre.T @ sums
-        each = np.einsum("ij,ajk,kl->ail", centre.T, self.squares, centre)
+        each = centre.T @ self.squares @ centre
         own = self.rewards @ centre
         common = np.linalg.solve(squares + np.diag(np.where(np.arange(d), prior, LEAST)), sums)
         left = own - each @ common
         full = each + np.diag(prior)
-        inverse = np.linalg.inv(full)
-        shift = np.einsum("aij,aj->ai", inverse, left)
+        inverse: Floats = np.linalg.inv(full)
+        shift: Floats = np.einsum("aij,aj->ai", inverse, left)
         # Squared residuals of the common part; what each choice explains of them is subtracted.
-        lost = (
-            self.spread - 2 * own @ common + np.einsum("i,aij,j->a", common, each, common)
-        ) - np.einsum("ai,ai->a", left, shift)
+        lost = (self.spread - 2 * own @ common + each @ common @ common) - np.einsum(
+            "ai,ai->a", left, shift
+        )
         n = float(self.counts.sum())
         # Two tries at the spread of all rewards, so that a few equal ones are no certainty.
         noise = (max(float(lost.sum()), 0.0) + 2 * total) / (n + 2)
         signs = np.linalg.slogdet(full)[1] - np.log(prior).sum()
         evidence = -0.5 * (n + 2) * np.log(noise) - 0.5 * float(signs.sum())
-        return Posterior(mean[1:], common + shift, inverse, float(np.sqrt(noise)), evidence)
+        return Posterior(
+            mean[1:],
+            np.asarray(common + shift, np.float64),
+            inverse,
+            float(np.sqrt(noise)),
+            evidence,
+        )
 
 
 @frozen(eq=False)
@@ -216,7 +222,7 @@ class Posterior:
     def deviations(self, numbers: Floats) -> Floats:
         """How unsure they are, as standard deviations [n, k]."""
         x = np.concatenate([np.ones((*numbers.shape[:2], 1)), numbers - self.middle], axis=2)
-        half = np.einsum("nkd,kde->nke", x, self.inverse)
+        half = (x.transpose(1, 0, 2) @ self.inverse).transpose(1, 0, 2)
         result: Floats = self.noise * np.sqrt(np.maximum((half * x).sum(axis=2), 0.0))
         return result
 

@@ -52,11 +52,13 @@ def comparison(source: Source, site: Site) -> Iterator[Change]:
 
 def _other_bounds(site: Site, node: ast.Compare, parts: list[str]) -> Iterator[Change]:
     """Another comparison with another small number at once: `== 0` for `<= 1`."""
-    match node.comparators:
-        case [ast.Constant(int(value))] if not isinstance(node.comparators[0].value, bool):
-            for other in _SWAPS[parts[1]] if parts[1] in ("==", "!=", "<", "<=", ">", ">=") else ():
-                for number in (value - 1, value + 1):
-                    yield "bound", fit(site, f"{parts[0]} {other} {number}")
+    last = node.comparators[-1]
+    if len(node.ops) > 1 or not isinstance(last, ast.Constant) or type(last.value) is not int:
+        return
+    if parts[1] in ("==", "!=", "<", "<=", ">", ">="):
+        for other in _SWAPS[parts[1]]:
+            for number in (last.value - 1, last.value + 1):
+                yield "bound", fit(site, f"{parts[0]} {other} {number}")
 
 
 def arithmetic(source: Source, site: Site) -> Iterator[Change]:

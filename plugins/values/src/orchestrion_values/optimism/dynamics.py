@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 from attrs import frozen
-from scipy.sparse import csr_matrix
 
 from orchestrion_values.optimism.pooled import WORTH, pool
-from orchestrion_values.optimism.seen import Floats, Seen
+from orchestrion_values.optimism.seen import Floats, Ints, Mask, Seen
 from orchestrion_values.optimism.states import States
 
 __all__ = ["Dynamics", "learn"]
@@ -24,26 +23,26 @@ class Dynamics:
 
     Args:
         states: what the states are.
-        to: chances of the next state, row s * k + choice [s * k, s + 1]; the last column stands for
-            a state that was never seen.
+        moves: state * k + choice, next state and chance of each move, m of them; the next state s
+            stands for one that was never seen.
         reward: of the choice, and of the end where it ends the episode [s, k].
         known: how many tries the estimate is worth [s, k].
+        tried: whether the choice was ever made, anywhere [k].
         last: what the end pays in a state where the episode is over by itself [s].
         last_known: how many tries that is worth [s].
         low: the least that an end is expected to pay.
         high: the most.
-        spread: how far returns are apart.
     """
 
     states: States
-    to: csr_matrix
+    moves: tuple[Ints, Ints, Floats]
     reward: Floats
     known: Floats
+    tried: Mask
     last: Floats
     last_known: Floats
     low: float
     high: float
-    spread: float
 
 
 def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
@@ -58,17 +57,15 @@ def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
         states.of[moves[:, 3]],
         moves[:, 4] == 1,
     )
-    # An end that no choice has in its nature: everybody's last decision.
     early = ended & (t < states.horizon - 1)
     used = np.bincount(choice, minlength=k)
-    ends = (np.bincount(choice, weights=~ended, minlength=k) == 0) & (
-        np.bincount(choice, weights=early, minlength=k) > 0
-    )
+    # Choices after which nothing ever went on end the episode. Others are the last ones by chance,
+    # or because it was over by itself at the last decision.
+    ends = (used > 0) & (np.bincount(choice, weights=~ended, minlength=k) == 0)
     chosen = ended & (early | ends[choice])
     clock = ended & ~chosen
     low = float(outcomes[ended].min())
     high = max(best, float(outcomes[ended].max()))
-    returns = high - low
 
     # What an end pays: by state, and whether a choice or nobody ended the episode.
     kind = np.where(chosen, choice, k)[ended]
@@ -83,23 +80,23 @@ def learn(seen: Seen, states: States, seed: int, best: float) -> Dynamics:
 
     moving = ~ends & (used > 0)
     mine = moving[choice]
-    count, worth = _effects(
+    row, to, weight, worth = _effects(
         states, at[mine], choice[mine], np.where(chosen, s + 1, then)[mine], k, moving, seed
     )
-    total = np.asarray(count.sum(axis=1)).reshape(-1)
-    count = count.multiply(1.0 / np.maximum(total, 1e-9)[:, None]).tocsc()
-    finish = np.asarray(count[:, s + 1].todense()).reshape(s, k)
-    to = count[:, : s + 1].tocsr()
+    chance = weight / np.bincount(row, weights=weight, minlength=s * k)[row]
+    over = to == s + 1
+    finish = np.bincount(row[over], weights=chance[over], minlength=s * k).reshape(s, k)
     tried = np.zeros((s, k))
     np.add.at(tried, (at, choice), 1.0)
     support = _support(states, tried)
-    known = np.where(ends, np.minimum(pay_known[:, :k], 1e9), worth.reshape(s, k))
+    known = np.where(ends, pay_known[:, :k], worth.reshape(s, k))
     known = np.where(used > 0, times + np.minimum(known, support), 0.0)
     reward += np.where(ends, pay[:, :k], finish * pay[:, :k])
+    ahead = row[~over], to[~over], chance[~over]
     overs = np.zeros((s, 1))
     np.add.at(overs[:, 0], then[clock], 1.0)
     last_known = overs[:, 0] + np.minimum(pay_known[:, k], _support(states, overs)[:, 0])
-    return Dynamics(states, to, reward, known, pay[:, k], last_known, low, high, returns)
+    return Dynamics(states, ahead, reward, known, used > 0, pay[:, k], last_known, low, high)
 
 
 def _support(states: States, tried: Floats) -> Floats:
@@ -115,13 +112,17 @@ def _support(states: States, tried: Floats) -> Floats:
     return result
 
 
-def _ends(states, where, kind, outcomes, k, seed):
+def _ends(
+    states: States, where: Ints, kind: Ints, outcomes: Floats, k: int, seed: int
+) -> tuple[Floats, Floats]:
     """What an end pays [s, k + 1], and how many tries that is worth."""
     s = states.count
     cell = where * (k + 1) + kind
-    times = np.bincount(cell, minlength=s * (k + 1)).astype(float)
-    sums = np.bincount(cell, weights=outcomes, minlength=s * (k + 1))
-    squares = np.bincount(cell, weights=outcomes**2, minlength=s * (k + 1))
+    times = np.bincount(cell, minlength=s * (k + 1)).astype(np.float64)
+    sums: Floats = np.bincount(cell, weights=outcomes, minlength=s * (k + 1)).astype(np.float64)
+    squares: Floats = np.bincount(cell, weights=outcomes**2, minlength=s * (k + 1)).astype(
+        np.float64
+    )
     kinds = np.eye(k + 1)[:, np.unique(kind)]
     rows = np.flatnonzero(times)
     numbers = np.concatenate(
@@ -136,10 +137,13 @@ def _ends(states, where, kind, outcomes, k, seed):
     return pay.reshape(s, k + 1), worth.reshape(s, k + 1)
 
 
-def _effects(states: States, at, choice, then, k, moving, seed):
-    """Weighted counts of where a choice leads [s * k, s + 2], and what predictions are worth.
+def _effects(
+    states: States, at: Ints, choice: Ints, then: Ints, k: int, moving: Mask, seed: int
+) -> tuple[Ints, Ints, Floats, Floats]:
+    """Where choices lead: state * k + choice, next state and weight, m of each.
 
-    Column s is a state never seen, s + 1 the end of the episode.
+    The next state s is one never seen, s + 1 the end of the episode. At last, how many tries the
+    predictions are worth [s * k].
     """
     s = states.count
     pairs, n = np.unique(np.stack([at * k + choice, then], axis=1), axis=0, return_counts=True)
@@ -175,11 +179,12 @@ def _effects(states: States, at, choice, then, k, moving, seed):
     weight *= (worth / np.where(total > 0, total, 1.0))[row]
     # A state that nobody has ever seen may not exist: that is worth one try.
     weight[to == s] *= 1.0 / np.maximum(1.0, worth)[row[to == s]]
-    shape = (s * k, s + 2)
-    prior = csr_matrix((weight, (row, to)), shape=shape)
     nothing = np.flatnonzero(lost)
-    blank = csr_matrix(
-        (np.full(len(nothing), WORTH[0]), (nothing, np.full(len(nothing), s))), shape=shape
+    parts = (
+        (pairs[:, 0], pairs[:, 1], n.astype(np.float64)),
+        (row, to, weight),
+        (nothing, np.full(len(nothing), s), np.full(len(nothing), WORTH[0])),
     )
-    counts = csr_matrix((n.astype(float), (pairs[:, 0], pairs[:, 1])), shape=shape)
-    return counts + prior + blank, worth
+    rows, targets, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
+    some = weights > 0
+    return rows[some], targets[some], weights[some], worth

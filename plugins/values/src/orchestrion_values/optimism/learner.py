@@ -14,7 +14,6 @@ from orchestrion import (
     Metrics,
     OpenContext,
     Plan,
-    Problem,
     Saved,
     Session,
     Situation,
@@ -22,17 +21,22 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_values.experience import Experience, gather
+from orchestrion_values.optimism.believing import Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn
-from orchestrion_values.optimism.planned import Planned, show
+from orchestrion_values.optimism.planned import NEVER, Believed, Planned, show
 from orchestrion_values.optimism.planning import optimistic, plain
 from orchestrion_values.optimism.seen import Floats, Mask, Seen
 from orchestrion_values.optimism.states import States
 from orchestrion_values.policy import Exploring, ValuePolicy
+from orchestrion_values.probing import in_turn
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
 
 __all__ = ["Learner"]
+
+HIDDEN = "hidden/"
+"""Begins the names of the hidden-state model's arrays."""
 
 
 class Learner:
@@ -42,7 +46,8 @@ class Learner:
         self.settings, self._path, self._key = settings, ctx.path, ctx.key
         self._seen: Seen | None = None
         self._hopes: Planned | None = None
-        """The optimistic plan; made when it is needed."""
+        """The optimistic plan over states; made when it is needed."""
+        self._believer = Believer(settings.hidden_states, settings.tries)
 
     @property
     def iterations(self) -> int:
@@ -64,12 +69,12 @@ class Learner:
         """Follow the optimistic plan, then plan anew."""
         self.check(session)
         policy: ValuePolicy = session.policy
-        seen = self._seen = self._seen or Seen(len(policy.choices))
-        if self._hopes is None and seen.moves:
-            self._think(policy)
+        known = self._seen is not None and bool(self._seen.moves)
+        if known and self._hopes is None and not isinstance(policy.model, Believed):
+            self._plan(policy)
         exploring = Exploring(policy, self._explorer(policy))
         sizes = self.settings.sizes
-        problems = self._problems(session.problems("train"), sum(sizes[:i]), sizes[i])
+        problems = in_turn(session, self._key.child("problems"), sum(sizes[:i]), sizes[i])
         jobs = [
             Job(problem, session.key.child("episode", n), exploring)
             for n, problem in enumerate(problems)
@@ -77,28 +82,14 @@ class Learner:
         return self.absorb(await session.rollout(jobs), session)
 
     def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
-        """Take some episodes in, whoever ran them, and plan anew."""
+        """Learn from episodes that were run before, by whatever policy of the same choices."""
         policy: ValuePolicy = session.policy
-        self._seen = self._seen or Seen(len(policy.choices))
+        seen = self._seen = self._seen or Seen(len(policy.choices))
         experiences = gather(episodes)
         for experience in experiences:
             self._add(policy, experience)
-        if not self._seen.moves:
-            return {"excluded": float(len(episodes))}
-        metrics = self._think(policy)
-        return {"excluded": float(len(episodes) - len(experiences)), **metrics}
-
-    def _problems(self, problems: Sequence[Problem], first: int, count: int) -> list[Problem]:
-        """The next ones; all take turns, in another order each time round."""
-        result: list[Problem] = []
-        rounds: dict[int, list[Problem]] = {}
-        for n in range(first, first + count):
-            turn, place = divmod(n, len(problems))
-            if turn not in rounds:
-                rounds[turn] = list(problems)
-                self._key.child("order", turn).random().shuffle(rounds[turn])
-            result.append(rounds[turn][place])
-        return result
+        excluded = {"excluded": float(len(episodes) - len(experiences))}
+        return {**excluded, **self._think(policy)} if seen.moves else excluded
 
     def _add(self, policy: ValuePolicy, experience: Experience) -> None:
         assert self._seen is not None
@@ -112,12 +103,25 @@ class Learner:
         rewards = [*experience.rewards[:-1], experience.rewards[-1] - experience.outcome]
         self._seen.add(shown, [one.choice for one in taken], rewards, last, experience.outcome)
 
+    def _seed(self) -> int:
+        assert self._seen is not None
+        return self._key.child("fit", self._seen.episodes).integer() % 2**31
+
     def _think(self, policy: ValuePolicy) -> dict[str, float]:
-        """Learn from everything, plan, and hand the plain plan to the policy."""
+        """Learn from everything, and plan."""
+        assert self._seen is not None
+        beliefs = self._believer.think(self._seen, self._seed())
+        if beliefs is None:
+            return self._plan(policy)
+        self._hopes = None
+        policy.model = Believed(beliefs, policy.choices)
+        return {"hidden": float(self.settings.hidden_states)}
+
+    def _plan(self, policy: ValuePolicy) -> dict[str, float]:
+        """Plan over states, and hand the plan without hope to the policy."""
         assert self._seen is not None
         s, seen = self.settings, self._seen
-        seed = self._key.child("trees", seen.episodes).integer() % 2**31
-        model = learn(seen, States(seen, s.levels), seed, s.best)
+        model = learn(seen, States(seen, s.levels), self._seed(), s.best)
         lookup = model.states.lookup
         hopes, means = optimistic(model, s.known, s.bonus), plain(model)
         self._hopes = Planned(lookup, hopes, policy.choices)
@@ -125,8 +129,13 @@ class Learner:
         return _metrics(seen, model, hopes, means, s.known)
 
     def _explorer(self, policy: ValuePolicy) -> Any:
-        """Takes one of what looks best by the optimistic plan."""
-        hopes = self._hopes
+        """How choices are made in training."""
+        if isinstance(policy.model, Believed):
+            return self._doubting(policy.model)
+        return self._hoping(self._hopes)
+
+    def _hoping(self, hopes: Planned | None) -> Any:
+        """One of what looks best by the optimistic plan; any before there is one."""
 
         def choose(
             situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
@@ -135,27 +144,67 @@ class Learner:
             if hopes is not None:
                 scores = np.asarray(hopes.scores(situations, allowed))
                 # Later than anybody has ever been, nothing is known.
-                late = [len(one.trajectory) >= len(hopes.values) for one in situations]
-                scores[late] = 0.0
+                scores[[len(one.trajectory) >= len(hopes.values) for one in situations]] = 0.0
             scores = np.where(allowed, scores, -np.inf)
-            result = []
-            for row, key in zip(scores, keys, strict=True):
-                best = np.flatnonzero(row >= row.max() - 1e-9)
-                result.append((int(best[int(key.uniform() * len(best))]), 1.0 / len(best)))
-            return result
+            best = scores >= scores.max(axis=1, keepdims=True) - 1e-9
+            return _draw(best / best.sum(axis=1, keepdims=True), keys)
+
+        return choose
+
+    def _doubting(self, model: Believed) -> Any:
+        """What is not known; else any choice now and then, and mostly what looks good."""
+        s, amounts = self.settings, model.beliefs.plan.game.amounts
+        scale = s.temperature * max(float(np.ptp(amounts)), 1e-9)
+
+        def choose(
+            situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
+        ) -> list[tuple[int, float]]:
+            scores = np.where(allowed, model.scores(situations, allowed), -np.inf)
+            chances = np.exp((scores - scores.max(axis=1, keepdims=True)) / scale)
+            chances /= chances.sum(axis=1, keepdims=True)
+            free = allowed / allowed.sum(axis=1, keepdims=True)
+            chances = (1 - s.random) * chances + s.random * free
+            unknown = allowed & (scores <= NEVER)
+            some = unknown.any(axis=1)
+            chances[some] = unknown[some] / unknown[some].sum(axis=1, keepdims=True)
+            return _draw(chances, keys)
 
         return choose
 
     # ------------------------------------------------------------------ saved state
 
     def save(self) -> Saved:
-        """All that was seen; the plans follow from it."""
-        return Saved() if self._seen is None else self._seen.save()
+        """All that was seen, and what the next fit goes on from; plans follow from it."""
+        if self._seen is None:
+            return Saved()
+        seen, hidden = self._seen.save(), self._believer.save()
+        arrays = {**seen.arrays, **{HIDDEN + name: one for name, one in hidden.arrays.items()}}
+        return Saved(arrays, {"seen": seen.data, "hidden": hidden.data})
 
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
-        self._hopes = None
-        self._seen = Seen.load(saved) if saved.arrays else None
+        self._hopes, self._seen = None, None
+        if not saved.arrays:
+            return
+        data: Any = saved.data
+        hidden = {
+            name.removeprefix(HIDDEN): one
+            for name, one in saved.arrays.items()
+            if name.startswith(HIDDEN)
+        }
+        self._seen = Seen.load(Saved(saved.arrays, data["seen"]))
+        self._believer.load(Saved(hidden, data["hidden"]))
+
+
+def _draw(chances: Floats, keys: Sequence[Key]) -> list[tuple[int, float]]:
+    """A choice for each row of chances, and its chance."""
+    below = chances.cumsum(axis=1)
+    result = []
+    for row, sums, key in zip(chances, below, keys, strict=True):
+        place = int(np.searchsorted(sums, key.uniform() * sums[-1], "right"))
+        place = min(place, int(np.flatnonzero(row)[-1]))
+        result.append((place, float(row[place])))
+    return result
 
 
 def _metrics(

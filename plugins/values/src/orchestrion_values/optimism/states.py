@@ -15,6 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from orchestrion_values.optimism.log import changes_once
 from orchestrion_values.optimism.seen import Floats, Ints, Mask, Seen, Shown
 
 __all__ = ["Lookup", "States"]
@@ -83,8 +84,8 @@ class States:
         names = sorted({shown.category for shown in seen.shown})
         category = np.array([names.index(shown.category) for shown in seen.shown])
         self.horizon = int(moves[:, 1].max()) + 1
-        kept = (raw != raw[:1]).any(axis=0) & ~_clock(raw, moves)
-        log = _log(raw, moves)
+        kept: Mask = np.any(raw != raw[:1], axis=0) & ~_clock(raw, moves)
+        log = changes_once(raw, moves)[0]
         if (kept & log).any() and _repeats(raw[:, kept], category, moves) < REPEATS:
             kept &= ~log
         places = np.flatnonzero(kept)
@@ -116,8 +117,10 @@ class States:
         there = np.zeros((self.horizon, self.count, seen.choices), np.bool_)
         place, when = _visits(moves)
         np.logical_or.at(there, (when, self.of[place]), masks[place])
-        guess = there.any(axis=0)[None] & there.any(axis=1)[:, None]
-        return np.where(there.any(axis=2, keepdims=True), there, guess)
+        ever: Mask = np.any(there, axis=0)
+        then: Mask = np.any(there, axis=1)
+        known: Mask = np.any(there, axis=2)
+        return np.where(known[:, :, None], there, ever[None] & then[:, None])
 
 
 def _visits(moves: Ints) -> tuple[Ints, Ints]:
@@ -134,19 +137,6 @@ def _clock(raw: Floats, moves: Ints) -> Mask:
         rows = raw[place[when == t]]
         result &= rows.max(axis=0) == rows.min(axis=0)
     return result
-
-
-def _log(raw: Floats, moves: Ints) -> Mask:
-    """Features that only ever change at one decision of an episode [f]."""
-    first = np.full(raw.shape[1], np.iinfo(np.int64).max)
-    last = np.full(raw.shape[1], -1)
-    for t in np.unique(moves[:, 1]):
-        rows = np.unique(moves[moves[:, 1] == t][:, [0, 3]], axis=0)
-        changed = (raw[rows[:, 0]] != raw[rows[:, 1]]).any(axis=0)
-        first[changed] = np.minimum(first[changed], t)
-        last[changed] = np.maximum(last[changed], t)
-    once: Mask = first == last
-    return once if len(np.unique(first[once])) > 1 else np.zeros_like(once)
 
 
 def _repeats(raw: Floats, category: Ints, moves: Ints) -> float:

@@ -1,0 +1,197 @@
+"""Hidden states: the log that tells of them, their model, and plans over beliefs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from orchestrion_orchestration_bench.process import optimum
+from orchestrion_orchestration_bench.stop import Stop
+from orchestrion_orchestration_bench.stop_exact import beliefs_of
+from orchestrion_orchestration_bench.stop_rules import StopState
+from orchestrion_values.optimism.beliefs import BeliefPlan, plan
+from orchestrion_values.optimism.believing import Beliefs, Believer
+from orchestrion_values.optimism.hidden import Hidden, fit
+from orchestrion_values.optimism.log import find_log
+from orchestrion_values.optimism.seen import Seen, Shown
+
+TASK = Stop(horizon=3)
+NAMES = (*TASK.solvers, *TASK.checkers, "submit", "abstain")
+CALLS = len(NAMES) - 2
+
+
+def shown(kind: int, history: tuple[int, ...]) -> Shown:
+    seen = TASK.rules.observe(kind, history)
+    allowed = tuple(name not in seen.blocked for name in NAMES)
+    return Shown(TASK.rules.types[kind], seen.features, allowed)
+
+
+def played(episodes: int, seed: int) -> Seen:
+    """Random episodes of Stop."""
+    rng = np.random.default_rng(seed)
+    seen, rules = Seen(len(NAMES)), TASK.rules
+    for n in range(episodes):
+        kind = n % len(rules.types)
+        hard = rng.random() < list(TASK.types.values())[kind]
+        state, path, taken, costs = StopState(kind, hard, 0, ()), [], [], []
+        while True:
+            path.append(shown(kind, state.history))
+            choice = int(rng.choice(np.flatnonzero(path[-1].allowed)))
+            name = NAMES[choice]
+            taken.append(choice)
+            costs.append(-_cost(choice))
+            if choice >= CALLS:
+                right = float(state.answer == 2)
+                seen.add(path, taken, costs, None, TASK.abstain if name == "abstain" else right)
+                break
+            answer, said = state.answer, rules.first[name]
+            if name in TASK.solvers:
+                solver = TASK.solvers[name]
+                answer = 1 + (rng.random() < (solver.hard if hard else solver.easy))
+            else:
+                said += int(rng.random() >= rules.chance_of_ok(name, answer))
+            state = StopState(kind, hard, answer, (*state.history, said))
+    return seen
+
+
+def _cost(choice: int) -> float:
+    rows: list[Any] = [*TASK.solvers.values(), *TASK.checkers.values()]
+    return rows[choice].cost if choice < CALLS else 0.0
+
+
+def true_model(beliefs: Beliefs) -> Hidden:
+    """Stop as its tables say, with the symbols and amounts that were learned; K = 2 x 3."""
+    amounts, symbols = beliefs.plan.game.amounts, beliefs.symbols
+    begin = np.zeros((len(TASK.types), 6))
+    for name, place in beliefs.categories.items():
+        begin[place, 0], begin[place, 3] = 1 - TASK.types[name], TASK.types[name]
+    move, say = np.tile(np.eye(6), (len(NAMES), 1, 1)), np.zeros((len(NAMES), 6, len(symbols)))
+    by_place = sorted({symbol[0][0] for symbol in symbols})
+    place_of = {symbol[0][0]: place for symbol, place in symbols.items()}
+    for a, solver in enumerate(TASK.solvers.values()):
+        for hard, right in enumerate((solver.easy, solver.hard)):
+            move[a, 3 * hard : 3 * hard + 3] = 0.0
+            move[a, 3 * hard : 3 * hard + 3, 3 * hard + 1] = 1 - right
+            move[a, 3 * hard : 3 * hard + 3, 3 * hard + 2] = right
+        say[a, :, place_of[by_place[a]]] = 1.0
+    for c, name in enumerate(TASK.checkers):
+        ok = np.array([TASK.rules.chance_of_ok(name, z % 3) for z in range(6)])
+        a, first = len(TASK.solvers) + c, len(TASK.solvers) + 2 * c
+        say[a, :, place_of[by_place[first]]] = ok
+        say[a, :, place_of[by_place[first + 1]]] = 1 - ok
+    pay = np.zeros((len(NAMES) + 1, 6, len(amounts)))
+    right = np.array([float(z % 3 == 2) for z in range(6)])
+    for amount, chance in ((1.0, right), (0.0, 1 - right)):
+        pay[CALLS, :, int(np.abs(amounts - amount).argmin())] = chance
+    pay[CALLS + 1, :, int(np.abs(amounts - TASK.abstain).argmin())] = 1.0
+    return Hidden(begin, move, say, pay)
+
+
+@pytest.fixture(scope="module")
+def learned() -> tuple[Seen, Beliefs]:
+    seen = played(1500, 0)
+    beliefs = Believer(6, 4).think(seen, 1)
+    assert beliefs is not None
+    return seen, beliefs
+
+
+def test_a_history_written_call_by_call_is_read_alike_wherever_it_stands() -> None:
+    log = find_log(played(300, 1))
+    assert log is not None
+    assert log.width == len(TASK.rules.sayings) - 1
+    small, ok = 0, TASK.rules.first["lint"]
+    first, second, third = log.read(shown(0, (small, ok, ok)).features, 3)
+    assert second == third != first
+    assert log.read(shown(2, (ok, small, small)).features, 2) == (second, first)
+
+
+def test_places_on_a_road_are_no_history() -> None:
+    seen = Seen(2)
+    for n in range(100):
+        path = [Shown("", (float(i >= 1), float(i >= 2), 0.5), (True, True)) for i in (0, 1, 1, 2)]
+        cut = path[: 2 + n % 3]
+        seen.add(cut, [0] * len(cut), [0.0] * len(cut), path[-1], 1.0)
+    assert find_log(seen) is None
+
+
+def test_with_the_true_model_the_plan_is_worth_the_optimum(learned: tuple[Seen, Beliefs]) -> None:
+    _, beliefs = learned
+    model, game = true_model(beliefs), beliefs.plan.game
+    met: dict[Any, Any] = {}
+    # Every belief that can be met: a game of this size has few.
+    empty = BeliefPlan(model, game, {})
+    layer = {(place, ()): model.begin[place] for place in range(len(model.begin))}
+    begun = [int(mode) for mode in range(len(game.modes)) if (0, mode, 0) in game.then]
+    nodes = dict.fromkeys(layer, begun[0])
+    for t in range(TASK.horizon + 1):
+        following, modes = {}, {}
+        for key, belief in layer.items():
+            met.setdefault((t, nodes[key]), []).append(belief)
+            for a in range(CALLS):
+                mode = game.then.get((t, nodes[key], a))
+                if mode is None:
+                    continue
+                chances = (belief @ model.move[a]) @ model.say[a]
+                for said in np.flatnonzero(chances > 0).tolist():
+                    after = (key[0], (*key[1], a, said))
+                    following[after] = empty.after(belief[None], a, said)[0]
+                    modes[after] = mode
+        layer, nodes = following, modes
+    exact = plan(model, game, {node: np.array(points) for node, points in met.items()})
+    values = exact.values(model.begin, (0, begun[0])).max(axis=1)
+    process = beliefs_of(TASK)
+    best, _ = optimum(process, 1.0)
+    wanted = [best.by_type[name] for name in beliefs.categories]
+    assert values == pytest.approx(wanted, abs=2e-3)  # beliefs a hundredth apart are one
+
+
+def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
+    learned: tuple[Seen, Beliefs],
+) -> None:
+    _, beliefs = learned
+    process = beliefs_of(TASK)
+    best, _ = optimum(process, 1.0)
+    first = shown(0, ()).allowed
+    mode = beliefs.plan.game.modes.tolist().index(list(first))
+    for name, place in beliefs.categories.items():
+        belief = beliefs.plan.model.begin[place]
+        value = beliefs.plan.values(belief[None], (0, mode)).max()
+        assert value == pytest.approx(best.by_type[name], abs=0.08)
+
+
+def test_every_step_of_the_fit_makes_what_was_heard_likelier(
+    learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from orchestrion_values.optimism import believing, hidden
+
+    seen, _ = learned
+    monkeypatch.setattr(hidden, "FEW", 1e-9)  # no prior: what climbs is the likelihood itself
+    monkeypatch.setattr(hidden, "STAY", 0.0)
+    heard = believing._Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
+    model = hidden._random(heard.shape, 3, np.random.default_rng(5))
+    path = []
+    for _ in range(12):
+        model, likelihood = hidden._step(model, heard.sequences)
+        path.append(likelihood)
+    assert (np.diff(path) >= -1e-6 * abs(path[0])).all(), path
+
+
+def test_the_same_seed_gives_the_same_model(learned: tuple[Seen, Beliefs]) -> None:
+    from orchestrion_values.optimism.believing import _Heard
+
+    seen, _ = learned
+    heard = _Heard(seen, find_log(seen), {})  # type: ignore[arg-type]
+    one, other = (fit(heard.sequences, heard.shape, 3, None, 2, 11) for _ in range(2))
+    assert one.begin.tobytes() == other.begin.tobytes()
+
+
+def test_beliefs_are_what_was_saved(learned: tuple[Seen, Beliefs]) -> None:
+    _, beliefs = learned
+    again = Beliefs.load(beliefs.save())
+    assert again.save() == beliefs.save()
+    features = shown(1, (0, 2)).features
+    name = TASK.rules.types[1]
+    assert again.belief(name, features, [0, 2]) == pytest.approx(
+        beliefs.belief(name, features, [0, 2])
+    )
