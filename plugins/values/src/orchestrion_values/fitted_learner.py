@@ -25,8 +25,9 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.ensemble import Fitted
 from orchestrion_values.experience import gather
-from orchestrion_values.fitted import Fitted, fit
+from orchestrion_values.fitted import fit
 from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
 from orchestrion_values.probing import batches, in_turn, probing
 from orchestrion_values.transitions import Transitions
