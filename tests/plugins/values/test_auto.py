@@ -56,6 +56,8 @@ def found(**other: Any) -> Look:
         (found(hidden=None, covered=0.8), 300, 8, "optimistic"),
         (found(hidden=None, covered=0.5), 300, 8, "fitted-q"),
         (found(), 3000, 8, "optimistic"),
+        (found(hidden=0.5, log=True), 3000, 8, "optimistic"),
+        (found(hidden=0.5, log=True), 100, 8, "fitted-q"),
         (found(hidden=0.5), 3000, 8, "fitted-q"),
         (found(covered=0.2), 3000, 8, "fitted-q"),
         (found(shown=False), 3000, 8, "fitted-q"),

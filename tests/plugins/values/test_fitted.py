@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from orchestrion_values.ensemble import Fitted, Trees
 from orchestrion_values.experience import gather
-from orchestrion_values.fitted import Fitted, Trees, _folds, _left_out, fit
+from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
 from orchestrion_values.probing import batches, chances
 from orchestrion_values.transitions import Transitions, from_steps

@@ -25,8 +25,9 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.ensemble import Fitted
 from orchestrion_values.experience import gather
-from orchestrion_values.fitted import Fitted, fit
+from orchestrion_values.fitted import fit
 from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
 from orchestrion_values.probing import batches, in_turn, probing
 from orchestrion_values.transitions import Transitions
@@ -64,7 +65,8 @@ class FittedModel:
         """The mean of the values, lowered where they are uncertain."""
         values = self.members(situations)
         if not self.caution:
-            return values[0]
+            mean: Floats = values[0]
+            return mean
         result: Floats = values[0] - self.caution * values[1:].std(axis=0)
         return result
 

@@ -39,6 +39,8 @@ MOSTLY = 0.7
 """From this share, where it cannot be told whether something is hidden."""
 HIDDEN = 0.2
 """Up to this share of the outcome's variance, what is shown says how an episode ends."""
+LOGGED = 300
+"""From so many episodes a model of what is hidden can be learned from a log."""
 TEXTS = 200
 """From so many different texts, learning from their words pays."""
 
@@ -57,6 +59,7 @@ class Look:
         hidden: the share of the variance of outcomes that is within ends that show the same; None
             where hardly any two of them do.
         texts: how many different texts the training problems have.
+        log: whether what is shown is a log of what was heard, call by call.
     """
 
     episodes: int
@@ -67,6 +70,7 @@ class Look:
     covered: float
     hidden: float | None
     texts: int = 0
+    log: bool = False
 
 
 def look(
@@ -85,7 +89,20 @@ def look(
         1 - single / max(1, len(taken)),
         _hidden(experiences),
         len({problem.text for problem in problems}),
+        _log(experiences, policy),
     )
+
+
+def _log(experiences: Sequence[Experience], policy: ValuePolicy) -> bool:
+    """See `Look.log`."""
+    from orchestrion_values.optimism.learner import add
+    from orchestrion_values.optimism.log import find_log
+    from orchestrion_values.optimism.seen import Seen
+
+    seen = Seen(len(policy.choices))
+    for experience in experiences:
+        add(seen, policy, experience)
+    return bool(seen.moves) and find_log(seen) is not None
 
 
 def _hidden(experiences: Sequence[Experience]) -> float | None:
@@ -128,6 +145,9 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     covered = f"{found.covered:.0%} of the situations in {found.episodes} episodes come back"
     if not found.shown:
         return "fitted-q", "the task shows no numbers to tell situations apart by"
+    if found.log and episodes >= LOGGED:
+        why = "what the task shows is a log of what was heard: what is hidden can be learned of it"
+        return "optimistic", why
     if found.hidden is not None and found.hidden > HIDDEN:
         why = "ends that look alike pay differently"
         return "fitted-q", f"{why} ({found.hidden:.0%} of the variance): something is hidden"
@@ -156,7 +176,7 @@ class Picker:
     @property
     def iterations(self) -> int:
         """One to look, and as many as the trainer with the fewest has."""
-        return 1 + self._later
+        return 1 + int(self._later)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """The most that any of the trainers takes."""

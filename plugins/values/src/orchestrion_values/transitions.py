@@ -134,8 +134,9 @@ class Transitions:
     @classmethod
     def load(cls, arrays: Mapping[str, Any], data: Mapping[str, Any]) -> Transitions:
         """What `save` gave."""
-        plain = (tuple(data[name]) for name in PLAIN)
-        return cls(*(np.asarray(arrays[name]) for name in ARRAYS), *plain)
+        fields: Any = {name: np.asarray(arrays[name]) for name in ARRAYS}
+        fields |= {name: tuple(data[name]) for name in PLAIN}
+        return cls(**fields)
 
 
 ARRAYS = (

@@ -33,7 +33,7 @@ from orchestrion_values.probing import in_turn
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
 
-__all__ = ["Learner"]
+__all__ = ["Learner", "add"]
 
 HIDDEN = "hidden/"
 """Begins the names of the hidden-state model's arrays."""
@@ -87,21 +87,9 @@ class Learner:
         seen = self._seen = self._seen or Seen(len(policy.choices))
         experiences = gather(episodes)
         for experience in experiences:
-            self._add(policy, experience)
+            add(seen, policy, experience)
         excluded = {"excluded": float(len(episodes) - len(experiences))}
         return {**excluded, **self._think(policy)} if seen.moves else excluded
-
-    def _add(self, policy: ValuePolicy, experience: Experience) -> None:
-        assert self._seen is not None
-        taken = experience.taken
-        allowed = np.array([one.allowed for one in taken])
-        situations = [one.situation for one in taken]
-        shown = show(situations, allowed, policy.choices)
-        episode = experience.episode
-        end = Situation(taken[-1].situation.problem, episode.trajectory, episode.observation)
-        last = show([end], policy.allowed([end]), policy.choices)[0]
-        rewards = [*experience.rewards[:-1], experience.rewards[-1] - experience.outcome]
-        self._seen.add(shown, [one.choice for one in taken], rewards, last, experience.outcome)
 
     def _seed(self) -> int:
         assert self._seen is not None
@@ -223,3 +211,16 @@ def _metrics(
         "states": float(model.states.count),
         "known": float(tried[model.states.allowed.any(axis=0)].mean()),
     }
+
+
+def add(seen: Seen, policy: ValuePolicy, experience: Experience) -> None:
+    """Write an episode down as what was shown and done."""
+    taken = experience.taken
+    allowed = np.array([one.allowed for one in taken])
+    situations = [one.situation for one in taken]
+    shown = show(situations, allowed, policy.choices)
+    episode = experience.episode
+    end = Situation(taken[-1].situation.problem, episode.trajectory, episode.observation)
+    last = show([end], policy.allowed([end]), policy.choices)[0]
+    rewards = [*experience.rewards[:-1], experience.rewards[-1] - experience.outcome]
+    seen.add(shown, [one.choice for one in taken], rewards, last, experience.outcome)
