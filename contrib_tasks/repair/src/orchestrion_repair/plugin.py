@@ -14,6 +14,7 @@ def orchestrion_trainers() -> Iterable[Component]:
         "edit-ranking",
         "orchestrion_repair.edit_ranking:EditRanking",
         "learns which edits repair programs, as the ranking of the task repair",
+        around={"task": {"use": "repair", "max_problems": 4, "steps": 5_000}},
     )
 
 
