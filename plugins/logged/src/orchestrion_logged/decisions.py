@@ -101,17 +101,8 @@ class Decisions:
 
 def choices_of(episodes: Sequence[LoggedEpisode]) -> tuple[str, ...]:
     """Return all choices that a log names, sorted, stopping last."""
-<<<<<<< HEAD
-    names = {
-        name
-        for episode in episodes
-        for line in episode
-        for name in (line.choice, *(line.allowed or ()))
-    }
-=======
     lines = [line for episode in episodes for line in episode]
     names = {name for line in lines for name in (line.choice, *(line.allowed or ()))}
->>>>>>> main
     return (*sorted(names - {STOP}), *({STOP} & names))
 
 

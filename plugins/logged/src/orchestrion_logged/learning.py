@@ -95,13 +95,7 @@ class Learning(Trainer):
 
     def _decisions(self, session: Session) -> Decisions:
         if not isinstance(session.policy, ValuePolicy):
-<<<<<<< HEAD
-            raise UsageError(
-                "the trainer from-logs trains the policy values: policy: {use: values}"
-            )
-=======
             raise UsageError("the trainer from-logs trains the policy `values`; use that one")
->>>>>>> main
         where = str(self.settings.log)
         decisions = as_decisions(
             read_log(self.settings.log), session.policy.names, self.settings.cost_weight, where
