@@ -8,7 +8,8 @@ from orchestrion_values.ensemble import Fitted, Trees
 from orchestrion_values.experience import gather
 from orchestrion_values.fitted import _folds, _left_out, fit
 from orchestrion_values.fitted_learner import FittedModel
-from orchestrion_values.probing import batches, chances
+from orchestrion_values.probing import chances
+from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions, from_steps
 
 from tests.plugins.values.support import episode, policy, situation

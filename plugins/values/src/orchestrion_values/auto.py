@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
+from orchestrion_values.sizes import batches
 
 __all__ = ["CANDIDATES", "Auto"]
 
@@ -43,13 +44,24 @@ class Auto:
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
 
+    @property
+    def first(self) -> int:
+        """Episodes that decide."""
+        share = min(MOST, round(self.probe * self.episodes))
+        return max(1, min(LEAST, self.episodes // 5), share)
+
+    @property
+    def iterations(self) -> int:
+        """One to look, and fewer than any trainer has, so that each has episodes in all of them."""
+        left = self.episodes - self.first
+        return 1 + (max(1, len(batches(left)) * 2 // 3) if left > 0 else 0)
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Open every trainer that may be picked."""
         from orchestrion_values.picking import Picker
 
-        first = max(1, min(LEAST, self.episodes // 5), min(MOST, round(self.probe * self.episodes)))
-        left = max(1, self.episodes - first)
+        left = max(1, self.episodes - self.first)
         async with AsyncExitStack() as stack:
             learners = {}
             for name, (where, settings) in CANDIDATES.items():
@@ -57,7 +69,7 @@ class Auto:
                 trainer = getattr(import_module(module), kind)(episodes=left, **settings)
                 inside = evolve(ctx, key=ctx.key.child(name), note=_quiet)
                 learners[name] = await stack.enter_async_context(trainer.open(inside))
-            yield Picker(learners, first, self.episodes, ctx)
+            yield Picker(learners, self, ctx)
 
 
 def _quiet(name: str, text: str) -> None:

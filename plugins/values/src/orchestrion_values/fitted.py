@@ -201,7 +201,7 @@ class _Fit:
 
         With what they say of each decision [n], and of every choice [n', k].
         """
-        from sklearn.tree import ExtraTreeRegressor  # type: ignore[import-untyped]
+        from sklearn.tree import ExtraTreeRegressor
 
         k, episodes = self.x.shape[1], len(self.folds)
         every = rows_of(self.z, self.x).astype(np.float32)

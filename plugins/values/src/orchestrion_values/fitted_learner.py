@@ -29,7 +29,8 @@ from orchestrion_values.ensemble import Fitted
 from orchestrion_values.experience import gather
 from orchestrion_values.fitted import fit
 from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
-from orchestrion_values.probing import batches, in_turn, probing
+from orchestrion_values.probing import in_turn, probing
+from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class FittedLearner:
 
     @property
     def iterations(self) -> int:
-        """Of growing size; see `probing.batches`."""
+        """Of growing size; see `sizes.batches`."""
         return len(self._sizes)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:

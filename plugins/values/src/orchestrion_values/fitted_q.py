@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 from attrs import frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
+from orchestrion_values.sizes import batches
 
 __all__ = ["FittedQ"]
 
@@ -35,6 +36,11 @@ class FittedQ:
     caution: Annotated[float, Meta(ge=0)] = 0.0
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
+
+    @property
+    def iterations(self) -> int:
+        """Of growing size; see `sizes.batches`."""
+        return len(batches(self.episodes))
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import variance
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
@@ -30,6 +30,9 @@ from orchestrion import (
 from orchestrion_values.experience import Experience, gather
 from orchestrion_values.policy import ValuePolicy
 from orchestrion_values.probing import in_turn, probing
+
+if TYPE_CHECKING:
+    from orchestrion_values.auto import Auto
 
 __all__ = ["Look", "Picker", "look", "pick"]
 
@@ -162,21 +165,16 @@ class Picker:
     Its state is which one that is; the rest is that trainer's own.
     """
 
-    def __init__(
-        self, learners: Mapping[str, Any], first: int, episodes: int, ctx: OpenContext
-    ) -> None:
-        self._learners, self._first, self._episodes = learners, min(first, episodes), episodes
+    def __init__(self, learners: Mapping[str, Any], settings: Auto, ctx: OpenContext) -> None:
+        self._learners, self._first, self._episodes = learners, settings.first, settings.episodes
         self._ctx = ctx
         self._picked = ""
-        # As many as the shortest has, so that none of them has an iteration without episodes.
-        self._later = min(learner.iterations for learner in learners.values())
-        if episodes <= self._first:
-            self._later = 0
+        self._later = settings.iterations - 1
 
     @property
     def iterations(self) -> int:
-        """One to look, and as many as the trainer with the fewest has."""
-        return 1 + int(self._later)
+        """See `Auto`."""
+        return 1 + self._later
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """The most that any of the trainers takes."""

@@ -9,20 +9,10 @@ import numpy as np
 from orchestrion import Key, Problem, Session, Situation
 from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
 
-__all__ = ["batches", "chances", "in_turn", "probing"]
+__all__ = ["chances", "in_turn", "probing"]
 
 LONGEST = 12
 """Turns of a probing episode where nothing limits them."""
-FIRST, GROWTH, LEAST = 6, 0.15, 8
-
-
-def batches(episodes: int) -> list[int]:
-    """Sizes of the iterations: a first batch, then each a share of what was seen before."""
-    sizes = [max(1, min(64, episodes // FIRST))]
-    while (left := episodes - sum(sizes)) > 0:
-        size = max(LEAST, int(GROWTH * sum(sizes)))
-        sizes.append(left if left < 2 * LEAST or left < size else size)
-    return sizes
 
 
 def in_turn(session: Session, key: Key, start: int, count: int) -> list[Problem]:
