@@ -128,7 +128,7 @@ def _logistic(
     x: Floats, y: NDArray[np.int64], strength: float, classes: int
 ) -> tuple[Floats, Floats]:
     """Coefficients for all classes; one that is missing here is made very improbable."""
-    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+    from sklearn.linear_model import LogisticRegression
 
     coefficients, intercepts = np.zeros((classes, x.shape[1])), np.full(classes, -30.0)
     seen = np.unique(y)

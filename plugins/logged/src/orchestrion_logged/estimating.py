@@ -117,7 +117,7 @@ def mean_of(values: Floats, count: float = inf, variance: float = 0.0) -> Estima
         count: how many of them tell, if fewer than all.
         variance: that of one, if it is known to be larger than it looks.
     """
-    from scipy.stats import t  # type: ignore[import-untyped]
+    from scipy.stats import t
 
     m, mean = len(values), float(values.mean())
     if m < 2:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import Encoded, join
-from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+from sklearn.linear_model import LogisticRegression
 
 from orchestrion import Key, Policy, Situation, UsageError
 from orchestrion.choices import choice_name

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
-from scipy.linalg import cho_factor, cho_solve  # type: ignore[import-untyped]
-from sklearn.linear_model import RidgeCV  # type: ignore[import-untyped]
+from scipy.linalg import cho_factor, cho_solve
+from sklearn.linear_model import RidgeCV
 
 from orchestrion_logged.ridges import FeatureMap, Inputs, Ridges
 
