@@ -91,6 +91,10 @@ class KitModel(Model):
         """One line."""
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
 
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """Each text by its length."""
+        return Answer({"vectors": [[1.0, float(len(text))] for text in texts]}, Usage(calls=1))
+
 
 @frozen
 class KitTask(Task):

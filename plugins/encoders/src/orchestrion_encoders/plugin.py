@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from orchestrion import Component, Kind, hookimpl
 
@@ -25,7 +26,11 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         ("history", "history:History", "the turns one by one, for a network that reads them"),
         ("members", "members:Members", "each choice by its agent's role and record, not its name"),
     ):
-        # A policy that uses it, for the checks: only one with a network can read sequences.
+        # What uses it in the checks: only a policy with a network can read sequences.
         policy = "neural" if name == "history" else "values"
-        around = {"policy": {"use": policy, "encoders": ["tested"]}}
-        yield "encoder", Component(name, f"{HERE}.{path}", summary, around=around)
+        around: dict[str, Any] = {"policy": {"use": policy, "encoders": ["tested"]}}
+        example = {}
+        if name == "embedding":
+            around["models"], example = {"m": {"use": "kit-model"}}, {"model": "m"}
+        found = Component(name, f"{HERE}.{path}", summary, example=example, around=around)
+        yield "encoder", found
