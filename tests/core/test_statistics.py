@@ -24,7 +24,7 @@ from orchestrion import (
 )
 from orchestrion.cli.display import Display, comparison_lines, report_lines
 from orchestrion.report import Report, compare, compare_outcomes, outcomes
-from orchestrion.statistics import difference, estimate
+from orchestrion.statistics import convergence, difference, estimate
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 
@@ -202,3 +202,14 @@ def test_two_results_are_compared_problem_by_problem() -> None:
     assert "only B solves (1): q" in lines
     with pytest.raises(UsageError, match="no problem with the same id"):
         compare_outcomes(("x", "y"), first, {}, (1, 1), Key(1))
+
+
+def test_convergence_is_where_nine_tenths_of_the_rise_are_reached() -> None:
+    history = [(10 * (i + 1), min(i, 50) / 50) for i in range(100)]
+    reached = convergence(history, window=1)
+    assert reached == 460
+    assert convergence([(n, r - 7) for n, r in history], window=1) == reached
+
+
+def test_a_run_that_did_not_improve_has_not_converged() -> None:
+    assert convergence([]) == convergence([(1, 2.0)]) == convergence([(1, 2.0), (2, 1.0)]) == 0

@@ -14,7 +14,7 @@ from attrs import frozen
 
 from orchestrion.keys import Key
 
-__all__ = ["Estimate", "difference", "estimate"]
+__all__ = ["Estimate", "convergence", "difference", "estimate", "mean"]
 
 RESAMPLES = 1000
 _HIGH = int(0.975 * RESAMPLES) - 1
@@ -38,6 +38,30 @@ class Estimate:
 def mean(values: Sequence[float]) -> float:
     """The mean, summed exactly, so that order cannot change it; 0 of nothing."""
     return fsum(values) / len(values) if values else 0.0
+
+
+def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window: int = 10) -> int:
+    """Episodes until the reward had risen by `share` of its whole rise; 0 if it did not rise.
+
+    Beginning, end and what must reach the level are means of `window` iterations in a row, of a
+    short run of a quarter of all: single ones are too noisy. The rise counts and not the level,
+    because rewards may start below 0.
+
+    Args:
+        history: (episodes so far, mean reward) of each iteration.
+        share: of the rise.
+        window: iterations that are averaged.
+    """
+    if len(history) < 2:
+        return 0
+    width = max(1, min(window, len(history) // 4))
+    rewards = [reward for _, reward in history]
+    means = [mean(rewards[i : i + width]) for i in range(len(rewards) - width + 1)]
+    if not means[-1] > means[0]:
+        return 0
+    level = means[0] + share * (means[-1] - means[0])
+    reached = next((i for i, value in enumerate(means) if value >= level), len(means) - 1)
+    return history[reached + width - 1][0]
 
 
 def estimate(values: Sequence[float], key: Key) -> Estimate:

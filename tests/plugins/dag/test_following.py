@@ -13,7 +13,6 @@ from xml.etree import ElementTree
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_dag.activations import Activations, Waves, fold, waves
 from orchestrion_dag.following import (
     arrows,
     following_dot,
@@ -21,9 +20,8 @@ from orchestrion_dag.following import (
     following_svg,
     names,
 )
-from orchestrion_reinforce.topology import activation_graphs
 
-from orchestrion import Turn
+from orchestrion.activations import Waves, fold
 from orchestrion.cli import main
 
 EPISODES = st.lists(
@@ -37,45 +35,6 @@ def path(text: str) -> Waves:
 
 
 # ------------------------------------------------------------------------------ figures
-
-
-def test_a_chain_has_no_cycle_and_one_edge_less_than_agents() -> None:
-    found = fold([path("abcd")])
-    assert found.compactness == 0.75
-    assert not any(found.cycles)
-    assert found.cycle_length == 0
-
-
-def test_figures_are_means_over_episodes_and_steps_are_sums() -> None:
-    found = fold([path("aba"), path("aba"), path("ab"), ()])
-    assert found.episodes == 3
-    assert found.turns == {"a": 5, "b": 3}
-    assert found.edges == {("a", "b"): 3, ("b", "a"): 2}
-    assert found.ends == {("start", "a"): 3, ("a", "end"): 2, ("b", "end"): 1}
-    assert found.compactness == pytest.approx((1 + 1 + 0.5) / 3)
-    assert found.cycles == pytest.approx((0.0, 2 / 3, 0.0, 0.0))
-    assert found.cycle_length == 2
-
-
-def test_agents_that_one_decision_started_all_lead_to_the_next() -> None:
-    turns = [Turn(0, "a", decision=0), Turn(1, "b", decision=0), Turn(2, "c", decision=1)]
-    assert waves(turns) == (("a", "b"), ("c",))
-    assert fold([waves(turns)]).edges == {("a", "c"): 1, ("b", "c"): 1}
-
-
-@given(EPISODES)
-def test_the_figures_are_those_that_the_trainer_counts_by_closed_walks(
-    given_: list[list[list[str]]],
-) -> None:
-    episodes = [tuple(map(tuple, one)) for one in given_ if one]
-    found = fold(episodes)
-    if not episodes:
-        assert found == Activations()
-        return
-    graphs = activation_graphs(episodes)
-    assert found.compactness == pytest.approx(sum(g.compactness for g in graphs) / len(graphs))
-    for n, mean in enumerate(found.cycles):
-        assert mean == pytest.approx(sum(g.cycles[n] for g in graphs) / len(graphs))
 
 
 @given(st.lists(st.text("abc", max_size=9), max_size=6))

@@ -95,17 +95,16 @@ def test_a_rare_situation_earns_its_bonus_and_stopping_none() -> None:
     a, b = np.array([0.0]), np.array([1.0])
     records = [SimpleNamespace(familiar=row) for row in (a, b, a, b, a, a, a, b)]
     lengths = np.array([2, 2, 1, 3])
-    steps = Steps(
-        tuple(records), np.zeros(8), lengths, np.zeros(4, np.int64), ("k",) * 4,
-        np.array([0.0, 0.0, 0.0, 4.0]), 0,
-    )  # fmt: skip
+    totals, problems = np.array([0.0, 0.0, 0.0, 4.0]), (Problem("p", category="k"),) * 4
+    steps = Steps(tuple(records), np.zeros(8), lengths, totals, problems)
     novelty = Novelty()
     spread = np.sqrt(3.0)
     # b is entered three times, a once, so that three of four had been entered before or again.
     scale = 2.0 * spread * (2 * 3 / 4 - 1)
     expected = [scale / 3**0.5, 0, scale / 3**0.5, 0, 0, scale, scale / 3**0.5, 0]
     assert novelty.added(steps, 2.0).rewards == pytest.approx(expected)
-    again = Novelty.load(novelty.save())
+    again = Novelty()
+    again.load(novelty.save())
     assert again.added(steps, 2.0).rewards[0] == pytest.approx(2.0 * spread / 6**0.5)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from orchestrion_reinforce.ppo import Value
 
-from orchestrion import CheckpointError, Key, Saved
+from orchestrion import CheckpointError, Key
 
 
 def data(n: int = 200) -> tuple[torch.Tensor, np.ndarray]:
@@ -17,7 +17,7 @@ def data(n: int = 200) -> tuple[torch.Tensor, np.ndarray]:
 
 def step(value: Value, inputs: torch.Tensor, targets: np.ndarray) -> float:
     loss = value.error(inputs, torch.from_numpy(targets), torch.arange(len(targets)))
-    return value.optimizer.step(value.network, loss, 0.01, 1.0)
+    return value.step(loss, 0.01, 1.0)
 
 
 def fitted(scale: float, offset: float, steps: int = 300) -> tuple[Value, float]:
@@ -62,14 +62,14 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
 
 def test_it_goes_on_from_what_it_saved() -> None:
     first, _ = fitted(3.0, 1.0, steps=10)
-    arrays, saved = first.save()
+    saved = first.save()
     second = Value([16], Key(2))
-    second.load(Saved(arrays), saved, "trainer")
-    assert second.save() == (arrays, saved)
+    second.load(saved, "trainer")
+    assert second.save() == saved
     inputs, targets = data()
     for value in (first, second):
         value.rescale(3, targets)
         step(value, inputs, targets)
     assert (first.predict(inputs) == second.predict(inputs)).all()
     with pytest.raises(CheckpointError, match=r"'value\.0\.weight' is F32 \(16, 3\)"):
-        Value([17], Key(2)).load(Saved(arrays), saved, "trainer")
+        Value([17], Key(2)).load(saved, "trainer")

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from orchestrion_values.auto import CANDIDATES
-from orchestrion_values.experience import gather
 from orchestrion_values.picking import Look, look, pick
+from orchestrion_values.policy import Taken
 
 from orchestrion.config import Config, from_data
+from orchestrion.experience import gather
 from orchestrion.run import Progress, train
 from orchestrion.store import RunReader
 from tests.plugins.values.support import episode, policy
@@ -74,7 +75,7 @@ def test_what_episodes_show_decides(
 def test_a_look_counts_what_comes_back() -> None:
     runtime = policy()
     episodes = [episode(runtime, ["a", "stop"], 1.0)] * 3
-    seen = look(gather(episodes), runtime)
+    seen = look(gather(episodes, Taken), runtime)
     assert (seen.episodes, seen.steps, seen.choices) == (3, 1, 5)
     assert not seen.shown
     assert seen.covered == 1.0
@@ -86,7 +87,7 @@ def test_ends_that_look_alike_and_pay_differently_hide_something() -> None:
     def hidden(rewards: list[float]) -> float | None:
         ways = (["a", "stop"], ["a", "stop"])
         made = [episode(runtime, ways[i % 2], reward) for i, reward in enumerate(rewards)]
-        return look(gather(made), runtime).hidden
+        return look(gather(made, Taken), runtime).hidden
 
     assert hidden([0.0, 1.0] * 10) == 1.0
     assert hidden([1.0] * 20) is None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from orchestrion_values.experience import gather
 from orchestrion_values.policy import Exploring, Taken
 
 from orchestrion import CheckpointError, Key, Member, Saved, UsageError
+from orchestrion.experience import gather
 from tests.plugins.values.support import Fixed, episode, names, policy, situation
 
 ALL = ["a", "b:x", "b:y", "c", "stop"]
@@ -64,7 +64,7 @@ def test_exploring_records_what_was_taken_and_skips_where_nothing_is_allowed() -
 
 
 def test_rewards_of_turns_go_to_their_decisions_and_the_rest_to_the_last() -> None:
-    [learned] = gather([episode(policy(), ["a", "c", "stop"], 0.7, [-0.1, -0.2])])
+    [learned] = gather([episode(policy(), ["a", "c", "stop"], 0.7, [-0.1, -0.2])], Taken)
     assert learned.rewards == pytest.approx((-0.1, -0.2, 1.0))
     assert learned.outcome == pytest.approx(1.0)
     assert learned.returns == pytest.approx([0.7, 0.8, 1.0])

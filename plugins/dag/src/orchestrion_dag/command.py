@@ -131,8 +131,8 @@ def _front(config: Config, learned: Mapping[str, Saved], form: str) -> str:
 
 def _followed(directory: Path, source: str | None, form: str, least: float) -> tuple[str, str]:
     """Who acted after whom in a run, and which episodes these were."""
+    from orchestrion.activations import fold, waves
     from orchestrion.store import RunReader
-    from orchestrion_dag.activations import fold, waves
     from orchestrion_dag.following import DRAWINGS
 
     with RunReader(directory) as reader:

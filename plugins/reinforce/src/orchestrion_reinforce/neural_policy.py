@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from attrs import frozen
+from attrs import define, field, frozen
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 from orchestrion_encoders.joined import Allowing, Joined
 
 from orchestrion import (
+    Activation,
     Calls,
     CheckpointError,
     Decision,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from orchestrion_reinforce.networks import Scorer
     from orchestrion_reinforce.neural import Neural
 
-__all__ = ["Batch", "Distribution", "NeuralPolicy", "Recorded"]
+__all__ = ["Batch", "NeuralPolicy", "Recorded"]
 
 Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -55,7 +56,6 @@ STOP_CHOICE = "(stop)"
 """Stopping among the names in a checkpoint; no agent is called this."""
 STUCK = Decision(stop=True, logp=0.0)
 """Where the task blocks everything there is nothing to learn."""
-NOTHING = Observation()
 
 
 class Recorded(NamedTuple):
@@ -78,13 +78,13 @@ class Recorded(NamedTuple):
 
 @frozen(eq=False)
 class Batch:
-    """Recorded decisions as tensors: situations, and what was chosen in which of them.
+    """Recorded decisions as tensors: m situations, and what was chosen in which of them.
 
     Situations that are equal are kept once: whatever is computed of them is equal as well, and
     where a task has few states, that saves most of the work.
 
     Args:
-        inputs: what the network is fed, m situations.
+        inputs: what the network is fed [m, ...].
         allowed: what could be chosen [m, k].
         rows: the situation each decision was taken in [n].
         actions: what was chosen [n].
@@ -105,23 +105,19 @@ class Batch:
         return Batch(type(self.inputs)(*parts), self.allowed[kept], rows, self.actions[decisions])
 
 
-class Distribution:
-    """How likely each choice is in one situation; equal decisions are made once and shared.
+@define(eq=False)
+class _Distribution:
+    """How likely each choice is in one situation; equal decisions are made once and shared."""
 
-    Args:
-        starts: what each choice starts; nothing is stopping.
-        shown: the situation, as `Recorded` has it, without an action.
-        below: cumulated weights of the choices; all 0 where nothing is allowed.
-        logp: logarithms of their probabilities.
-    """
-
-    __slots__ = ("_decisions", "_shown", "_starts", "below", "logp")
-
-    def __init__(
-        self, starts: Sequence[Any], shown: tuple[Any, ...], below: list[float], logp: list[float]
-    ) -> None:
-        self._starts, self._shown, self._decisions = starts, shown, dict[int, Decision]()
-        self.below, self.logp = below, logp
+    starts: Sequence[tuple[Activation, ...]]
+    """What each choice starts; nothing is stopping."""
+    shown: tuple[Any, ...]
+    """The situation, as `Recorded` has it, without an action."""
+    below: list[float]
+    """Cumulated weights of the choices; all 0 where nothing is allowed."""
+    logp: list[float]
+    """Logarithms of their probabilities."""
+    _decisions: dict[int, Decision] = field(factory=dict)
 
     def draw(self, uniform: float) -> Decision:
         """The decision that a number in [0, 1) stands for."""
@@ -136,7 +132,7 @@ class Distribution:
     def _decision(self, place: int) -> Decision:
         decision = self._decisions.get(place)
         if decision is None:
-            start, record = self._starts[place], Recorded._make((*self._shown, place))
+            start, record = self.starts[place], Recorded(*self.shown, place)
             decision = Decision(start, not start, "all", self.logp[place], record)
             self._decisions[place] = decision
         return decision
@@ -154,7 +150,7 @@ class NeuralPolicy(Policy):
 
     def _set_choices(self, ordered: tuple[Choice, ...]) -> None:
         self.choices = ordered
-        self._names = ["" if c is None else choice_name(c) for c in ordered]
+        self._names = [STOP_CHOICE if c is None else choice_name(c) for c in ordered]
         self._starts = [() if c is None else (c,) for c in ordered]
         self._allowed = Allowing(ordered, self._names)
         # Built once the task has shown how many numbers it gives.
@@ -176,7 +172,7 @@ class NeuralPolicy(Policy):
 
     def changed(self) -> None:
         """To be called when weights or encoders have changed: forget what followed from them."""
-        self._known: dict[int, tuple[Observation, Distribution]] = {}
+        self._known: dict[int, tuple[Observation | None, _Distribution]] = {}
         self._exact: Callable[[Encoded], Floats] | None = None
 
     # ------------------------------------------------------------------ deciding
@@ -187,15 +183,13 @@ class NeuralPolicy(Policy):
         A choice is drawn by comparing one uniform number of the situation's key with the
         cumulated probabilities.
         """
-        if not situations:
-            return []
         greedy = self.settings.greedy
         return [
             look.best() if greedy and not situation.training else look.draw(key.uniform())
             for look, situation, key in zip(self._look(situations), situations, keys, strict=True)
         ]
 
-    def _look(self, situations: Sequence[Situation]) -> list[Distribution]:
+    def _look(self, situations: Sequence[Situation]) -> list[_Distribution]:
         """The distribution in each situation.
 
         Where nothing but the observation counts, each observation is looked at once under the
@@ -205,20 +199,16 @@ class NeuralPolicy(Policy):
             return self._distributions(situations)
         if len(self._known) > REMEMBERED:
             self._known.clear()
-        known, new = self._known, {}
-        for situation in situations:
-            if id(situation.observation) not in known:
-                new[id(situation.observation)] = situation
-        if new:
-            for situation, look in zip(
-                new.values(), self._distributions([*new.values()]), strict=True
-            ):
-                # With the observation itself, so that no other gets its id.
-                shown = situation.observation
-                known[id(shown)] = shown or NOTHING, look
+        known = self._known
+        new = {id(s.observation): s for s in situations if id(s.observation) not in known}
+        found = self._distributions([*new.values()])
+        for (name, situation), look in zip(new.items(), found, strict=True):
+            known[name] = situation.observation, look  # kept, so that no other gets its id
         return [known[id(situation.observation)][1] for situation in situations]
 
-    def _distributions(self, situations: Sequence[Situation]) -> list[Distribution]:
+    def _distributions(self, situations: Sequence[Situation]) -> list[_Distribution]:
+        if not situations:
+            return []
         encoded, allowed, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
@@ -228,15 +218,13 @@ class NeuralPolicy(Policy):
             encoded.context,
             encoded.choices,
             nothing if encoded.prior is None else encoded.prior,
-            nothing if encoded.turns is None else encoded.turns,
+            encoded.turns or nothing,
             allowed,
             self.encoders.familiar(encoded.context),
             strict=True,
         )
-        return [
-            Distribution(self._starts, *of_one)
-            for of_one in zip(shown, below.tolist(), logp.tolist(), strict=True)
-        ]
+        rows = zip(shown, below.tolist(), logp.tolist(), strict=True)
+        return [_Distribution(self._starts, *row) for row in rows]
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """The distribution it samples from in each situation [n, choices].
@@ -267,19 +255,17 @@ class NeuralPolicy(Policy):
     def _build(self) -> Scorer:
         from orchestrion_encoders.tensors import generator_of
 
-        from orchestrion_reinforce.networks import Scorer, Widths
+        from orchestrion_reinforce.networks import Scorer
 
-        s, shapes = self.settings, self.encoders.shapes
+        shapes = self.encoders.shapes
         assert shapes is not None
         generator, reader, reads = generator_of(self._key.child("weights")), None, 0
         for encoder, (_, _, turn) in zip(self.encoders.encoders, shapes, strict=True):
             if turn:
                 reader, reads = encoder.network(turn, generator)  # type: ignore[attr-defined]
-        widths = Widths(*map(sum, zip(*shapes, strict=True)))
-        outputs = 0 if self.encoders.shared else len(self.choices)
-        self.network = Scorer(
-            widths, s.hidden, s.activation, outputs, s.outlook, reader, reads, generator
-        )
+        context, choice, _ = map(sum, zip(*shapes, strict=True))
+        own = 0 if self.encoders.shared else len(self.choices)
+        self.network = Scorer(self.settings, context, choice, own, reader, reads, generator)
         return self.network
 
     # ------------------------------------------------------------------ learning
@@ -296,28 +282,25 @@ class NeuralPolicy(Policy):
         import torch
         from orchestrion_encoders.tensors import tensors
 
-        by_content: dict[tuple[bytes | None, ...], int] = {}
-        by_identity: dict[int, int] = {}  # shared records need not be compared
+        places: dict[tuple[bytes | None, ...], int] = {}
         firsts: list[Recorded] = []
-        rows: list[int] = []
+        known: dict[int, int] = {}  # shared records need not be compared
         for record in records:
-            row = by_identity.get(id(record))
-            if row is None:
-                row = by_identity[id(record)] = by_content.setdefault(record.content, len(firsts))
+            if id(record) not in known:
+                row = known[id(record)] = places.setdefault(record.content, len(firsts))
                 if row == len(firsts):
                     firsts.append(record)
-            rows.append(row)
-        first = firsts[0]
+        context, numbers, priors, turns, allowed, _, _ = zip(*firsts, strict=True)
         encoded = Encoded(
-            np.array([one.context for one in firsts]),
-            np.array([one.numbers for one in firsts]),
-            None if first.prior is None else np.array([one.prior for one in firsts]),
-            None if first.turns is None else tuple(one.turns for one in firsts),  # type: ignore[misc]
+            np.array(context),
+            np.array(numbers),
+            None if priors[0] is None else np.array(priors),
+            None if turns[0] is None else turns,
         )
         return Batch(
             tensors(encoded, torch.float32),
-            torch.from_numpy(np.array([one.allowed for one in firsts])),
-            torch.tensor(rows),
+            torch.from_numpy(np.array(allowed)),
+            torch.tensor([known[id(record)] for record in records]),
             torch.tensor([record.action for record in records]),
         )
 
@@ -332,7 +315,7 @@ class NeuralPolicy(Policy):
 
     def save(self) -> Saved:
         """Weights, and all that must agree for them to mean the same."""
-        data: dict[str, Any] = {"choices": self._saved_names(), **self._settings()}
+        data: dict[str, Any] = {"choices": self._names, **self._settings()}
         data["hash"] = _digest(data)
         if self.network is None:
             return Saved(data=data)
@@ -340,79 +323,61 @@ class NeuralPolicy(Policy):
 
         return Saved({n: pack(p) for n, p in self.network.named_parameters()}, data)
 
+    def _settings(self) -> dict[str, Any]:
+        s, encoders = self.settings, self.encoders
+        return {
+            "encoders": encoders.settings,
+            "shapes": encoders.shapes,
+            "outlook": s.outlook,
+            "hidden": list(s.hidden),
+            "activation": s.activation,
+        }
+
     def load(self, saved: Saved) -> None:
         """Take over saved weights.
-
-        The saved order of choices becomes this policy's, so that weights keep their meaning
-        whatever the order of agents in the config is; where choices are told by what they do
-        alone, any team will do.
 
         Raises:
             CheckpointError: it was saved with other choices or other settings, or is damaged.
         """
         data = dict(saved.data or {})
-        claimed = data.pop("hash", None)
-        if claimed != _digest(data):
+        if data.pop("hash", None) != _digest(data):
             raise CheckpointError(f"{self._path}: the saved policy is damaged (its hash differs)")
         if "encoders" not in data:
             raise CheckpointError(
                 f"{self._path}: the policy was saved by an older version, whose networks were "
                 "built otherwise; train anew"
             )
-        self._refuse_other_settings(data)
-        if not self.encoders.free:
-            self._refuse_other_choices(list(data["choices"]))
-            known = dict(zip(self._saved_names(), self.choices, strict=True))
-            self._set_choices(tuple(known[name] for name in data["choices"]))
-        if data["shapes"] is None:
-            return
-        from orchestrion_encoders.tensors import unpack
-
-        self.encoders.shapes = [list(shape) for shape in data["shapes"]]
-        network = self._build()
-        for name, parameter in network.named_parameters():
-            parameter.data = unpack(saved, name, parameter, self._path)
-        self.changed()
-
-    def _refuse_other_choices(self, theirs: list[str]) -> None:
-        mine = self._saved_names()
-        if sorted(mine) != sorted(theirs):
-            gone = [name for name in theirs if name not in mine]
-            new = [name for name in mine if name not in theirs]
-            raise CheckpointError(
-                f"{self._path}: the policy was saved for another team; "
-                + "; ".join(
-                    f"{what}: {', '.join(names)}"
-                    for what, names in (("not in this team", gone), ("new in this team", new))
-                    if names
-                )
-                + ". Use the team it was trained with, or train anew; a policy that goes by the "
-                "encoder members, and by no other that counts choices, applies to other teams"
-            )
-
-    def _refuse_other_settings(self, data: dict[str, Any]) -> None:
         for name, value in self._settings().items():
             # How much the task shows is the task's; a policy that has seen nothing takes any.
-            if name == "shapes" and (value is None or data[name] is None):
-                continue
-            if data.get(name) != value:
+            if data.get(name) != value and not (name == "shapes" and None in (value, data[name])):
                 raise CheckpointError(
                     f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
                     f"is {value}; give it the settings it was trained with, or train anew"
                 )
+        if not self.encoders.free:
+            self._reorder(list(data["choices"]))
+        if data["shapes"] is not None:
+            from orchestrion_encoders.tensors import unpack
 
-    def _saved_names(self) -> list[str]:
-        return [name or STOP_CHOICE for name in self._names]
+            self.encoders.shapes = [list(shape) for shape in data["shapes"]]
+            for name, parameter in self._build().named_parameters():
+                parameter.data = unpack(saved, name, parameter, self._path)
+            self.changed()
 
-    def _settings(self) -> dict[str, Any]:
-        s = self.settings
-        return {
-            "encoders": self.encoders.settings,
-            "shapes": self.encoders.shapes,
-            "outlook": s.outlook,
-            "hidden": list(s.hidden),
-            "activation": s.activation,
-        }
+    def _reorder(self, names: list[str]) -> None:
+        """Put the choices in a saved order, so that weights keep their meaning."""
+        mine = dict(zip(self._names, self.choices, strict=True))
+        gone = [name for name in names if name not in mine]
+        new = [name for name in mine if name not in names]
+        differences = [f"not in this team: {', '.join(gone)}"] if gone else []
+        differences += [f"new in this team: {', '.join(new)}"] if new else []
+        if differences:
+            raise CheckpointError(
+                f"{self._path}: the policy was saved for another team; {'; '.join(differences)}. "
+                "Use the team it was trained with, or train anew; a policy that goes by the "
+                "encoder members, and by no other that counts choices, applies to other teams"
+            )
+        self._set_choices(tuple(mine[name] for name in names))
 
 
 def _digest(data: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ Tang et al. 2017). Where it departs from PPO as in cleanrl's `ppo.py`:
 - situations that are equal are computed once, with as many advantages as decisions
 - old log-probabilities are computed again before the update, from what the decisions recorded, so
   that nothing depends on which situations were decided in one batch
-- Adam stands here, as `torch.optim` takes more than a second of CPU to load
+- Adam stands in `value`, as `torch.optim` takes more than a second of CPU to load
 - an update that is not finite is skipped and counted
 - decisions that lead to situations seen n times in training earn a bonus of c / sqrt(n), in units
   of the rewards' spread; it falls to 0 by the middle of the training; no metric has it. Stopping
@@ -30,14 +30,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from orchestrion_encoders.tensors import generator_of, pack, serial, unpack
-from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
+from orchestrion_encoders.tensors import generator_of, serial
+from torch import Tensor
 
 from orchestrion import (
-    Array,
     CheckpointError,
-    Episode,
     Job,
     Key,
     Metrics,
@@ -48,21 +45,20 @@ from orchestrion import (
     Session,
     UsageError,
 )
-from orchestrion_reinforce.diagnosis import Diagnosis
-from orchestrion_reinforce.networks import multilayer
+from orchestrion.activations import fold, waves
+from orchestrion.experience import Experience, gather
+from orchestrion.statistics import convergence
 from orchestrion_reinforce.reinforce import Planned, Reinforce, TorchPolicy
-from orchestrion_reinforce.topology import team_metrics
+from orchestrion_reinforce.value import Adam, Value
 
 if TYPE_CHECKING:
     from orchestrion_reinforce.neural_policy import Batch
 
-__all__ = ["Learner", "Steps", "Value", "draw", "gae", "gather", "leave_one_out", "normalize"]
+__all__ = ["Learner", "Novelty", "Steps", "draw", "gae", "leave_one_out", "normalize"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-RATE = 0.05
-"""Weight of a new iteration in the running mean and deviation of returns."""
 FINE = 20
 """Numbers of a situation are told apart to 1/FINE when situations are counted."""
 EQUAL = 1e-8
@@ -78,35 +74,37 @@ class Learner(Planned):
         self._policy = Adam("policy")
         self._novelty = Novelty()
         self._running: dict[str, float] = {}
-        self._diagnosis = Diagnosis()
+        self._history: list[tuple[int, float]] = []
         self._skipped = 0
-        self._ctx = ctx
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Roll out, estimate, update."""
         self.check(session)
         s, policy = self.settings, session.policy
         episodes = await session.rollout(draw(session.problems("train"), session.key, s))
-        steps = gather(episodes)
+        experiences = gather(episodes, object)
+        metrics = fold(waves(episode.turns) for episode in episodes).metrics(
+            member.name for member in session.roster
+        )
         left = 1 - i / (s.novelty_share * s.iterations)
-        if left > 0 and s.novelty:
-            steps = self._novelty.added(steps, s.novelty * left)
-        else:
+        if not (left > 0 and s.novelty):
             self._novelty.counts.clear()
-        metrics = {"excluded": float(steps.excluded), **team_metrics(episodes, session.roster)}
-        if steps.records:
+        if experiences:
+            steps = Steps.of(experiences)
+            if left > 0 and s.novelty:
+                steps = self._novelty.added(steps, s.novelty * left)
             with serial():
                 metrics |= self._update(i, policy, steps, session.key.child("update"))
         policy.learn(episodes)
-        self._diagnosis.add(episodes, metrics.get("entropy"))
-        metrics["skipped_updates"] = float(self._skipped)
-        metrics["episodes_to_90"] = float(self._diagnosis.episodes_to())
-        if i == s.iterations - 1:
-            warnings = self._diagnosis.warnings(session.roster)
-            for name, text in warnings.items():
-                self._ctx.note(name, text)
-            metrics["warnings"] = float(len(warnings))
-        return metrics
+        rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
+        if rewards:
+            self._history.append(((i + 1) * len(episodes), float(np.mean(rewards))))
+        return {
+            **metrics,
+            "excluded": float(len(episodes) - len(experiences)),
+            "skipped_updates": float(self._skipped),
+            "episodes_to_90": float(convergence(self._history)),
+        }
 
     def _update(self, i: int, policy: TorchPolicy, steps: Steps, key: Key) -> dict[str, float]:
         s = self.settings
@@ -116,15 +114,13 @@ class Learner(Planned):
         batch = policy.collect(steps.records)
         seen = _seen(batch)
         advantages, targets = self._advantages(batch, seen, steps)
-        if s.normalize:
-            advantages = normalize(advantages)
-        gains = torch.tensor(advantages, dtype=torch.float32)
+        gains = torch.tensor(normalize(advantages) if s.normalize else advantages).float()
         with torch.no_grad():
             before, entropy = _chosen(policy, batch)
         norms: list[float] = []
         losses: list[float] = []
         for rows in self._minibatches(len(batch), key):
-            part = batch if isinstance(rows, slice) else batch.take(rows)
+            part = batch if rows is ALL else batch.take(rows)
             logp, spread = _chosen(policy, part)
             ratio, gain = (logp - before[rows]).exp(), gains[rows]
             pushed = ratio * gain
@@ -134,10 +130,9 @@ class Learner(Planned):
             assert policy.network is not None
             norms.append(self._policy.step(policy.network, loss, rate, s.max_gradient_norm))
             if targets is not None:
-                error = self._value.error(_seen(part), targets[rows], part.rows)
-                norm = self._value.optimizer.step(
-                    self._value.network, error, rate, s.max_gradient_norm
-                )
+                inputs = seen if part is batch else _seen(part)
+                error = self._value.error(inputs, targets[rows], part.rows)
+                norm = self._value.step(error, rate, s.max_gradient_norm)
                 losses.append(float(error.detach()) if np.isfinite(norm) else np.nan)
         self._skipped += int((~np.isfinite([*norms, *losses])).sum())
         if not np.isfinite(norms).any():
@@ -148,15 +143,14 @@ class Learner(Planned):
             )
         with torch.no_grad():
             drift = (_chosen(policy, batch)[0] - before).double()
-        ratio = drift.exp()
-        far = 0.0 if s.clip is None else float(((ratio - 1).abs() > s.clip).double().mean())
+        far = (drift.exp() - 1).abs() > (np.inf if s.clip is None else s.clip)
         return {
             "entropy": float(entropy.mean()),
             "entropy_weight": weight,
             "learning_rate": rate,
             # Schulman's low-variance estimate of KL(old, new).
             "kl": float((drift.expm1() - drift).mean()),
-            "clip_fraction": far,
+            "clip_fraction": float(far.double().mean()),
             "gradient_norm": _mean(norms),
             "value_loss": _mean(losses),
         }
@@ -172,17 +166,20 @@ class Learner(Planned):
             values = self._value.predict(seen)[batch.rows.numpy()]
             result = gae(steps.rewards, values, lengths, s.gamma, s.gae_lambda)
             return result, torch.from_numpy(result + values)
-        returns = to_go[np.cumsum(lengths) - lengths]
+        returns = to_go[steps.starts]
         if s.baseline == "leave-one-out":
-            compared = leave_one_out(returns, steps.groups)
+            numbers: dict[str, int] = {}
+            groups = [numbers.setdefault(one.id, len(numbers)) for one in steps.problems]
+            compared = leave_one_out(returns, np.array(groups))
         else:
-            compared = self._against_running(returns, steps.categories)
+            compared = self._against_running(returns, steps)
         return np.repeat(compared, lengths), None
 
-    def _against_running(self, returns: Floats, categories: Sequence[str]) -> Floats:
+    def _against_running(self, returns: Floats, steps: Steps) -> Floats:
         """Returns minus the category's running mean, which then follows them."""
-        result, labels = np.zeros_like(returns), np.array(categories)
-        for category in sorted(set(categories)):
+        labels = np.array([problem.category for problem in steps.problems])
+        result = np.zeros_like(returns)
+        for category in sorted({*labels.tolist()}):
             mine = labels == category
             mean = float(returns[mine].mean())
             before = self._running.get(category, mean)
@@ -190,12 +187,12 @@ class Learner(Planned):
             self._running[category] = before + self.settings.running_rate * (mean - before)
         return result
 
-    def _minibatches(self, n: int, key: Key) -> list[Tensor | slice]:
-        """The decisions of each step."""
+    def _minibatches(self, n: int, key: Key) -> list[Any]:
+        """The decisions of each step: places, or `ALL`."""
         s = self.settings
         if s.minibatches == 1:
-            return [slice(None)] * s.epochs
-        parts: list[Tensor | slice] = []
+            return [ALL] * s.epochs
+        parts: list[Tensor] = []
         for epoch in range(s.epochs):
             order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
             parts += order.tensor_split(min(s.minibatches, n))
@@ -203,26 +200,26 @@ class Learner(Planned):
 
     def save(self) -> Saved:
         """The optimisers, the baselines, the history."""
-        arrays, value = self._value.save()
+        value = self._value.save()
         data = {
-            "value": value,
+            "value": value.data,
             "policy": self._policy.steps,
             "running": dict(sorted(self._running.items())),
             "novelty": self._novelty.save(),
-            "diagnosis": self._diagnosis.save(),
+            "history": [list(row) for row in self._history],
             "skipped": self._skipped,
         }
-        return Saved({**arrays, **self._policy.save()}, data)
+        return Saved({**value.arrays, **self._policy.save()}, data)
 
     def load(self, saved: Saved) -> None:
         """Take over a saved state; raises `CheckpointError` if it is damaged."""
         try:
             data: Any = saved.data
-            self._value.load(saved, data["value"], self.path)
+            self._value.load(Saved(saved.arrays, data["value"]), self.path)
             self._policy.load(saved, data["policy"], self.path)
-            self._novelty = Novelty.load(data["novelty"])
+            self._novelty.load(data["novelty"])
             self._running = {name: float(mean) for name, mean in data["running"].items()}
-            self._diagnosis = Diagnosis.load(data["diagnosis"])
+            self._history = [(int(n), float(mean)) for n, mean in data["history"]]
             self._skipped = int(data["skipped"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
@@ -230,7 +227,59 @@ class Learner(Planned):
             ) from error
 
 
-# ------------------------------------------------------------------------- networks at work
+ALL = slice(None)
+
+
+def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job]:
+    """An iteration's episodes: groups on one problem each, without replacement lap by lap."""
+    if not problems:
+        raise UsageError("the task has no training problems")
+    wanted = -(-settings.episodes // settings.group)
+    order: list[int] = []
+    while len(order) < wanted:
+        lap = list(range(len(problems)))
+        key.child("lap", len(order)).random().shuffle(lap)
+        order.extend(lap)
+    return [
+        Job(problems[index], key.child("episode", place, sample))
+        for place, index in enumerate(order[:wanted])
+        for sample in range(settings.group)
+    ]
+
+
+class Steps(NamedTuple):
+    """Decisions to learn from, n of them, episode after episode, e of them.
+
+    Args:
+        records: what the policy recorded [n].
+        rewards: what came between each decision and the next [n].
+        lengths: decisions of each episode [e].
+        totals: reward of each episode [e].
+        problems: which each episode is a sample of [e].
+    """
+
+    records: tuple[Any, ...]
+    rewards: Floats
+    lengths: Ints
+    totals: Floats
+    problems: tuple[Problem, ...]
+
+    @classmethod
+    def of(cls, experiences: Sequence[Experience[object]]) -> Steps:
+        """The decisions of these episodes, in order."""
+        return cls(
+            tuple(record for one in experiences for record in one.taken),
+            np.array([reward for one in experiences for reward in one.rewards], np.float64),
+            np.array([len(one.taken) for one in experiences], np.int64),
+            np.array([one.episode.reward.total for one in experiences if one.episode.reward]),
+            tuple(one.episode.problem for one in experiences),
+        )
+
+    @property
+    def starts(self) -> Ints:
+        """Where each episode begins [e]."""
+        starts: Ints = np.cumsum(self.lengths) - self.lengths
+        return starts
 
 
 def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -252,22 +301,25 @@ def _seen(batch: Batch) -> Tensor:
 
 
 class Novelty:
-    """How often each situation was entered in training, by its category and rounded numbers."""
+    """How often each situation was entered in training, by its category and rounded numbers.
+
+    Attributes:
+        counts: by a digest of the situation.
+        spread: largest deviation of an iteration's rewards; that of a policy that always stops is
+            0.
+    """
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
         self.spread = 0.0
-        """Largest deviation of an iteration's rewards; that of a policy that always stops is 0."""
 
     def added(self, steps: Steps, weight: float) -> Steps:
         """The steps with a bonus of weight x spread / sqrt(times) for entering each situation."""
-        if not steps.records:
-            return steps
         self.spread = max(self.spread, float(steps.totals.std()))
         first = np.zeros(len(steps.records), np.bool_)
-        first[np.cumsum(steps.lengths) - steps.lengths] = True
-        kinds = np.repeat(np.array(steps.categories, object), steps.lengths)
-        names: dict[tuple[int, str], str] = {}
+        first[steps.starts] = True
+        kinds = np.repeat(np.array([p.category for p in steps.problems], object), steps.lengths)
+        names: dict[tuple[int, str], str] = {}  # shared records need not be digested again
         entered: list[tuple[int, str]] = []
         for t in np.flatnonzero(~first).tolist():
             numbers, kind = steps.records[t].familiar, kinds[t]
@@ -290,189 +342,9 @@ class Novelty:
         """As plain data."""
         return {"spread": self.spread, "counts": dict(sorted(self.counts.items()))}
 
-    @classmethod
-    def load(cls, data: Any) -> Novelty:
-        """From what `save` gave."""
-        result = cls()
-        result.spread, result.counts = float(data["spread"]), dict(data["counts"])
-        return result
-
-
-class Adam:
-    """Adam (Kingma and Ba 2015) for all weights of a module as one vector, with saved moments.
-
-    `torch.optim` loads the compiler's front end, which takes as long as torch itself.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name, self.steps = name, 0
-        self._first = self._second = torch.zeros(0)
-
-    def step(self, module: nn.Module, loss: Tensor, rate: float, limit: float | None) -> float:
-        """One step; the gradient's norm before limiting. One that is not finite changes nothing."""
-        weights = [*module.parameters()]
-        gradient = parameters_to_vector(torch.autograd.grad(loss, weights))
-        norm = float(gradient.norm())
-        if not np.isfinite(norm):
-            return norm
-        if limit is not None and norm > limit:
-            gradient *= limit / norm
-        if not self.steps:
-            self._first = self._second = torch.zeros_like(gradient)
-        self.steps += 1
-        self._first = 0.9 * self._first + 0.1 * gradient
-        self._second = 0.999 * self._second + 0.001 * gradient.square()
-        # 1e-5 instead of 1e-8: near-zero second moments must not turn noise into steps.
-        scale = (self._second / (1 - 0.999**self.steps)).sqrt_().add_(1e-5)
-        with torch.no_grad():
-            change = (rate / (1 - 0.9**self.steps)) * self._first / scale
-            vector_to_parameters(parameters_to_vector(weights) - change, weights)
-        return norm
-
-    def save(self) -> dict[str, Array]:
-        """The moments."""
-        return {f"{self.name}.first": pack(self._first), f"{self.name}.second": pack(self._second)}
-
-    def load(self, saved: Saved, steps: int, path: str) -> None:
-        """Take over saved moments after this many steps."""
-        name = f"{self.name}.first"
-        size = saved.arrays[name].shape if name in saved.arrays else (0,)
-        self._first = unpack(saved, name, torch.zeros(size), path)
-        self._second = unpack(saved, f"{self.name}.second", torch.zeros(size), path)
-        self.steps = int(steps)
-
-
-class Value:
-    """A network whose unit follows the returns, so that their scale does not matter.
-
-    When the running mean or deviation moves, the last layer is changed so that predictions stay
-    as they were (PopArt).
-    """
-
-    def __init__(self, hidden: Sequence[int], key: Key) -> None:
-        self._hidden, self._key = tuple(hidden), key
-        self.network: nn.Sequential = nn.Sequential()
-        """Without layers until the first iteration has shown how many numbers it reads."""
-        self.optimizer = Adam("value")
-        self._mean, self._deviation = 0.0, 1.0
-
-    def predict(self, seen: Tensor) -> Floats:
-        """Expected returns [m]."""
-        with torch.no_grad():
-            units: Floats = self.network(seen)[:, 0].double().numpy()
-        return self._mean + self._deviation * units
-
-    def error(self, seen: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
-        """The mean squared error in units, for targets [n] of the inputs `rows` [n]."""
-        units = ((targets - self._mean) / self._deviation).float()
-        result: Tensor = ((self.network(seen)[:, 0][rows] - units) ** 2).mean()
-        return result
-
-    def rescale(self, width: int, returns: Floats) -> None:
-        """Follow the mean and deviation of an iteration's returns."""
-        first = not len(self.network)
-        if first:
-            self._build(width)
-        mean, deviation = float(returns.mean()), float(returns.std())
-        if not first:
-            mean = self._mean + RATE * (mean - self._mean)
-            deviation = self._deviation + RATE * (deviation - self._deviation)
-        # Equal returns have no spread to follow; a tiny unit would blow up what comes next.
-        deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
-        if not first:
-            last: Any = self.network[-1]
-            with torch.no_grad():
-                last.weight *= self._deviation / deviation
-                last.bias.mul_(self._deviation).add_(self._mean - mean).div_(deviation)
-        self._mean, self._deviation = mean, deviation
-
-    def _build(self, width: int) -> None:
-        self.network = multilayer((width, *self._hidden, 1), generator_of(self._key))
-
-    def save(self) -> tuple[dict[str, Array], dict[str, Any]]:
-        """Arrays and data of its state."""
-        width = self.network[0].in_features if len(self.network) else None
-        arrays = {f"value.{n}": pack(p) for n, p in self.network.named_parameters()}
-        data = {"inputs": width, "mean": self._mean, "deviation": self._deviation}
-        return {**arrays, **self.optimizer.save()}, {**data, "steps": self.optimizer.steps}
-
-    def load(self, saved: Saved, data: dict[str, Any], path: str) -> None:
-        """Take over a saved state."""
-        self.network = nn.Sequential()
-        self._mean, self._deviation = float(data["mean"]), float(data["deviation"])
-        self.optimizer.load(saved, int(data["steps"]), path)
-        if data["inputs"] is not None:
-            self._build(int(data["inputs"]))
-            for name, parameter in self.network.named_parameters():
-                parameter.data = unpack(saved, f"value.{name}", parameter, path)
-
-
-# ------------------------------------------------------------ which decision earned what
-
-
-class Steps(NamedTuple):
-    """Decisions to learn from, episode after episode.
-
-    Args:
-        records: what the policy recorded, one a decision [n].
-        rewards: what came between this decision and the next [n]; a decision's turns, and at
-            the last one the terminal part.
-        lengths: decisions of each episode [e].
-        groups: which problem each episode is a sample of [e].
-        categories: its category [e].
-        totals: its reward [e].
-        excluded: episodes without a reward, or without a decision of this policy.
-    """
-
-    records: tuple[Any, ...]
-    rewards: Floats
-    lengths: Ints
-    groups: Ints
-    categories: tuple[str, ...]
-    totals: Floats
-    excluded: int
-
-
-def gather(episodes: Sequence[Episode]) -> Steps:
-    """The decisions of all episodes that can be learned from.
-
-    An episode without a reward is left out and counted, never given a default. One that ended
-    at a limit counts as ended: its reward says what that is worth. What turns got (`reward.turns`)
-    belongs to the decisions that started them, the rest to the last one; what belongs to a
-    decision without a record, to the one before it.
-    """
-    records: list[Any] = []
-    rewards: list[float] = []
-    kept: list[tuple[Episode, int, float]] = []
-    for episode in episodes:
-        reward = episode.reward
-        mine = [i for i, decision in enumerate(episode.decisions) if decision.record is not None]
-        if reward is None or not mine:
-            continue
-        parts = [0.0] * len(episode.decisions)
-        if reward.turns is not None:
-            if len(reward.turns) != len(episode.turns):
-                raise RunError(
-                    f"episode {episode.id}: the reward function gave {len(reward.turns)} turn "
-                    f"rewards for {len(episode.turns)} turns; it must give one for each, or none"
-                )
-            for turn, part in zip(episode.turns, reward.turns, strict=True):
-                parts[turn.decision] += part
-        parts[-1] += reward.total - sum(reward.turns or ())
-        records += [episode.decisions[i].record for i in mine]
-        ends = [*mine[1:], len(parts)]
-        rewards += [sum(parts[start:end]) for start, end in zip(mine, ends, strict=True)]
-        kept.append((episode, len(mine), reward.total))
-    known: dict[str, int] = {}
-    return Steps(
-        tuple(records),
-        np.array(rewards, np.float64),
-        np.array([length for _, length, _ in kept], np.int64),
-        np.array([known.setdefault(e.problem.id, len(known)) for e, _, _ in kept], np.int64),
-        tuple(episode.problem.category for episode, _, _ in kept),
-        np.array([total for _, _, total in kept], np.float64),
-        len(episodes) - len(kept),
-    )
+    def load(self, data: Any) -> None:
+        """Take over what `save` gave."""
+        self.spread, self.counts = float(data["spread"]), dict(data["counts"])
 
 
 # ------------------------------------------------- estimators: pure functions over flat arrays
@@ -529,23 +401,6 @@ def normalize(advantages: Floats) -> Floats:
         return np.zeros_like(advantages)
     result: Floats = centred / deviation
     return result
-
-
-def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job]:
-    """An iteration's episodes: groups on one problem each, without replacement lap by lap."""
-    if not problems:
-        raise UsageError("the task has no training problems")
-    wanted = -(-settings.episodes // settings.group)
-    order: list[int] = []
-    while len(order) < wanted:
-        lap = list(range(len(problems)))
-        key.child("lap", len(order)).random().shuffle(lap)
-        order.extend(lap)
-    return [
-        Job(problems[index], key.child("episode", place, sample))
-        for place, index in enumerate(order[:wanted])
-        for sample in range(settings.group)
-    ]
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -32,10 +32,10 @@ from orchestrion import (
     Split,
     UsageError,
 )
+from orchestrion.experience import gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View
-from orchestrion_values.experience import gather
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
 from orchestrion_values.texts import fit_texts
 from orchestrion_values.tries import Tries
@@ -176,7 +176,7 @@ class BanditLearner:
             if episode.reward is None:
                 lost += [d.record for d in episode.decisions if isinstance(d.record, Taken)]
                 continue
-            for experience in gather([episode]):
+            for experience in gather([episode], Taken):
                 taken += experience.taken
                 returns += experience.returns
                 self._single &= len(experience.taken) == 1

@@ -24,11 +24,11 @@ from orchestrion import (
     Split,
     UsageError,
 )
+from orchestrion.experience import gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
-from orchestrion_values.experience import gather
 from orchestrion_values.fitted import fit
-from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
+from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
 from orchestrion_values.probing import in_turn, probing
 from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions
@@ -126,7 +126,7 @@ class FittedLearner:
         """Take some episodes in, whoever ran them; fit, and install what was fitted."""
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
-        experiences = gather(episodes)
+        experiences = gather(episodes, Taken)
         new = Transitions.of(policy, experiences)
         if new is not None:
             self._data = new if self._data is None else self._data.joined(new)

@@ -27,8 +27,8 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion_values.experience import Experience, gather
-from orchestrion_values.policy import ValuePolicy
+from orchestrion.experience import Experience, gather
+from orchestrion_values.policy import Taken, ValuePolicy
 from orchestrion_values.probing import in_turn, probing
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Look:
 
 
 def look(
-    experiences: Sequence[Experience], policy: ValuePolicy, problems: Sequence[Problem] = ()
+    experiences: Sequence[Experience[Taken]], policy: ValuePolicy, problems: Sequence[Problem] = ()
 ) -> Look:
     """Look at some episodes, and at the training problems."""
     taken = [one for experience in experiences for one in experience.taken]
@@ -96,7 +96,7 @@ def look(
     )
 
 
-def _log(experiences: Sequence[Experience], policy: ValuePolicy) -> bool:
+def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
     """See `Look.log`."""
     from orchestrion_values.optimism.learner import add
     from orchestrion_values.optimism.log import find_log
@@ -108,7 +108,7 @@ def _log(experiences: Sequence[Experience], policy: ValuePolicy) -> bool:
     return bool(seen.moves) and find_log(seen) is not None
 
 
-def _hidden(experiences: Sequence[Experience]) -> float | None:
+def _hidden(experiences: Sequence[Experience[Taken]]) -> float | None:
     """See `Look.hidden`: by analysis of variance, from ends that came at least twice."""
     groups: dict[Any, list[float]] = {}
     for one in experiences:
@@ -225,7 +225,7 @@ class Picker:
         episodes = await session.rollout(
             [Job(problem, key, explorer) for problem, key in zip(problems, keys, strict=True)]
         )
-        found = look(gather(episodes), policy, session.problems("train"))
+        found = look(gather(episodes, Taken), policy, session.problems("train"))
         self._picked, why = pick(found, self._episodes, self._ctx.turns)
         self._ctx.note("picked", f"{self._picked}, since {why}")
         metrics = dict(self._learners[self._picked].absorb(episodes, session))

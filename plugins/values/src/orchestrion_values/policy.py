@@ -3,8 +3,8 @@
     policy.model is None                        # untrained: uniform over what is allowed
     scores = policy.model.scores(situations)    # [n, k]; the highest allowed one is taken
 
-A trainer explores with `Exploring`, reads what came of it with `experience.gather`, and sets
-`policy.model`.
+A trainer explores with `Exploring`, reads what came of it with `orchestrion.experience.gather`, and
+sets `policy.model`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Decisions as arrays: what values are fitted on, from episodes, other runs or logs.
 
-data = Transitions.of(policy, gather(episodes))
+data = Transitions.of(policy, gather(episodes, Taken))
 data = from_steps(features, choices, allowed, choice, reward, next_features, ..., done)
 data = data.joined(more)
 """
@@ -15,8 +15,8 @@ from attrs import frozen
 from numpy.typing import NDArray
 
 from orchestrion import Problem
-from orchestrion_values.experience import Experience
-from orchestrion_values.policy import Floats, Mask, ValuePolicy
+from orchestrion.experience import Experience
+from orchestrion_values.policy import Floats, Mask, Taken, ValuePolicy
 
 __all__ = ["Ints", "Transitions", "from_steps", "widened"]
 
@@ -57,7 +57,9 @@ class Transitions:
         return len(self.choice)
 
     @classmethod
-    def of(cls, policy: ValuePolicy, experiences: Sequence[Experience]) -> Transitions | None:
+    def of(
+        cls, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]
+    ) -> Transitions | None:
         """The decisions of some episodes, in order; None if there are none."""
         taken = [one for experience in experiences for one in experience.taken]
         if not taken:

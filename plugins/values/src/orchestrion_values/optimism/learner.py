@@ -20,14 +20,14 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion_values.experience import Experience, gather
+from orchestrion.experience import Experience, gather
 from orchestrion_values.optimism.believing import Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn
 from orchestrion_values.optimism.planned import NEVER, Believed, Planned, show
 from orchestrion_values.optimism.planning import optimistic, plain
 from orchestrion_values.optimism.seen import Floats, Mask, Seen
 from orchestrion_values.optimism.states import States
-from orchestrion_values.policy import Exploring, ValuePolicy
+from orchestrion_values.policy import Exploring, Taken, ValuePolicy
 from orchestrion_values.probing import in_turn
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Learner:
         """Learn from episodes that were run before, by whatever policy of the same choices."""
         policy: ValuePolicy = session.policy
         seen = self._seen = self._seen or Seen(len(policy.choices))
-        experiences = gather(episodes)
+        experiences = gather(episodes, Taken)
         for experience in experiences:
             add(seen, policy, experience)
         excluded = {"excluded": float(len(episodes) - len(experiences))}
@@ -213,7 +213,7 @@ def _metrics(
     }
 
 
-def add(seen: Seen, policy: ValuePolicy, experience: Experience) -> None:
+def add(seen: Seen, policy: ValuePolicy, experience: Experience[Taken]) -> None:
     """Write an episode down as what was shown and done."""
     taken = experience.taken
     allowed = np.array([one.allowed for one in taken])

@@ -4,19 +4,22 @@ Puppeteer (arXiv 2505.19591, section 4.3) folds an episode into a directed graph
 agent to the one that acted next; agents that one decision started stand side by side, and all of
 them lead to all of the next decision's. *Compactness* is its density, edges per active agent;
 *cycles* are simple ones, counted by length, an agent after itself being one of length 1. Both are
-means over episodes; the picture shows all episodes together.
+means over episodes.
+
+    fold(waves(episode.turns) for episode in episodes).metrics([member.name for member in roster])
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from typing import TypeVar
 
 from attrs import Factory, frozen
 
-from orchestrion import Turn
+from orchestrion.records import Turn
 
 __all__ = ["END", "LONGEST", "START", "Activations", "Waves", "fold", "waves"]
 
@@ -57,6 +60,15 @@ class Activations:
         count = sum(self.cycles)
         return sum(n * mean for n, mean in enumerate(self.cycles, 1)) / count if count else 0.0
 
+    def metrics(self, names: Iterable[str]) -> dict[str, float]:
+        """What a trainer can report: compactness, cycles, and these agents' shares of all turns."""
+        total = sum(self.turns.values())
+        return {
+            "compactness": self.compactness,
+            **{f"cycles_{n}": mean for n, mean in enumerate(self.cycles, 1)},
+            **{f"share/{n}": self.turns.get(n, 0) / total if total else 0.0 for n in names},
+        }
+
     def summary(self) -> list[str]:
         """What the picture does not show, line by line."""
         counted = ", ".join(f"{mean:.2f} of length {n}" for n, mean in enumerate(self.cycles, 1))
@@ -92,7 +104,7 @@ def fold(episodes: Iterable[Waves]) -> Activations:
         _add(ends, {(START, name): 1 for name in one[0]}, n)
         _add(ends, {(name, END): 1 for name in one[-1]}, n)
         dense += n * len(steps) / len(active)
-        for length, found in enumerate(_cycles(steps)):
+        for length, found in enumerate(_cycles(frozenset(steps))):
             cycles[length] += n * found
     if not count:
         return Activations()
@@ -112,7 +124,8 @@ def _steps(one: Waves) -> Iterator[Pair]:
                 yield first, second
 
 
-def _cycles(edges: Iterable[Pair]) -> Sequence[int]:
+@lru_cache(4096)  # episodes go alike over and over
+def _cycles(edges: frozenset[Pair]) -> tuple[int, ...]:
     """Simple cycles by length; each is found once, from the least of its agents on."""
     leads: dict[str, list[str]] = {}
     for source, target in edges:
@@ -129,4 +142,4 @@ def _cycles(edges: Iterable[Pair]) -> Sequence[int]:
                     elif name > first and name not in path:
                         longer.append((*path, name))
             paths = longer
-    return counts
+    return tuple(counts)

@@ -1,31 +1,34 @@
-"""From episodes to what trainers of values learn from: decisions and what came after them."""
+"""From finished episodes to what trainers learn from: decisions, and what came after each."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Generic, TypeVar
 
 from attrs import frozen
 
-from orchestrion import Episode, Reward, RunError
-from orchestrion_values.policy import Taken
+from orchestrion.errors import RunError
+from orchestrion.records import Episode, Reward
 
 __all__ = ["Experience", "gather"]
 
+R = TypeVar("R")
+
 
 @frozen(eq=False)
-class Experience:
-    """The decisions of one episode, in order, m of them.
+class Experience(Generic[R]):
+    """The recorded decisions of one episode, in order, m of them.
 
     Args:
         episode: the whole of it.
-        taken: what each decision was taken on [m].
+        taken: what each decision was taken on, its `record` [m].
         rewards: what came between each decision and the next [m]: its turns' rewards, and for the
             last one the terminal reward too. Their sum is the episode's reward.
         outcome: the terminal part of the last one: the reward that no turn has.
     """
 
     episode: Episode
-    taken: tuple[Taken, ...]
+    taken: tuple[R, ...]
     rewards: tuple[float, ...]
     outcome: float
 
@@ -39,23 +42,22 @@ class Experience:
         return result[::-1]
 
 
-def gather(episodes: Sequence[Episode]) -> list[Experience]:
-    """The episodes that can be learned from, in order.
+def gather(episodes: Sequence[Episode], kind: type[R]) -> list[Experience[R]]:
+    """The episodes that can be learned from, in order, by decisions with a record of a kind.
 
-    One without a reward, or without a decision that was recorded, is left out.
+    One without a reward, or without such a decision, is left out, never given a default. One that
+    ended at a limit counts as ended: its reward says what that is worth. What turns got
+    (`reward.turns`) belongs to the decisions that started them, the rest to the last one; what
+    belongs to a decision without a record, to the one before it.
 
     Raises:
         RunError: a reward function gave more or fewer turn rewards than there are turns.
     """
-    return [
-        _experience(episode, episode.reward)
-        for episode in episodes
-        if episode.reward is not None
-        and any(isinstance(decision.record, Taken) for decision in episode.decisions)
-    ]
+    found = (_experience(one, one.reward, kind) for one in episodes if one.reward is not None)
+    return [experience for experience in found if experience is not None]
 
 
-def _experience(episode: Episode, reward: Reward) -> Experience:
+def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R] | None:
     parts = [0.0] * len(episode.decisions)
     given = 0.0
     if reward.turns is not None:
@@ -67,14 +69,16 @@ def _experience(episode: Episode, reward: Reward) -> Experience:
         for turn, part in zip(episode.turns, reward.turns, strict=True):
             parts[turn.decision] += part
             given += part
-    outcome = reward.total - given
-    taken: list[Taken] = []
+    taken: list[R] = []
     rewards: list[float] = []
     for decision, part in zip(episode.decisions, parts, strict=True):
-        if isinstance(decision.record, Taken):
+        if decision.record is not None and isinstance(decision.record, kind):
             taken.append(decision.record)
             rewards.append(part)
         elif rewards:
             rewards[-1] += part
+    if not taken:
+        return None
+    outcome = reward.total - given
     rewards[-1] += outcome
     return Experience(episode, tuple(taken), tuple(rewards), outcome)
