@@ -8,7 +8,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Calls, Observation, RunError, Situation, Usage
+from orchestrion import Calls, Observation, Policy, RunError, Situation, Usage
 from orchestrion_encoders.interfaces import (
     Choice,
     Encoded,
@@ -19,7 +19,7 @@ from orchestrion_encoders.interfaces import (
     places,
 )
 
-__all__ = ["Allowing", "Joined"]
+__all__ = ["Allowing", "Joined", "Reading"]
 
 Floats = NDArray[np.float64]
 
@@ -48,23 +48,6 @@ class Joined:
         self.observes = all(map(observes, encoders))
         self.shared = any(map(describes, encoders))
         self.free = self.shared and not any(map(places, encoders))
-
-    @property
-    def prepares(self) -> bool:
-        """Whether one of them gets something from the outside."""
-        return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
-
-    async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let them get what they need."""
-        for encoder in self.encoders:
-            if getattr(encoder, "prepares", False):
-                await encoder.prepare(situation, calls)
-
-    def ceiling(self, tokens: int) -> Usage | None:
-        """What all of them take before one decision at most."""
-        usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
-        known = [usage for usage in usages if usage is not None]
-        return sum(known, Usage()) if len(known) == len(usages) else None
 
     def familiar(self, context: Floats) -> Floats:
         """The numbers of situations [n, w] that may come again; the same array if all may."""
@@ -111,6 +94,29 @@ class Joined:
                 f"gave {_told(expected)}; a task must always show equally many"
             )
         return part
+
+
+class Reading(Policy):
+    """What a policy does for the `encoders` that it reads before it decides."""
+
+    encoders: Sequence[Encoder]
+
+    @property
+    def prepares(self) -> bool:
+        """Whether an encoder gets something from the outside."""
+        return any(getattr(encoder, "prepares", False) for encoder in self.encoders)
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let the encoders get what they need."""
+        for encoder in self.encoders:
+            if getattr(encoder, "prepares", False):
+                await encoder.prepare(situation, calls)
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """What all encoders take before one decision at most."""
+        usages = [e.ceiling(tokens) for e in self.encoders if getattr(e, "prepares", False)]
+        known = [usage for usage in usages if usage is not None]
+        return sum(known, Usage()) if len(known) == len(usages) else None
 
 
 class Allowing:

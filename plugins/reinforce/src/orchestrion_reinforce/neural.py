@@ -30,23 +30,18 @@ class Neural:
         encoders: what the network is fed; none stands for `counts`, and `hints` without `told`, as
             far as the next three settings have them. These cannot be set beside encoders.
         observation: read the features and the progress that the task shows.
-        history: read how often each choice was made, the number of turns, their cost, the last
-            choice, and whether it failed.
-        hints: let the network weigh what the task says of single choices, all choices alike, and
-            add that to the choices' own scores.
-        outlook: fixed weight of a choice's first hint, beside what is learned. What looks
-            promising to the task is then tried more often from the beginning: e^8 times as often
-            if it is certain to help as if it is certain not to. A choice of which the task says
-            nothing counts as the mean of those it speaks of. 0 begins with all choices alike.
+        history: read what was done so far: choices, turns, cost, failure.
+        hints: weigh what the task says of single choices, all choices alike.
+        outlook: fixed weight of a choice's first hint, beside what is learned: at the beginning a
+            choice that is certain to help is e^8 times as likely as one that is certain not to. One
+            of which the task says nothing counts as the mean of the others.
         hidden: widths of the hidden layers.
         activation: what stands between them.
         stop: whether ending the episode is a choice. Leave it out where an agent does that.
-        greedy: in use, take the likeliest choice instead of a sampled one; in training it
-            always samples.
-        begin: a run, by its folder or name, whose policy this one is at the beginning: to go on
-            from there on other problems, or to lead a nested team as learned. Unless the policy
-            applies to other teams, its team needs the same agents by name; the policy needs the
-            same settings.
+        greedy: in use, take the likeliest choice; in training it always samples.
+        begin: a run whose policy this one is at the beginning: to go on from there, or to lead a
+            nested team. It needs the same settings, and the same agents by name unless the policy
+            applies to other teams.
     """
 
     encoders: list[Encoder] = field(factory=list)
@@ -80,14 +75,13 @@ class Neural:
         """
         from orchestrion_reinforce.neural_policy import NeuralPolicy
 
-        policy = NeuralPolicy(self, self.encoders or self._usual(), ctx)
+        encoders: list[Encoder] = self.encoders or [Counts(self.observation, self.history)]
+        if self.hints and not self.encoders:
+            encoders = [*encoders, Hints(told=False)]
+        policy = NeuralPolicy(self, encoders, ctx)
         if self.begin:
             policy.load(_learned(self.begin, ctx))
         yield policy
-
-    def _usual(self) -> list[Encoder]:
-        encoders: list[Encoder] = [Counts(self.observation, self.history)]
-        return [*encoders, Hints(told=False)] if self.hints else encoders
 
 
 def _learned(run: str, ctx: OpenContext) -> Saved:
@@ -100,8 +94,7 @@ def _learned(run: str, ctx: OpenContext) -> Saved:
         raise UsageError(f"{ctx.path}: begin: {error}") from None
     with RunReader(directory) as reader:
         checkpoint = reader.usable().checkpoint
-    saved = checkpoint.components.get("policy") if checkpoint is not None else None
-    if checkpoint is None or saved is None:
+    if checkpoint is None or "policy" not in checkpoint.components:
         raise UsageError(f"{ctx.path}: begin: the run {run} has learned no policy yet")
     ctx.note("began", f"as learned by {directory}, iteration {checkpoint.iteration + 1}")
-    return saved
+    return checkpoint.components["policy"]

@@ -12,21 +12,18 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
-from orchestrion_encoders.joined import Allowing, Joined
+from orchestrion_encoders.joined import Allowing, Joined, Reading
 
 from orchestrion import (
     Activation,
-    Calls,
     CheckpointError,
     Decision,
     Episode,
     Key,
     Observation,
     OpenContext,
-    Policy,
     Saved,
     Situation,
-    Usage,
     UsageError,
 )
 from orchestrion.choices import choice_name, choices
@@ -132,20 +129,20 @@ class _Distribution:
     def _decision(self, place: int) -> Decision:
         decision = self._decisions.get(place)
         if decision is None:
-            start, record = self.starts[place], Recorded(*self.shown, place)
+            start, record = self.starts[place], Recorded._make((*self.shown, place))
             decision = Decision(start, not start, "all", self.logp[place], record)
             self._decisions[place] = decision
         return decision
 
 
-class NeuralPolicy(Policy):
+class NeuralPolicy(Reading):
     """A network over encoded situations; `choices` gives the order of its outputs."""
 
     def __init__(self, settings: Neural, encoders: Sequence[Encoder], ctx: OpenContext) -> None:
         if not ctx.roster and not settings.stop:
             raise UsageError(f"{ctx.path}: the team has no agent to choose")
         self.settings, self._path, self._key = settings, ctx.path, ctx.key
-        self.encoders = Joined(encoders, f"{ctx.path}: neural")
+        self.encoders, self.joined = encoders, Joined(encoders, f"{ctx.path}: neural")
         self._set_choices((*choices(ctx.roster), *([None] if settings.stop else [])))
 
     def _set_choices(self, ordered: tuple[Choice, ...]) -> None:
@@ -156,19 +153,6 @@ class NeuralPolicy(Policy):
         # Built once the task has shown how many numbers it gives.
         self.network: Scorer | None = None
         self.changed()
-
-    @property
-    def prepares(self) -> bool:
-        """Whether an encoder gets something from the outside."""
-        return self.encoders.prepares
-
-    async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let the encoders get what they need."""
-        await self.encoders.prepare(situation, calls)
-
-    def ceiling(self, tokens: int) -> Usage | None:
-        """What all encoders take before one decision at most."""
-        return self.encoders.ceiling(tokens)
 
     def changed(self) -> None:
         """To be called when weights or encoders have changed: forget what followed from them."""
@@ -195,7 +179,7 @@ class NeuralPolicy(Policy):
         Where nothing but the observation counts, each observation is looked at once under the
         same weights: tasks with few states show the same ones over and over.
         """
-        if not self.encoders.observes:
+        if not self.joined.observes:
             return self._distributions(situations)
         if len(self._known) > REMEMBERED:
             self._known.clear()
@@ -220,7 +204,7 @@ class NeuralPolicy(Policy):
             nothing if encoded.prior is None else encoded.prior,
             encoded.turns or nothing,
             allowed,
-            self.encoders.familiar(encoded.context),
+            self.joined.familiar(encoded.context),
             strict=True,
         )
         rows = zip(shown, below.tolist(), logp.tolist(), strict=True)
@@ -240,7 +224,7 @@ class NeuralPolicy(Policy):
 
     def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
         """The situations as numbers, what is allowed, and weights as the probabilities are."""
-        encoded = self.encoders.encode(situations, self.choices)
+        encoded = self.joined.encode(situations, self.choices)
         masks = [self._allowed(situation.observation) for situation in situations]
         allowed = np.array(masks)
         if self._exact is None:
@@ -257,14 +241,14 @@ class NeuralPolicy(Policy):
 
         from orchestrion_reinforce.networks import Scorer
 
-        shapes = self.encoders.shapes
+        shapes = self.joined.shapes
         assert shapes is not None
         generator, reader, reads = generator_of(self._key.child("weights")), None, 0
-        for encoder, (_, _, turn) in zip(self.encoders.encoders, shapes, strict=True):
+        for encoder, (_, _, turn) in zip(self.encoders, shapes, strict=True):
             if turn:
                 reader, reads = encoder.network(turn, generator)  # type: ignore[attr-defined]
         context, choice, _ = map(sum, zip(*shapes, strict=True))
-        own = 0 if self.encoders.shared else len(self.choices)
+        own = 0 if self.joined.shared else len(self.choices)
         self.network = Scorer(self.settings, context, choice, own, reader, reads, generator)
         return self.network
 
@@ -272,7 +256,7 @@ class NeuralPolicy(Policy):
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         """Let encoders take note of finished training episodes."""
-        for encoder in self.encoders.encoders:
+        for encoder in self.encoders:
             if hasattr(encoder, "learn"):
                 encoder.learn(episodes)
         self.changed()
@@ -324,10 +308,10 @@ class NeuralPolicy(Policy):
         return Saved({n: pack(p) for n, p in self.network.named_parameters()}, data)
 
     def _settings(self) -> dict[str, Any]:
-        s, encoders = self.settings, self.encoders
+        s = self.settings
         return {
-            "encoders": encoders.settings,
-            "shapes": encoders.shapes,
+            "encoders": self.joined.settings,
+            "shapes": self.joined.shapes,
             "outlook": s.outlook,
             "hidden": list(s.hidden),
             "activation": s.activation,
@@ -342,24 +326,21 @@ class NeuralPolicy(Policy):
         data = dict(saved.data or {})
         if data.pop("hash", None) != _digest(data):
             raise CheckpointError(f"{self._path}: the saved policy is damaged (its hash differs)")
-        if "encoders" not in data:
-            raise CheckpointError(
-                f"{self._path}: the policy was saved by an older version, whose networks were "
-                "built otherwise; train anew"
-            )
         for name, value in self._settings().items():
             # How much the task shows is the task's; a policy that has seen nothing takes any.
-            if data.get(name) != value and not (name == "shapes" and None in (value, data[name])):
+            if data.get(name) != value and not (
+                name == "shapes" and None in (value, data.get(name))
+            ):
                 raise CheckpointError(
                     f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
                     f"is {value}; give it the settings it was trained with, or train anew"
                 )
-        if not self.encoders.free:
+        if not self.joined.free:
             self._reorder(list(data["choices"]))
         if data["shapes"] is not None:
             from orchestrion_encoders.tensors import unpack
 
-            self.encoders.shapes = [list(shape) for shape in data["shapes"]]
+            self.joined.shapes = [list(shape) for shape in data["shapes"]]
             for name, parameter in self._build().named_parameters():
                 parameter.data = unpack(saved, name, parameter, self._path)
             self.changed()

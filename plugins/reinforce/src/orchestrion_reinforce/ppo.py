@@ -23,7 +23,7 @@ Tang et al. 2017). Where it departs from PPO as in cleanrl's `ppo.py`:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -187,16 +187,15 @@ class Learner(Planned):
             self._running[category] = before + self.settings.running_rate * (mean - before)
         return result
 
-    def _minibatches(self, n: int, key: Key) -> list[Any]:
+    def _minibatches(self, n: int, key: Key) -> Iterator[Any]:
         """The decisions of each step: places, or `ALL`."""
         s = self.settings
-        if s.minibatches == 1:
-            return [ALL] * s.epochs
-        parts: list[Tensor] = []
         for epoch in range(s.epochs):
-            order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
-            parts += order.tensor_split(min(s.minibatches, n))
-        return parts
+            if s.minibatches == 1:
+                yield ALL
+            else:
+                order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
+                yield from order.tensor_split(min(s.minibatches, n))
 
     def save(self) -> Saved:
         """The optimisers, the baselines, the history."""
@@ -303,10 +302,8 @@ def _seen(batch: Batch) -> Tensor:
 class Novelty:
     """How often each situation was entered in training, by its category and rounded numbers.
 
-    Attributes:
-        counts: by a digest of the situation.
-        spread: largest deviation of an iteration's rewards; that of a policy that always stops is
-            0.
+    `spread` is the largest deviation of an iteration's rewards: that of a policy that always stops
+    is 0.
     """
 
     def __init__(self) -> None:

@@ -40,29 +40,27 @@ class Reinforce:
         L = - mean min(rho A, clip(rho, 1 - clip, 1 + clip) A) - c mean(H / ln n)
 
     with rho the probability of the decision now over that when it was taken, H the entropy of
-    its distribution and n the number of choices that were allowed. The defaults are PPO
-    (Schulman et al. 2017) with a learned value, and an entropy weight c that starts high:
-    policies that settle early never try the long ways that pay. Plain REINFORCE (Williams 1992)
-    is `baseline: none, normalize: false, clip: null, epochs: 1, entropy: 0, novelty: 0`.
+    its distribution and n the number of choices that were allowed. The defaults are PPO with a
+    learned value; plain REINFORCE is `baseline: none, normalize: false, clip: null, epochs: 1,
+    entropy: 0, novelty: 0`.
 
     Args:
         iterations: how many.
         episodes: per iteration; rounded up to whole groups.
-        group: episodes on one problem. Leave-one-out compares them, so it needs at least 2.
+        baseline: what a return is compared with: nothing, the running mean of the problem's
+            category, the other episodes of its group, or a learned value of what was seen.
+        group: episodes on one problem; leave-one-out needs at least 2.
         learning_rate: of Adam, for policy and value.
         learning_rate_end: share of it that is left at the end; linear in between.
         gamma: discount per decision.
-        baseline: what a return is compared with: nothing, the running mean of the problem's
-            category, the other episodes of its group, or a learned value of what was seen.
         gae_lambda: with `value`, 1 trusts returns alone, 0 the value alone.
         running_rate: with `running`, the weight of an iteration's mean.
         normalize: bring an iteration's advantages to mean 0 and deviation 1.
         entropy: c at the start.
         entropy_end: c at the end.
         entropy_power: c_i = end + (start - end) (1 - i / iterations) ^ power; 1 is linear.
-        novelty: c of the bonus c x spread / sqrt(n) for a decision that leads to a situation that
-            training has entered n times; spread is the rewards' greatest deviation in an
-            iteration. 0 for none.
+        novelty: bonus for leading to a situation that training has entered n times, over sqrt(n),
+            in units of the rewards' spread; 0 for none.
         novelty_share: of the iterations, after which the bonus has fallen to 0.
         clip: how far rho may move before a decision stops pushing; null for no limit.
         epochs: passes over an iteration's decisions.
@@ -100,8 +98,8 @@ class Reinforce:
     def _check_group(self, attribute: Attribute[Any], value: int) -> None:
         if self.baseline == "leave-one-out" and value < 2:
             raise ValueError(
-                f"group: got {value}, the baseline leave-one-out compares episodes of one "
-                "problem and needs at least 2"
+                f"group: got {value}, the baseline leave-one-out compares episodes of one problem "
+                "and needs at least 2"
             )
 
     @asynccontextmanager
@@ -143,13 +141,10 @@ class TorchPolicy(Protocol):
 class Planned(Trainer):
     """What is known of a training before it begins."""
 
-    def __init__(self, settings: Reinforce, path: str) -> None:
-        self.settings, self.path = settings, path
+    iterations: int = 0
 
-    @property
-    def iterations(self) -> int:
-        """As set."""
-        return self.settings.iterations
+    def __init__(self, settings: Reinforce, path: str) -> None:
+        self.settings, self.path, self.iterations = settings, path, settings.iterations
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """Whole groups of episodes."""

@@ -119,7 +119,8 @@ class Value:
         generator, gains = generator_of(self._key), [2**0.5] * len(self._hidden) + [1.0]
         sizes = pairwise((width, *self._hidden, 1))
         for (before, after), gain in zip(sizes, gains, strict=True):
-            linear = skip_init(nn.Linear, before, after)  # leaves torch's own generator alone
+            # Leaves torch's own generator alone.
+            linear = skip_init(nn.Linear, before, after)  # type: ignore[no-untyped-call]
             nn.init.orthogonal_(linear.weight, gain, generator)
             nn.init.zeros_(linear.bias)
             layers += [linear, nn.Tanh()]

@@ -17,6 +17,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
+from orchestrion_encoders.joined import Reading
 
 from orchestrion import (
     Calls,
@@ -27,7 +28,6 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
-    Usage,
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
@@ -93,7 +93,7 @@ class Taken:
     propensity: float
 
 
-class ValuePolicy(Policy):
+class ValuePolicy(Reading):
     """Takes the choice of the highest score.
 
     Attributes:
@@ -116,22 +116,6 @@ class ValuePolicy(Policy):
     def encode(self, situations: Sequence[Situation]) -> Encoded:
         """The situations as numbers."""
         return join([encoder.encode(situations, self.choices) for encoder in self.encoders])
-
-    @property
-    def prepares(self) -> bool:
-        """Whether an encoder gets something from the outside."""
-        return any(encoder.prepares for encoder in self.encoders)
-
-    async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Let the encoders get what they need."""
-        for encoder in self.encoders:
-            await encoder.prepare(situation, calls)
-
-    def ceiling(self, tokens: int) -> Usage | None:
-        """What all encoders take before one decision at most."""
-        usages = [encoder.ceiling(tokens) for encoder in self.encoders]
-        known = [usage for usage in usages if usage is not None]
-        return sum(known, Usage()) if len(known) == len(usages) else None
 
     def allowed(self, situations: Sequence[Situation]) -> Mask:
         """What the task allows [n, k]; stopping always."""
