@@ -28,12 +28,15 @@ class FittedQ:
         members: of the ensemble, besides the mean.
         trees: in the regression of what a linear value leaves over; 0 for none.
         caution: how many deviations of the ensemble a value is lowered by in use.
+        plans: the share of episodes, after the first, that follow fixed sequences. In the end the
+            policy follows the best of them if that did better than the values; 0 for neither.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
     members: Annotated[int, Meta(ge=1, le=256)] = 16
     trees: Annotated[int, Meta(ge=0, le=1000)] = 40
     caution: Annotated[float, Meta(ge=0)] = 0.0
+    plans: Annotated[float, Meta(ge=0, le=1)] = 0.5
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
 
