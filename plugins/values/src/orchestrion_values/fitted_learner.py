@@ -207,7 +207,7 @@ class FittedLearner:
         if not share or not self._tried:
             return [None] * len(keys)
         if sum(self._sizes[i:]) <= FINISHING * self.settings.episodes:
-            learned = LEARNED
+            share, learned = 0.5, LEARNED
         result: list[Arm | None] = [learned] * len(keys)
         if len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))

@@ -134,7 +134,8 @@ class _Process:
             for arms in (these, those)
         )
         result: Floats = self._rows(these) @ self._rows(those).T
-        return result + OWN * (here[:, None] == there)
+        result += OWN * (here[:, None] == there)
+        return result
 
     def _rows(self, arms: Sequence[Arm]) -> Floats:
         k = self.choices
