@@ -227,7 +227,8 @@ def drawing() -> Iterator[Draws]:
         if not isinstance(owner, random.Random) or argument.__name__ not in _DRAWS:
             return
         if owner is _PROCESS:
-            draws.shared.add("the module `random`")
+            if not _importing(frame):
+                draws.shared.add("the module `random`")
         elif id(owner) not in known and not isinstance(owner, random.SystemRandom):
             known[id(owner)] = owner
             draws.seeds.add(owner.getstate())
@@ -256,6 +257,15 @@ def drawing() -> Iterator[Draws]:
 
 
 _DRAWS = ("random", "getrandbits")
+
+
+def _importing(frame: Any) -> bool:
+    """Whether a module is being imported: what libraries draw then is not the component's."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
