@@ -2,12 +2,12 @@
 
     python dev.py python tests/benchmarks/small_jobs.py                      # both jobs, 5 seeds
     python dev.py python tests/benchmarks/small_jobs.py tickets auto 5
-    python dev.py python tests/benchmarks/small_jobs.py review fitted-q 5
+    python dev.py python tests/benchmarks/small_jobs.py review fitted-q 5 6      # seeds 6 to 10
 
-Arguments: the job, the trainer, the number of seeds. A seed draws a ticket desk anew: 20 tickets,
-four chat agents of other skills and prices on the offline service, a dollar. The review is
-docs/examples/code-review.yaml with other luck. `best-sequence` is given twice, as wide as 100
-episodes allow and as deep; the better of the two in the mean is what learning is compared with.
+Arguments: the job, the trainer, the number of seeds, the first of them. A seed draws a ticket desk
+anew: 20 tickets, four chat agents of other skills and prices on the offline service, a dollar. The
+review is docs/examples/code-review.yaml with other luck. `best-sequence` is given twice, as wide as
+100 episodes allow and as deep; the better of the two in the mean is what learning is compared with.
 Intervals are 95 %, Student's t over seeds, of the reward on problems kept aside.
 """
 
@@ -113,7 +113,7 @@ def interval(values: Any) -> str:
     return f"{values.mean():+.3f} [{values.mean() - half:+.3f}, {values.mean() + half:+.3f}]"
 
 
-def compare(job: str, trainer: str, seeds: int) -> None:
+def compare(job: str, trainer: str, seeds: int, first: int) -> None:
     """Print the table of a job."""
     ways: dict[str, tuple[str, dict[str, Any]]] = {
         trainer: ("values", {"use": trainer, "episodes": EPISODES}),
@@ -123,12 +123,12 @@ def compare(job: str, trainer: str, seeds: int) -> None:
         },
     }
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
-    for seed in range(1, seeds + 1):
+    for seed in range(first, first + seeds):
         for name, way in ways.items():
             rows[name].append(rewards(JOBS[job](seed), *way))
             print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
     found = {name: np.array(pairs) for name, pairs in rows.items()}
-    print(f"{job}: {EPISODES} episodes, {seeds} seeds")
+    print(f"{job}: {EPISODES} episodes, {seeds} seeds from {first}")
     for name, rows in found.items():
         each = " ".join(f"{one:.3f}" for one in rows[:, 0])
         print(
@@ -139,6 +139,7 @@ def compare(job: str, trainer: str, seeds: int) -> None:
 
 
 if __name__ == "__main__":
-    chosen, learner, count = (sys.argv[1:] + ["both", "auto", "5"][len(sys.argv) - 1 :])[:3]
+    given = sys.argv[1:]
+    chosen, learner, count, start = [*given, *["both", "auto", "5", "1"][len(given) :]][:4]
     for each_job in JOBS if chosen == "both" else (chosen,):
-        compare(each_job, learner, int(count))
+        compare(each_job, learner, int(count), int(start))

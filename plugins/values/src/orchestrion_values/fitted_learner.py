@@ -24,10 +24,11 @@ from orchestrion import (
     Split,
     UsageError,
 )
-from orchestrion.experience import gather
+from orchestrion.experience import Experience, gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
+from orchestrion_values.plans import LEARNED, LONGEST, Arm, Beliefs, Tried, believed, next_of
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
 from orchestrion_values.probing import in_turn, probing
 from orchestrion_values.sizes import batches
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FittedLearner", "FittedModel"]
 
+FINISHING = 0.3
+"""The last share of the episodes, in which the mean is tried beside sequences."""
+ENOUGH = 200
+"""Episodes by sequences; then they are known as well as need be."""
+
 
 @frozen(eq=False)
 class FittedModel:
@@ -47,11 +53,13 @@ class FittedModel:
         fitted: the ensemble.
         policy: whose encoders make the numbers.
         caution: how many deviations of the members a value is lowered by.
+        plan: a sequence to follow, where that proved better than the values.
     """
 
     fitted: Fitted
     policy: ValuePolicy
     caution: float = 0.0
+    plan: Arm | None = None
 
     name = "fitted-q"
 
@@ -63,33 +71,39 @@ class FittedModel:
         return self.fitted.values(encoded.context, encoded.choices, np.array(category, np.int64))
 
     def scores(self, situations: Sequence[Situation], allowed: Mask) -> Floats:
-        """The mean of the values, lowered where they are uncertain."""
+        """The mean of the values, lowered where they are uncertain; above it, what is planned."""
         values = self.members(situations)
-        if not self.caution:
-            mean: Floats = values[0]
-            return mean
-        result: Floats = values[0] - self.caution * values[1:].std(axis=0)
+        result: Floats = values[0]
+        if self.caution:
+            result = result - self.caution * values[1:].std(axis=0)
+        if self.plan is not None:
+            for row, situation in zip(result, situations, strict=True):
+                place = next_of(self.plan, self.policy, situation)
+                if place is not None:
+                    row[place] = row.max() + 1.0
         return result
 
     def save(self) -> Saved:
         """The ensemble."""
         arrays, data = self.fitted.save()
-        return Saved(pack(arrays), {**data, "caution": self.caution})
+        return Saved(pack(arrays), {**data, "caution": self.caution, "plan": self.plan})
 
     @classmethod
     def load(cls, saved: Saved, policy: ValuePolicy) -> FittedModel:
         """What `save` gave."""
         data: Any = saved.data
-        return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"])
+        plan = None if data["plan"] is None else tuple(data["plan"])
+        return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
 
 
 class FittedLearner:
-    """Trains the policy `values`; its state is every decision so far."""
+    """Trains the policy `values`; its state is every decision, and every sequence tried."""
 
     def __init__(self, settings: FittedQ, ctx: OpenContext) -> None:
         self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
         self._sizes = batches(settings.episodes)
         self._data: Transitions | None = None
+        self._tried: list[Tried] = []
         self._seen = 0
 
     @property
@@ -110,23 +124,44 @@ class FittedLearner:
             )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
-        """Episodes by members of the ensemble, then an ensemble of all episodes."""
+        """Episodes by members of the ensemble and by sequences, then a fit on all episodes."""
         self.check(session)
         policy: ValuePolicy = session.policy
         problems = in_turn(session, self._key.child("problems"), self._seen, self._sizes[i])
-        explorers = self._explorers(policy)
+        keys = [session.key.child("episode", n) for n in range(len(problems))]
+        model = policy.model
+        if not isinstance(model, FittedModel):
+            explorer = probing(policy, self._turns)
+            jobs = [Job(p, key, explorer) for p, key in zip(problems, keys, strict=True)]
+            return self.absorb(await session.rollout(jobs), session)
+        arms = self._arms(i, policy, keys)
+        ways: dict[Arm | int, Exploring] = {}
         jobs = []
-        for n, problem in enumerate(problems):
-            key = session.key.child("episode", n)
-            member = int(key.child("member").uniform() * len(explorers))
-            jobs.append(Job(problem, key, explorers[member]))
-        return self.absorb(await session.rollout(jobs), session)
+        for problem, key, arm in zip(problems, keys, arms, strict=True):
+            way = 1 + int(key.child("member").uniform() * self.settings.members)
+            goes: Arm | int = way if arm is None else 0 if arm == LEARNED else arm
+            if goes not in ways:
+                ways[goes] = _by(model, goes)
+            jobs.append(Job(problem, key, ways[goes]))
+        return self.absorb(await session.rollout(jobs), session, arms)
 
-    def absorb(self, episodes: Sequence[Episode], session: Session) -> Metrics:
-        """Take some episodes in, whoever ran them; fit, and install what was fitted."""
+    def absorb(
+        self,
+        episodes: Sequence[Episode],
+        session: Session,
+        arms: Sequence[Arm | None] | None = None,
+    ) -> Metrics:
+        """Take some episodes in, whoever ran them; fit, and install what was fitted.
+
+        Args:
+            episodes: in any number.
+            session: whose policy is trained.
+            arms: what each followed, None for the values; by default what it did.
+        """
         policy: ValuePolicy = session.policy
         self._seen += len(episodes)
         experiences = gather(episodes, Taken)
+        self._note(policy, episodes, experiences, arms)
         new = Transitions.of(policy, experiences)
         if new is not None:
             self._data = new if self._data is None else self._data.joined(new)
@@ -135,42 +170,88 @@ class FittedLearner:
             return metrics
         s, seed = self.settings, self._key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
-        policy.model = FittedModel(fitted, policy, s.caution)
+        plan = None
+        if any(one.arm == LEARNED for one in self._tried):
+            best = self._beliefs(policy).best
+            plan = None if best == LEARNED else best
+        policy.model = FittedModel(fitted, policy, s.caution, plan)
         trees = fitted.trees.weight if fitted.trees is not None else 0.0
-        return {**metrics, "value_error": fitted.lost, "tree_weight": trees}
+        fixed = float(plan is not None)
+        return {**metrics, "value_error": fitted.lost, "tree_weight": trees, "fixed": fixed}
 
-    def _explorers(self, policy: ValuePolicy) -> list[Exploring]:
-        model = policy.model
-        if not isinstance(model, FittedModel):
-            return [probing(policy, self._turns)]
-        return [_by_member(model, m) for m in range(1, self.settings.members + 1)]
+    def _note(
+        self,
+        policy: ValuePolicy,
+        episodes: Sequence[Episode],
+        experiences: Sequence[Experience[Taken]],
+        arms: Sequence[Arm | None] | None,
+    ) -> None:
+        """Remember which sequences were followed, and what came of it."""
+        if not self.settings.plans:
+            return
+        followed = dict(zip(map(id, episodes), arms, strict=True)) if arms is not None else {}
+        for one in experiences:
+            stop = policy.choices.index(None) if None in policy.choices else -1
+            did = tuple(taken.choice for taken in one.taken if taken.choice != stop)
+            arm = followed.get(id(one.episode), did)
+            if arm is not None:
+                self._tried.append(Tried(arm, one.episode.problem.id, one.returns[0]))
+
+    def _beliefs(self, policy: ValuePolicy) -> Beliefs:
+        agents = sum(choice is not None for choice in policy.choices)
+        return believed(self._tried, agents, self._turns or LONGEST)
+
+    def _arms(self, i: int, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
+        """What each episode follows; None: a member of the ensemble."""
+        share, learned = self.settings.plans, None
+        if not share or not self._tried:
+            return [None] * len(keys)
+        if sum(self._sizes[i:]) <= FINISHING * self.settings.episodes:
+            share, learned = 0.5, LEARNED
+        result: list[Arm | None] = [learned] * len(keys)
+        if len(self._tried) < ENOUGH:
+            random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
+            for n, arm in enumerate(self._beliefs(policy).draws(random, len(keys))):
+                if int((n + 1) * share) > int(n * share):
+                    result[n] = arm
+        return result
 
     # ------------------------------------------------------------------ state
 
     def save(self) -> Saved:
-        """Every decision so far."""
+        """Every decision and every sequence so far."""
+        tried = [[list(one.arm), one.problem, one.reward] for one in self._tried]
+        rest = {"seen": self._seen, "tried": tried}
         if self._data is None:
-            return Saved(data={"seen": self._seen})
+            return Saved(data=rest)
         arrays, data = self._data.save()
-        return Saved(pack(arrays), {**data, "seen": self._seen})
+        return Saved(pack(arrays), {**data, **rest})
 
     def load(self, saved: Saved) -> None:
         """What `save` gave."""
         data: Any = saved.data
         self._seen = data["seen"]
+        self._tried = [Tried(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
 
 
-def _by_member(model: FittedModel, member: int) -> Exploring:
-    """Goes by one member; how many of them agree is recorded as the probability."""
+def _by(model: FittedModel, way: Arm | int) -> Exploring:
+    """Goes by a sequence or by one member, 0 being the mean.
+
+    How many members agree is recorded as the probability.
+    """
 
     def choose(
         situations: Sequence[Situation], allowed: Mask, keys: Sequence[Key]
     ) -> list[tuple[int, float]]:
         values = np.where(allowed, model.members(situations), -np.inf)
-        best = values[1:].argmax(axis=2)  # [m, n]
-        mine = best[member - 1]
-        agree = (best == mine).mean(axis=0)
+        best = values.argmax(axis=2)  # [m, n]
+        mine = best[0 if isinstance(way, tuple) else way]
+        if isinstance(way, tuple):
+            planned = [next_of(way, model.policy, one) for one in situations]
+            mine = np.array([m if p is None else p for m, p in zip(mine, planned, strict=True)])
+            return [(int(place), 1.0) for place in mine]
+        agree = (best[1:] == mine).mean(axis=0) if way else np.ones(len(mine))
         return [(int(place), float(p)) for place, p in zip(mine, agree, strict=True)]
 
     return Exploring(model.policy, choose)

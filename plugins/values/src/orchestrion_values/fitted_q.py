@@ -19,21 +19,25 @@ class FittedQ:
     """Teaches the policy `values` what each choice is worth, from every episode it has seen.
 
     The first episodes try choices at random and end at a random length. Then an ensemble of value
-    functions is fitted on all episodes so far, and each further episode goes by one member of it,
-    so that what is little known is tried, stopping no more than the rest. In the end the policy
-    goes by the mean. See `orchestrion_values.fitted` for the arithmetic.
+    functions is fitted on all episodes so far. Some of the further episodes go by one member of it,
+    so that what is little known is tried, stopping no more than the rest; the others follow fixed
+    sequences that may be the best. In the end the policy goes by the mean, or follows a sequence,
+    whichever did better. See `orchestrion_values.fitted` and `plans` for the arithmetic.
 
     Args:
         episodes: training episodes of the whole run.
         members: of the ensemble, besides the mean.
         trees: in the regression of what a linear value leaves over; 0 for none.
         caution: how many deviations of the ensemble a value is lowered by in use.
+        plans: the share of episodes, after the first and before the last 30 %, that follow fixed
+            sequences, up to 200 in all; 0 for no sequences at all.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
     members: Annotated[int, Meta(ge=1, le=256)] = 16
     trees: Annotated[int, Meta(ge=0, le=1000)] = 40
     caution: Annotated[float, Meta(ge=0)] = 0.0
+    plans: Annotated[float, Meta(ge=0, le=1)] = 0.8
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
 

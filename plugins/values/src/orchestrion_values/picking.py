@@ -38,10 +38,12 @@ __all__ = ["Look", "Picker", "look", "pick"]
 
 COVERED = 0.4
 """From this share of situations that come back, what is shown can be counted."""
-MOSTLY = 0.7
+MOSTLY = 0.5
 """From this share, where it cannot be told whether something is hidden."""
 HIDDEN = 0.2
 """Up to this share of the outcome's variance, what is shown says how an episode ends."""
+SHORT = 4
+"""Up to so many choices in an episode there is little to plan."""
 LOGGED = 300
 """From so many episodes a model of what is hidden can be learned from a log."""
 TEXTS = 200
@@ -151,6 +153,8 @@ def pick(found: Look, episodes: int, turns: int | None) -> tuple[str, str]:
     if found.log and episodes >= LOGGED:
         why = "what the task shows is a log of what was heard: what is hidden can be learned of it"
         return "optimistic", why
+    if found.steps <= SHORT:
+        return "fitted-q", f"an episode has {found.steps} choices at most: there is little to plan"
     if found.hidden is not None and found.hidden > HIDDEN:
         why = "ends that look alike pay differently"
         return "fitted-q", f"{why} ({found.hidden:.0%} of the variance): something is hidden"

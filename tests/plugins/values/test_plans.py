@@ -1,0 +1,116 @@
+"""Fixed sequences: what is believed of them, how they are followed, when they win over values."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from orchestrion_values.experience import gather
+from orchestrion_values.fitted import fit
+from orchestrion_values.fitted_learner import FittedLearner, FittedModel
+from orchestrion_values.fitted_q import FittedQ
+from orchestrion_values.plans import LEARNED, Tried, _Process, believed, next_of
+from orchestrion_values.transitions import Transitions
+
+from orchestrion import Key, OpenContext
+from tests.plugins.values.support import ROSTER, episode, names, policy, situation
+
+
+def tried(seed: int, count: int) -> list[Tried]:
+    """Choice 2 after choice 0 pays 1, any other end .4; each call costs .1."""
+    random = np.random.default_rng(seed)
+    result = []
+    for n in range(count):
+        arm = tuple(random.integers(3, size=random.integers(4)).tolist())
+        worth = 0.0 if not arm else 1.0 if arm[-2:] == (0, 2) else 0.4
+        noise = 0.1 * random.standard_normal()
+        result.append(Tried(arm, f"p{n % 5}", worth - 0.1 * len(arm) + noise))
+    return result
+
+
+def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() -> None:
+    seen = tried(1, 30)
+    process = _Process(seen, 3)
+    arms = tuple(dict.fromkeys(one.arm for one in seen))
+    beliefs = process.beliefs(arms)
+    # The same in weights: what is shared, something of its own, and the problem.
+    own = np.eye(len(arms)) * 0.5**0.5
+    every = np.concatenate([process._rows(arms), own], axis=1) * process.strength**0.5
+    at = [arms.index(one.arm) for one in seen]
+    grid = [0.0, 0.1, 0.5]
+    means = []
+    for share in grid:
+        problems = np.eye(5)[[int(one.problem[1:]) for one in seen]] * share**0.5
+        x = np.concatenate([every[at], problems], axis=1)
+        y = np.array([one.reward for one in seen]) / process.spread - process.mean
+        weights = np.linalg.solve(x.T @ x + np.eye(x.shape[1]), x.T @ y)
+        means.append((every @ weights[: every.shape[1]] + process.mean) * process.spread)
+    assert any(beliefs.mean == pytest.approx(mean) for mean in means)
+    assert np.linalg.eigvalsh(beliefs.covariance).min() > -1e-9
+
+
+def test_the_best_sequence_is_found_among_neighbours_of_what_was_tried() -> None:
+    beliefs = believed(tried(2, 80), 3, 3)
+    assert beliefs.best == (0, 2)
+    drawn = beliefs.draws(np.random.default_rng(1), 40)
+    assert drawn.count((0, 2)) > 20
+    assert all(len(arm) <= 3 for arm in beliefs.arms)
+
+
+def test_what_is_little_known_is_drawn_more_often_than_its_mean_says() -> None:
+    beliefs = believed(tried(3, 8), 3, 3)
+    assert len(set(beliefs.draws(np.random.default_rng(1), 40))) > 3
+
+
+def test_a_sequence_passes_over_what_is_blocked_and_then_stops() -> None:
+    runtime = policy()  # a, b:x, b:y, c, stop
+    arm = (0, 3, 1)
+    assert next_of(arm, runtime, situation()) == 0
+    assert next_of(arm, runtime, situation("a")) == 3
+    assert next_of(arm, runtime, situation("a", blocked=["c"])) == 1
+    assert next_of(arm, runtime, situation("a", "b:x")) == 4
+    assert next_of(arm, policy(stop=False), situation("a", "b:x")) is None
+
+
+def learner(**settings: Any) -> FittedLearner:
+    return FittedLearner(FittedQ(trees=0, **settings), OpenContext("trainer", Key(1), ROSTER))
+
+
+@pytest.mark.parametrize(("by_values", "kept"), [(0.0, (0,)), (1.0, None)])
+def test_the_better_of_values_and_sequences_is_kept(
+    by_values: float, kept: tuple[int, ...] | None
+) -> None:
+    runtime = policy()
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work = learner()
+    plain = [episode(runtime, ["a", "stop"], 0.5)] * 10 + [
+        episode(runtime, ["c", "stop"], 0.1)
+    ] * 10
+    at_work.absorb(plain, session)
+    assert isinstance(runtime.model, FittedModel)
+    assert runtime.model.plan is None  # the values were not yet tried
+    at_work.absorb([episode(runtime, ["b:x", "stop"], by_values)] * 10, session, [LEARNED] * 10)
+    assert runtime.model.plan == kept
+    if kept:
+        assert names(runtime.decide([situation(), situation("a")], [Key(1)] * 2)) == ["a", "stop"]
+
+
+def test_a_sequence_is_saved_with_the_policy() -> None:
+    runtime, again = policy(), policy()
+    data = Transitions.of(runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4))
+    assert data is not None
+    runtime.model = FittedModel(fit(data, 1), runtime, plan=(3, 1))
+    again.load(runtime.save())
+    assert isinstance(again.model, FittedModel)
+    assert again.model.plan == (3, 1)
+    assert names(again.decide([situation("c")], [Key(1)])) == ["b:x"]
+
+
+def test_no_sequences_are_tried_where_none_are_wanted() -> None:
+    runtime = policy()
+    at_work = learner(plans=0.0)
+    session: Any = SimpleNamespace(policy=runtime)
+    at_work.absorb([episode(runtime, ["a", "stop"], 1.0)] * 4, session)
+    assert at_work._tried == []
