@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrion_values.experience import gather
 from orchestrion_values.fitted import fit
 from orchestrion_values.fitted_learner import FittedLearner, FittedModel
 from orchestrion_values.fitted_q import FittedQ
 from orchestrion_values.plans import LEARNED, Tried, _Process, believed, next_of
+from orchestrion_values.policy import Taken
 from orchestrion_values.transitions import Transitions
 
 from orchestrion import Key, OpenContext
+from orchestrion.experience import gather
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 
@@ -99,7 +100,7 @@ def test_the_better_of_values_and_sequences_is_kept(
 
 def test_a_sequence_is_saved_with_the_policy() -> None:
     runtime, again = policy(), policy()
-    data = Transitions.of(runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4))
+    data = Transitions.of(runtime, gather([episode(runtime, ["a", "stop"], 1.0)] * 4, Taken))
     assert data is not None
     runtime.model = FittedModel(fit(data, 1), runtime, plan=(3, 1))
     again.load(runtime.save())
