@@ -63,6 +63,8 @@ FINE = 20
 """Numbers of a situation are told apart to 1/FINE when situations are counted."""
 EQUAL = 1e-8
 """Relative spread below which advantages count as equal: rounding, not information."""
+ALL = slice(None)
+"""All decisions."""
 
 
 class Learner(Planned):
@@ -226,9 +228,6 @@ class Learner(Planned):
             ) from error
 
 
-ALL = slice(None)
-
-
 def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job]:
     """An iteration's episodes: groups on one problem each, without replacement lap by lap."""
     if not problems:
@@ -247,21 +246,13 @@ def draw(problems: Sequence[Problem], key: Key, settings: Reinforce) -> list[Job
 
 
 class Steps(NamedTuple):
-    """Decisions to learn from, n of them, episode after episode, e of them.
+    """Decisions to learn from, n of them in e episodes, one episode after another."""
 
-    Args:
-        records: what the policy recorded [n].
-        rewards: what came between each decision and the next [n].
-        lengths: decisions of each episode [e].
-        totals: reward of each episode [e].
-        problems: which each episode is a sample of [e].
-    """
-
-    records: tuple[Any, ...]
-    rewards: Floats
-    lengths: Ints
-    totals: Floats
-    problems: tuple[Problem, ...]
+    records: tuple[Any, ...]  # what the policy recorded [n]
+    rewards: Floats  # what came between each decision and the next [n]
+    lengths: Ints  # decisions of each episode [e]
+    totals: Floats  # reward of each episode [e]
+    problems: tuple[Problem, ...]  # which each episode is a sample of [e]
 
     @classmethod
     def of(cls, experiences: Sequence[Experience[object]]) -> Steps:
