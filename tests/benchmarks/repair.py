@@ -1,10 +1,17 @@
-"""How much is to be won in program repair, and by what: upper bounds by exhaustive look-ahead.
+"""How much is to be won in program repair, and how much is won over several training seeds.
 
-    python tests/benchmarks/repair.py [SUITE] [RUN] [--bugs 40] [--split validation]
+    python tests/benchmarks/repair.py bounds [SUITE] [RUN] [--bugs 40] [--split validation]
+    python tests/benchmarks/repair.py seeds FOLDER [SUITE ...] [--seeds 5]
 
-Every candidate of every bug is run on all its tests, hidden ones too: these rows know what no
-agent may know. Each says how many bugs one edit could solve, and how many edits are tried until
-the first that passes the visible tests, on average over the bugs that have one.
+`seeds` trains `docs/examples/repair.yaml` with the seeds 1 to 5, each in a run below FOLDER (one
+that is there already is gone on with), and judges every run on the built-in test split and on all
+of each SUITE. A difference of rewards is a mean over seeds, bug by bug; its interval is a bootstrap
+over bugs. What the others reach is measured with the first seed.
+
+`bounds` gives upper bounds by exhaustive look-ahead. Every candidate of every bug is run on all its
+tests, hidden ones too: these rows know what no agent may know. Each says how many bugs one edit
+could solve, and how many edits are tried until the first that passes the visible tests, on average
+over the bugs that have one.
 
     hand-made     the task's own ranking, all families together, after the tests were run
     learned       likewise by the ranking that RUN learned
@@ -31,14 +38,22 @@ from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_run
 from orchestrion_repair.state import State, program_of, situation_of, target_of
 from orchestrion_repair.task import Repair
 
+from orchestrion import Key
+from orchestrion.config import load
+from orchestrion.report import Report
+from orchestrion.run import train
+from orchestrion.statistics import estimate
 from orchestrion.store import RunReader
+from orchestrion.trained import open_run
 
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "repair.yaml"
+BUILTIN = "builtin"
 TOOLS = (
     ("comparison",), ("off-by-one", "slice"), ("arithmetic", "operand"), ("condition", "extend"),
     ("variable",), ("constant", "return"), ("argument", "function", "unwrap", "wrap"), ("graft",),
     ("guard", "insert"), ("move", "delete", "control"),
 )  # fmt: skip
-BUDGET = 168
+BUDGET = 156
 """Edits that an episode of `docs/examples/repair.yaml` may try."""
 
 
@@ -120,15 +135,8 @@ def show(name: str, found: list[int | None]) -> None:
     print(f"{name:12} {row}")
 
 
-async def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("suite", nargs="?", default="builtin")
-    parser.add_argument("run", nargs="?", type=Path)
-    parser.add_argument("--bugs", type=int, default=40)
-    parser.add_argument("--split", default="validation")
-    parser.add_argument("--steps", type=int, default=10_000)
-    given = parser.parse_args()
+async def bounds(given: argparse.Namespace) -> None:
+    """Print the table of upper bounds."""
     task = Repair(suite=given.suite, steps=given.steps)
     async with shared_runner() as runner:
         bugs = [bug for bug in await task._usable(runner) if bug.split == given.split]
@@ -151,5 +159,84 @@ async def main() -> None:
     show("oracle", [1 if one.right else None for one in known])
 
 
+# ---------------------------------------------------------------- over seeds
+
+
+async def seeds(given: argparse.Namespace) -> None:
+    """Train with each seed, judge on every suite, print pooled figures after each seed."""
+    found: dict[str, list[Report]] = {suite: [] for suite in (BUILTIN, *given.suites)}
+    for seed in range(1, given.seeds + 1):
+        changes = [f"seed={seed}", *(["evaluation.baselines={}"] if seed > 1 else [])]
+        folder = given.folder / f"seed-{seed}"
+        found[BUILTIN].append(await train(load(EXAMPLE, changes), folder))
+        for suite in given.suites:
+            async with open_run(folder, [f"task.suite={suite}", "task.max_problems=null"]) as run:
+                found[suite].append(await run.evaluate("test"))
+        for suite, reports in found.items():
+            pooled(suite, reports)
+
+
+def pooled(suite: str, reports: Sequence[Report]) -> None:
+    """What the learned team reaches on average, each other one, and the difference in reward."""
+    own = reports[0].contenders[0].name
+    learned = [report.outcomes[own] for report in reports]
+    bugs = list(learned[0])
+    print(f"{suite}: {len(bugs)} bugs, {len(reports)} training seeds", flush=True)
+
+    def means(field: str) -> list[float]:
+        return [float(np.mean([float(one[bug][field] or 0) for one in learned])) for bug in bugs]
+
+    rewards = means("reward")
+    print(f"  {own:14} {_row(means('solved'), means('cost'), rewards)}")
+    for name, outcomes in reports[0].outcomes.items():
+        if name == own:
+            continue
+        solved, cost, reward = (
+            [float(outcomes[bug][field] or 0) for bug in bugs]
+            for field in ("solved", "cost", "reward")
+        )
+        more = [a - b for a, b in zip(rewards, reward, strict=True)]
+        interval = estimate(more, Key(0).child(suite, name))
+        each = " ".join(
+            f"{np.mean([float(one[bug]['reward'] or 0) for bug in bugs]) - np.mean(reward):+.3f}"
+            for one in learned
+        )
+        print(
+            f"  {name:14} {_row(solved, cost, reward)}   learned minus this "
+            f"{interval.mean:+.3f} [{interval.low:+.3f}, {interval.high:+.3f}], by seed {each}",
+            flush=True,
+        )
+
+
+def _row(solved: Sequence[float], cost: Sequence[float], reward: Sequence[float]) -> str:
+    return f"solved {np.mean(solved):.1%} cost {np.mean(cost):.1f} reward {np.mean(reward):.3f}"
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).resolve())
+
+
+def main() -> None:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("bounds")
+    one.add_argument("suite", nargs="?", default=BUILTIN)
+    one.add_argument("run", nargs="?", type=Path)
+    one.add_argument("--bugs", type=int, default=40)
+    one.add_argument("--split", default="validation")
+    one.add_argument("--steps", type=int, default=10_000)
+    one.set_defaults(command=bounds)
+    one = commands.add_parser("seeds")
+    one.add_argument("folder", type=Path)
+    one.add_argument("suites", nargs="*", metavar="suite", type=_absolute)
+    one.add_argument("--seeds", type=int, default=5)
+    one.set_defaults(command=seeds)
+    given = parser.parse_args()
+    asyncio.run(given.command(given))
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    main()

@@ -61,7 +61,7 @@ class EditRanking:
 
     episodes: Annotated[int, Meta(ge=1)] = 640
     batch: Annotated[int, Meta(ge=1)] = 128
-    planted: Annotated[int, Meta(ge=0)] = 1
+    planted: Annotated[int, Meta(ge=0)] = 0
     doubt: Annotated[float, Meta(gt=0)] = 5.0
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}

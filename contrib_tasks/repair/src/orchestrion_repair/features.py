@@ -20,7 +20,7 @@ from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 
 __all__ = ["features", "hints", "names", "outlooks"]
 
-BATCH = 12
+BATCH = 6
 """How many candidates the outlook of a family in a region looks at."""
 _PROGRESS = (
     "tests known", "share passing", "fixed", "improved", "turns", "executions", "best gain",

@@ -145,13 +145,13 @@ class Evaluator:
         return Judged("as logged", "", {"mean": estimate})
 
     def single(self) -> list[Judged]:
-        """Return what the log tells of always making the same choice, for each that it has.
+        """Return what the log tells of always making the same choice, for each there could be.
 
         Where it is not allowed, any other is taken. Only for logs with one decision an episode.
         """
         d = self.decisions
         result = []
-        logged = np.unique(d.choice).tolist() if not d.several else []
+        logged = np.flatnonzero(d.allowed.any(axis=0)).tolist() if not d.several else []
         for place, name in ((place, d.names[place]) for place in logged):
             target = d.allowed / np.maximum(d.allowed.sum(axis=1, keepdims=True), 1)
             target[d.allowed[:, place]] = np.eye(len(d.names))[place]

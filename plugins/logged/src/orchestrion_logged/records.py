@@ -11,6 +11,7 @@ in `.gz` is unpacked.
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import os
 import zlib
@@ -28,6 +29,10 @@ __all__ = ["Context", "LogWriter", "Logged", "LoggedEpisode", "check_record", "e
 
 _REPORTED = 5
 """Problems of one file named at once."""
+_LEAST = 1e-6
+"""A smaller propensity would let one decision outweigh a million."""
+_MOST = 1e9
+"""Larger rewards leave nothing of the others in a mean."""
 
 Number = Annotated[float, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -110,6 +115,11 @@ def check_record(record: Logged) -> str:
             return "`allowed` names a choice twice"
         if record.choice not in record.allowed:
             return f"the choice {record.choice!r} is not in `allowed`"
+    if record.propensity is not None and record.propensity < _LEAST:
+        return f"the propensity {record.propensity:g} is too small to weigh by: at least {_LEAST:g}"
+    numbers = (record.reward or 0.0, record.score or 0.0, record.cost)
+    if any(abs(number) > _MOST for number in numbers):
+        return f"reward, score and cost must lie between -{_MOST:g} and {_MOST:g}"
     if record.step and not record.episode:
         return f"step {record.step} of no episode; give the `episode` it belongs to"
     if len({len(hint) for hint in record.context.hints.values()}) > 1:
@@ -125,13 +135,18 @@ def read_log(path: Path) -> list[LoggedEpisode]:
     """
     problems: list[str] = []
     episodes: dict[str, list[tuple[int, Logged]]] = {}
+    width: int | None = None
     for number, line in enumerate(_lines(path), 1):
         line = line.strip()
         if not line:
             continue
         try:
             record = _DECODER.decode(line)
+            count = len(record.context.features)
+            width = count if width is None else width
             wrong = check_record(record)
+            if not wrong and count != width:
+                wrong = f"`features` has {count} numbers, and the first line {width}"
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             wrong = str(error)
         if wrong:
@@ -165,7 +180,9 @@ def _lines(path: Path) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
             packed = path.suffix == ".gz"
-            yield from gzip.GzipFile(fileobj=file) if packed else file
+            lines = gzip.GzipFile(fileobj=file) if packed else file
+            for number, line in enumerate(lines):
+                yield line if number else line.removeprefix(codecs.BOM_UTF8)
     except (OSError, EOFError, zlib.error) as error:
         raise UsageError(f"{path}: cannot be read: {error}") from error
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from orchestrion_encoders.interfaces import Choice
 
-from orchestrion import Saved, Situation
+from orchestrion import RunError, Saved, Situation
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.optimism.believing import Beliefs
 from orchestrion_values.optimism.seen import Floats, Mask, Shown
@@ -25,11 +26,17 @@ def show(situations: Sequence[Situation], allowed: Mask, choices: Sequence[Choic
     """What tells situations apart: all that the task shows as numbers.
 
     Where it shows none: how often each choice was made.
+
+    Raises:
+        RunError: a number is not finite.
     """
-    return [
+    shown = [
         Shown(one.problem.category, _features(one, choices), tuple(row))
         for one, row in zip(situations, allowed.tolist(), strict=True)
     ]
+    if not all(math.isfinite(number) for row in shown for number in row.features):
+        raise RunError("trainer optimistic: the task shows numbers that are not finite")
+    return shown
 
 
 def _features(situation: Situation, choices: Sequence[Choice]) -> tuple[float, ...]:

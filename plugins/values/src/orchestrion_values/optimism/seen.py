@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Saved
+from orchestrion import RunError, Saved
 from orchestrion_values.arrays import pack, unpack
 
 Floats = NDArray[np.float64]
@@ -54,6 +54,12 @@ class Seen:
         """The place of what was shown, which is a new one the first time."""
         place = self.places.get(shown)
         if place is None:
+            if self.shown and len(shown.features) != len(self.shown[0].features):
+                counts = sorted({len(shown.features), len(self.shown[0].features)})
+                raise RunError(
+                    f"trainer optimistic: the task shows {counts[0]} and {counts[1]} numbers; a "
+                    "task must always show equally many"
+                )
             place = self.places[shown] = len(self.shown)
             self.shown.append(shown)
         return place
