@@ -179,14 +179,14 @@ def line(name: str, cases: Sequence[Case]) -> None:
 
 def case(size: int, options: argparse.Namespace, draw: np.random.Generator) -> Case:
     kind = [str(draw.choice(getattr(options, name))) for name in ("rewards", "logging", "target")]
-    problem = simulated(*kind, draw)
+    problem = simulated(*kind, draw)  # type: ignore[arg-type, call-arg]
     truth = problem.truth(draw)
     decisions, wanted = problem.log(size, draw)
     judged = Evaluator(decisions, features_only(decisions)).judge("target", wanted)
     if judged.refusal:
-        return Case(*kind, True, False, 0.0, 0.0)
+        return Case(*kind, True, False, 0.0, 0.0)  # type: ignore[arg-type, call-arg]
     e = judged.estimates["dr"]
-    return Case(*kind, False, e.low <= truth <= e.high, e.high - e.low, e.mean - truth)
+    return Case(*kind, False, e.low <= truth <= e.high, e.high - e.low, e.mean - truth)  # type: ignore[arg-type, call-arg]
 
 
 # -------------------------------------------------------------------------------- refusal

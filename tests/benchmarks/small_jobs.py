@@ -26,8 +26,8 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before any library reads it
 
 import numpy as np  # noqa: E402
-import yaml  # noqa: E402
 from orchestrion_offline.tickets import CATEGORIES  # noqa: E402
+from ruamel.yaml import YAML  # noqa: E402
 from scipy.stats import t as student  # noqa: E402
 
 from orchestrion.config import from_data  # noqa: E402
@@ -84,7 +84,7 @@ def tickets(seed: int) -> dict[str, Any]:
 
 def review(seed: int) -> dict[str, Any]:
     """The example, with other luck."""
-    data = yaml.safe_load((ROOT / "docs/examples/code-review.yaml").read_text())
+    data = YAML(typ="safe").load(ROOT / "docs/examples/code-review.yaml")
     return {**data, "seed": seed, "evaluation": {"baselines": {}}}
 
 
@@ -129,10 +129,10 @@ def compare(job: str, trainer: str, seeds: int, first: int) -> None:
             print(f"  {job}, seed {seed}, {name}: {rows[name][-1][0]:.3f}", file=sys.stderr)
     found = {name: np.array(pairs) for name, pairs in rows.items()}
     print(f"{job}: {EPISODES} episodes, {seeds} seeds from {first}")
-    for name, rows in found.items():
-        each = " ".join(f"{one:.3f}" for one in rows[:, 0])
+    for name, rows in found.items():  # type: ignore[assignment]
+        each = " ".join(f"{one:.3f}" for one in rows[:, 0])  # type: ignore[index]
         print(
-            f"  {name:22} reward {interval(rows[:, 0])}  solved {rows[:, 1].mean():.0%}  ({each})"
+            f"  {name:22} reward {interval(rows[:, 0])}  solved {rows[:, 1].mean():.0%}  ({each})"  # type: ignore[attr-defined, index]
         )
     best = max(list(found)[1:], key=lambda name: float(found[name][:, 0].mean()))
     print(f"  {trainer} minus {best}: {interval(found[trainer][:, 0] - found[best][:, 0])}")

@@ -100,9 +100,9 @@ def test_hinted_takes_what_the_hints_say_most_for_among_what_is_allowed() -> Non
         return "stop" if decision.stop else choice_name(decision.start[0])
 
     hints = {"a": (0.5, 1.0), "b:y": (0.7, 0.0), "c": (0.5, 0.0), "gone": (1.0, 0.0)}
-    assert taken(hints) == "b:y"
-    assert taken(hints, "b:y") == taken(hints, "b") == "a", "the first of equals"
-    assert taken(hints, "a", "b", "c") == taken({}) == "stop"
+    assert taken(hints) == "b:y"  # type: ignore[arg-type]
+    assert taken(hints, "b:y") == taken(hints, "b") == "a", "the first of equals"  # type: ignore[arg-type]
+    assert taken(hints, "a", "b", "c") == taken({}) == "stop"  # type: ignore[arg-type]
     assert chosen(policy) == "stop"
 
 

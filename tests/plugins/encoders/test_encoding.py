@@ -50,7 +50,7 @@ def opened(component: Any, roster: Sequence[Member] = ROSTER) -> Any:
 
 def graph(turns: Sequence[Turn]) -> list[float]:
     shown = evolve(situation(), trajectory=Trajectory(turns))
-    return Graph().encode([shown], CHOICES).context[0].tolist()
+    return Graph().encode([shown], CHOICES).context[0].tolist()  # type: ignore[no-any-return]
 
 
 # ---------------------------------------------------------------------------- hashing, text
@@ -116,7 +116,7 @@ def test_the_graph_does_not_depend_on_names() -> None:
 
 
 def test_history_shows_the_last_turns_in_order() -> None:
-    encoder = opened(History(turns=2, words=4))
+    encoder = opened(History(turns=2, words=4))  # type: ignore[abstract]
     short, long = encoder.encode([situation(), situation("b:x", "a", "b:y")], CHOICES).turns
     assert short.shape == (0, 11)
     assert long[:, :4].tolist() == [[1, 0, 0, 0], [0, 0, 1, 0]]
@@ -125,16 +125,16 @@ def test_history_shows_the_last_turns_in_order() -> None:
 
 def test_history_by_role_is_the_same_for_renamed_agents() -> None:
     roster = tuple(evolve(m, name=m.name.upper()) for m in ROSTER)
-    first = opened(History(who="role")).encode([situation("a")], CHOICES).turns[0]
-    second = opened(History(who="role"), roster).encode([situation("A")], CHOICES).turns[0]
+    first = opened(History(who="role")).encode([situation("a")], CHOICES).turns[0]  # type: ignore[abstract]
+    second = opened(History(who="role"), roster).encode([situation("A")], CHOICES).turns[0]  # type: ignore[abstract]
     assert first[:, :32] == pytest.approx(second[:, :32])
 
 
 def test_history_is_refused_where_nothing_can_read_it() -> None:
     with pytest.raises(UsageError, match="policy: the encoder history gives sequences"):
-        refuse_turns([Graph(), opened(History())], "policy")
+        refuse_turns([Graph(), opened(History())], "policy")  # type: ignore[abstract]
     refuse_turns([Graph()], "policy")
-    sequences = opened(History()).encode([situation()], CHOICES)
+    sequences = opened(History()).encode([situation()], CHOICES)  # type: ignore[abstract]
     with pytest.raises(RunError, match="two encoders give sequences"):
         join([sequences, sequences])
 
@@ -142,7 +142,7 @@ def test_history_is_refused_where_nothing_can_read_it() -> None:
 @pytest.mark.parametrize("kind", ["gru", "transformer"])
 def test_what_a_reader_makes_of_turns_does_not_depend_on_padding(kind: Any) -> None:
     torch = pytest.importorskip("torch")
-    network, _ = opened(History(reader=kind, width=8)).network(5, torch.Generator().manual_seed(1))
+    network, _ = opened(History(reader=kind, width=8)).network(5, torch.Generator().manual_seed(1))  # type: ignore[abstract]
     turns = torch.randn(3, 4, 5, generator=torch.Generator().manual_seed(2))
     lengths = torch.tensor([4, 0, 2])
     with torch.no_grad():
@@ -210,7 +210,9 @@ def test_an_agent_of_another_team_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "component", [Text(), Graph(), History(), History(who="role"), Members()], ids=str
+    "component",
+    [Text(), Graph(), History(), History(who="role"), Members()],  # type: ignore[abstract]
+    ids=str,
 )
 def test_a_situation_is_encoded_alike_alone_and_in_a_batch(component: Any) -> None:
     encoder = opened(component) if hasattr(component, "open") else component

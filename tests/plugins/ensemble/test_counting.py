@@ -254,8 +254,8 @@ def test_a_lead_as_large_as_what_is_outstanding_can_be_caught() -> None:
 
 def _hard_vote(said: list[int], weights: list[float] | None = None) -> int:
     """What scikit-learn's hard voting gives for one sample."""
-    from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
-    from sklearn.ensemble import VotingClassifier  # type: ignore[import-untyped]
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.ensemble import VotingClassifier
 
     class Constant(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def __init__(self, label: int = 0) -> None:

@@ -51,7 +51,7 @@ def test_without_data_confidence_stays_as_stated() -> None:
 
 def test_platt_scaling_agrees_with_scikit_learn() -> None:
     """With its penalty moved to where ours is: a slope of 1."""
-    from sklearn.linear_model import LogisticRegression  # type: ignore[import-untyped]
+    from sklearn.linear_model import LogisticRegression
 
     rng = np.random.default_rng(2)
     stated = rng.uniform(0.05, 0.95, 500)
@@ -285,7 +285,7 @@ def test_out_of_fold_predictions_never_see_their_own_point() -> None:
 
 def test_out_of_fold_predictions_agree_with_scikit_learn() -> None:
     from sklearn.linear_model import LogisticRegression
-    from sklearn.model_selection import (  # type: ignore[import-untyped]
+    from sklearn.model_selection import (
         PredefinedSplit,
         cross_val_predict,
     )

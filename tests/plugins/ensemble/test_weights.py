@@ -21,8 +21,8 @@ from orchestrion_ensemble.weights import (
     pseudo_bma_weights,
     stacking_weights,
 )
-from scipy.optimize import minimize  # type: ignore[import-untyped]
-from scipy.special import softmax  # type: ignore[import-untyped]
+from scipy.optimize import minimize
+from scipy.special import softmax
 
 from orchestrion import Key, UsageError
 from tests.plugins.ensemble.support import PROBLEM, combine, silent
@@ -86,8 +86,8 @@ def test_neither_order_nor_scale_of_members_changes_a_pool(order: list[int], fac
 
 
 def test_a_soft_vote_agrees_with_scikit_learn() -> None:
-    from sklearn.base import BaseEstimator, ClassifierMixin  # type: ignore[import-untyped]
-    from sklearn.ensemble import VotingClassifier  # type: ignore[import-untyped]
+    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.ensemble import VotingClassifier
 
     class Constant(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         def __init__(self, row: tuple[float, ...] = (1.0,)) -> None:

@@ -30,7 +30,7 @@ def embed(model: Any, *texts: str) -> Answer:
     """The answer to one request, through an engine's call path."""
 
     async def run() -> Answer:
-        engine = engine_for({"a": ScriptedAgent(["x"])}, Fixed(["a"]), calls=CallPath(retry=QUICK))
+        engine = engine_for({"a": ScriptedAgent(["x"])}, Fixed(["a"]), calls=CallPath(retry=QUICK))  # type: ignore[list-item]
         context = OpenContext("models.m", Key(0), environment={"TEST_KEY": KEY})
         async with model.open(context) as runtime:
             answer: Answer = await runtime.embed(texts, ActivationCalls(engine, Key(1)))
@@ -80,9 +80,9 @@ def test_an_api_without_embeddings_is_refused_before_the_run() -> None:
 
     async def run() -> None:
         context = OpenContext("models.m", Key(0), environment={"TEST_KEY": KEY})
-        async with model.open(context) as runtime:
+        async with model.open(context) as runtime:  # type: ignore[attr-defined]
             place = OpenContext("policy.encoders[0]", Key(0), names={"model": ("m",)})
-            async with Embedding(runtime).open(place):
+            async with Embedding(runtime).open(place):  # type: ignore[abstract]
                 pass
 
     with pytest.raises(UsageError, match="model m cannot embed"):
@@ -116,7 +116,7 @@ def test_a_policy_reads_embeddings_and_a_replay_needs_no_network(
 
     with FaultServer(one) as server:
         (tmp_path / "c.yaml").write_text(CONFIG.format(url=server.url))
-        done = CliRunner().invoke(main, ["eval", "c.yaml"])
+        done = CliRunner().invoke(main, ["train", "c.yaml"])
         assert done.exit_code == 0, done.output
     # One request a text, however many decisions read it.
     texts = [seen.data["input"][0] for seen in server.seen]

@@ -16,10 +16,10 @@ from orchestrion_logged.records import encode
 
 from orchestrion import StoreError, UsageError
 
-numbers = st.floats(allow_nan=False, allow_infinity=False)
+numbers = st.floats(-1e9, 1e9)
 records = st.builds(
     Logged,
-    context=st.builds(Context, text=st.text(), features=st.lists(numbers, max_size=3).map(tuple)),
+    context=st.builds(Context, text=st.text(), features=st.tuples(numbers, numbers)),
     choice=st.text(min_size=1),
     propensity=st.none() | st.floats(0.01, 1.0),
     reward=st.none() | numbers,

@@ -23,9 +23,9 @@ from orchestrion import CheckpointError, Key, Member, Observation, RunError, Usa
 from tests.plugins.reinforce.support import ROSTER, names, policy, shake, situation
 
 ALL = ["a", "b:x", "b:y", "c"]
-SHARED = Neural(encoders=[Counts(history=False), Members()], hidden=[16, 16])
+SHARED = Neural(encoders=[Counts(history=False), Members()], hidden=[16, 16])  # type: ignore[list-item]
 """Scores choices by what they do, and nothing by its place."""
-TURNS = Neural(encoders=[Counts(history=False), History(width=8)], hidden=[16])
+TURNS = Neural(encoders=[Counts(history=False), History(width=8)], hidden=[16])  # type: ignore[abstract]
 
 
 def row(settings: Neural, *acted: str, **seen: Any) -> list[float]:
@@ -253,9 +253,9 @@ def test_every_weight_has_a_gradient_and_it_is_that_of_finite_differences(choice
     )
 
     def value() -> torch.Tensor:
-        return exact(inputs).log_softmax(1)[batch.rows, batch.actions].sum()
+        return exact(inputs).log_softmax(1)[batch.rows, batch.actions].sum()  # type: ignore[no-any-return]
 
-    value().backward()
+    value().backward()  # type: ignore[no-untyped-call]
     for parameter in exact.parameters():
         flat, gradient = parameter.data.view(-1), parameter.grad.view(-1)
         place = int(gradient.abs().argmax())
@@ -276,10 +276,10 @@ def test_normalised_entropy_is_1_for_uniform_and_0_without_a_choice() -> None:
     shake(runtime, 0.0)
     seen = [situation(), situation(blocked=["a"]), situation(blocked=["a", "b"])]
     batch = runtime.collect([one.record for one in runtime.decide(seen, keys(3))])
-    entropy = _chosen(runtime, batch)[1]
+    entropy = _chosen(runtime, batch)[1]  # type: ignore[arg-type]
     assert entropy.tolist() == pytest.approx([1, 1, 0], abs=1e-3)
-    entropy[2].backward()
-    assert all(p.grad is None or not p.grad.any() for p in runtime.network.parameters())
+    entropy[2].backward()  # type: ignore[no-untyped-call]
+    assert all(p.grad is None or not p.grad.any() for p in runtime.network.parameters())  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------ saving
@@ -388,7 +388,7 @@ def test_by_descriptions_a_policy_applies_to_another_team() -> None:
 
 
 def test_a_policy_that_also_goes_by_places_is_refused_for_another_team() -> None:
-    counting = Neural(encoders=[Counts(), Members()], hidden=[16])
+    counting = Neural(encoders=[Counts(), Members()], hidden=[16])  # type: ignore[list-item]
     with pytest.raises(CheckpointError, match=r"another team.*goes by the encoder members"):
         policy(counting, roster=OTHERS).load(shaken(counting).save())
 

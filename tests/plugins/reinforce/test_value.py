@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from orchestrion_reinforce.ppo import Value
+from orchestrion_reinforce.ppo import Value  # type: ignore[attr-defined]
 
 from orchestrion import CheckpointError, Key
 

@@ -195,13 +195,13 @@ def test_a_run_that_was_cut_goes_on_as_if_it_had_not_been(text: bool) -> None:
     end = trained(whole, **settings)
     first = learner(**settings)
     for i in range(2):
-        asyncio.run(first.iterate(i, cut))
+        asyncio.run(first.iterate(i, cut))  # type: ignore[arg-type]
     second, fresh = learner(**settings), team()
     second.load(first.save())
     fresh.load(cut.policy.save())
     rest = Asked(pay, fresh, questions)
     for i in range(2, second.iterations):
-        asyncio.run(second.iterate(i, rest))
+        asyncio.run(second.iterate(i, rest))  # type: ignore[arg-type]
     assert cut.chosen + rest.chosen == whole.chosen
     assert second.save() == end.save()
     assert fresh.save() == whole.policy.save()

@@ -13,7 +13,7 @@ from orchestrion import UsageError
 NAMES = ("a", "b", "c")
 
 
-def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def drawn(n: int, seed: int = 0, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Numbers [n, 2], choices [n] and rewards [n]: b adds 1 + 2 x the first number."""
     rng = np.random.default_rng(seed)
     numbers, places = rng.normal(size=(n, 2)), rng.integers(0, 3, n)

@@ -84,8 +84,13 @@ class Joined:
         return encoded
 
     def _fitted(self, part: Encoded, expected: list[int], encoder: Encoder) -> Encoded:
-        """A part of the expected widths: zeros where a task says nothing of any choice."""
+        """A part of the expected widths: zeros where a task says nothing of any choice.
+
+        What it says of choices after it first said nothing is left out.
+        """
         shape, (n, k) = _shape(part), part.choices.shape[:2]
+        if expected[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
+            return Encoded(part.context, np.zeros((n, k, 0)), None, part.turns)
         if shape[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
             return Encoded(part.context, np.zeros((n, k, expected[1])), np.zeros((n, k)))
         if shape != expected:
