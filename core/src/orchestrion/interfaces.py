@@ -528,9 +528,9 @@ class Policy(Protocol):
     async def prepare(self, situation: Situation, calls: Calls) -> None:
         """Get from the outside what `decide` needs in this situation, such as embeddings.
 
-        It goes through `calls` every time, so
-        that a replay finds it: let the cache of the call path answer what was asked before. What it
-        takes is part of the run's spend, and of no turn's cost.
+        It goes through `calls` every time, so that a replay finds it: let the cache of the call
+        path answer what was asked before. What it takes is part of the run's spend, and of no
+        turn's cost.
 
         Raises:
             CallError: after the last attempt; the episode fails.

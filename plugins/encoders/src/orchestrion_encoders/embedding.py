@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Embedding"]
 
+NOTHING = "(nothing)"
+"""What is embedded in place of an empty text."""
+
 
 @frozen
 class Embedding(Encoder):
@@ -69,15 +72,14 @@ class _Embedded(Encoder):
             turns = situation.trajectory.backward()
             contents = (turn.output.content for turn in turns if turn.status == "completed")
             texts.append(next(contents, ""))
-        return texts
+        # Services refuse empty texts.
+        return [text or NOTHING for text in texts]
 
     async def prepare(self, situation: Situation, calls: Calls) -> None:
-        """Embed the texts; an empty one is all zeros."""
+        """Embed the texts."""
         import numpy as np
 
         for text in self._texts(situation):
-            if not text:
-                continue
             # Asked each time, so that a replay finds the call; the call path has the answer.
             answer = await self._settings.model.embed([text], calls)
             [vector] = np.array(answer.data["vectors"], np.float64)
@@ -100,14 +102,11 @@ class _Embedded(Encoder):
         """Context alone [n, texts x width]."""
         import numpy as np
 
-        if not self._width:
-            raise RunError("encoder embedding: asked before any text was embedded")
-        nothing = np.zeros(self._width)
         rows = []
         for situation in situations:
             texts = self._texts(situation)
-            missing = [text for text in texts if text and text not in self._vectors]
+            missing = [text for text in texts if text not in self._vectors]
             if missing:
                 raise RunError(f"encoder embedding: {missing[0][:60]!r} was not embedded before")
-            rows.append(np.concatenate([self._vectors.get(text, nothing) for text in texts]))
+            rows.append(np.concatenate([self._vectors[text] for text in texts]))
         return Encoded(np.array(rows), np.zeros((len(rows), len(choices), 0)))
