@@ -38,6 +38,8 @@ IMPORTING = 30.0
 """The same for one that imports a module."""
 GRACE = 10.0
 """Seconds that an interrupted command has to end in order while its loop runs."""
+NUDGE = getattr(signal, "SIGURG", 0)
+"""A signal that nobody else needs: it cuts off the system call that the main thread waits in."""
 
 
 def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
@@ -70,6 +72,10 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
         raise RunError(f"a component raised {reason_of(error)}") from error
 
 
+def _nudged(number: int, frame: FrameType | None) -> None:
+    """Do nothing: that it is called has cut a blocking system call off."""
+
+
 def _say_nothing(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     return
 
@@ -90,6 +96,9 @@ class _Supervisor:
         self._asked = self._ending = False
         self._blocking: Work | None = None
         self._named: set[str] = set()
+        self._watcher: threading.Thread | None = None
+        self._arrivals: tuple[int, ...] = ()
+        self._wakeup = -1
 
     def __enter__(self) -> None:
         self._threads = set(threading.enumerate())
@@ -100,15 +109,27 @@ class _Supervisor:
             with suppress(ValueError):  # not in the main thread
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._handlers[number] = signal.signal(number, self._signalled)
+        if self._handlers and hasattr(signal, "pthread_kill"):
+            self._handlers[NUDGE] = signal.signal(NUDGE, _nudged)
+            self._arrivals = os.pipe()
+            for end in self._arrivals:
+                os.set_blocking(end, False)
+            self._wakeup = signal.set_wakeup_fd(self._arrivals[1], warn_on_full_buffer=False)
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        if self._arrivals:
+            signal.set_wakeup_fd(self._wakeup)
         if self._fork is not None:
             os.fork = self._fork
         if getattr(signal, "SIGALRM", None) in self._handlers:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        if self._watcher is not None:
+            self._watcher.join(PATIENCE)
+        for end in self._arrivals:
+            os.close(end)
         new = set(threading.enumerate()) - self._threads
         left_behind.extend(thread for thread in new if not thread.daemon)
 
@@ -116,7 +137,8 @@ class _Supervisor:
         """Do the work, with somebody who looks after it."""
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._guard_loop(self._loop)
-        threading.Thread(target=self._watch, name="orchestrion-watch", daemon=True).start()
+        self._watcher = threading.Thread(target=self._watch, name="orchestrion-watch", daemon=True)
+        self._watcher.start()
         return await work
 
     # ------------------------------------------------------------------ what would end the loop
@@ -170,7 +192,18 @@ class _Supervisor:
 
     def _watch(self) -> None:
         while not self._stop.wait(TICK):
+            self._nudge()
             self._look()
+
+    def _nudge(self) -> None:
+        """Have a signal handled that came just before the main thread went into a blocking call.
+
+        Python handles a signal between two instructions. One that comes after the last of these
+        and before the system call does not cut that call off, and would wait for its end.
+        """
+        with suppress(BlockingIOError):
+            if self._arrivals and {*os.read(self._arrivals[0], 4096)} - {NUDGE}:
+                signal.pthread_kill(self._thread, NUDGE)
 
     def _look(self) -> None:
         if not self._asked:
