@@ -75,20 +75,12 @@ def draw(config: str, seed: int) -> int:
     All other sections stay as they are: `orchestrion draw relay.yaml 3 > drawn.yaml`. Sizes given
     in the config's `task.tables`, e.g. `workers: 7`, are not drawn.
     """
-    import os
     from pathlib import Path
 
-    from orchestrion import ConfigError
-    from orchestrion.config.nodes import Problems
-    from orchestrion.config.plain import to_yaml
-    from orchestrion.config.sources import read_tree
+    from orchestrion.config import read_data, to_yaml
     from orchestrion_orchestration_bench.drawn import with_tables
 
-    problems = Problems()
-    root = read_tree(Path(config), os.environ, problems)
-    if root is None or problems.found:
-        raise ConfigError(problems.in_order(), config)
-    click.echo(to_yaml(with_tables(root.plain(), seed)), nl=False)
+    click.echo(to_yaml(with_tables(read_data(Path(config)), seed)), nl=False)
     return 0
 
 

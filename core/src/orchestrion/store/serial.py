@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from attrs import AttrsInstance
     from cattrs import Converter
 
-__all__ = ["decode", "dumps", "encode", "episode_fields", "loads", "parse", "structure"]
+__all__ = ["as_data", "decode", "dumps", "encode", "episode_fields", "loads", "parse", "structure"]
 
 T = TypeVar("T")
 
@@ -53,6 +53,15 @@ def encode(value: object) -> bytes:
         return hidden_bytes(json.dumps(_finite(builtins), separators=(",", ":")).encode())
     except TypeError as error:
         raise StoreError(f"a record cannot be stored: {error}") from None
+
+
+def as_data(value: object) -> JSON:
+    """Return a record, or a list of records, as plain data; `structure` makes it a record again.
+
+    Raises:
+        StoreError: something in it is not JSON; says where.
+    """
+    return parse(encode(value))
 
 
 def _prepare(value: object) -> object:

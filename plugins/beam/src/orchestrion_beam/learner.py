@@ -196,9 +196,9 @@ class Learner(Trainer):
 
     def save(self) -> Saved:
         """What the next proposal is made from, and the report."""
-        from orchestrion.store.serial import encode, parse
+        from orchestrion.store.serial import as_data
 
-        pending = parse(encode([_fields(group) for group in self.pending]))
+        pending = as_data([_fields(group) for group in self.pending])
         return Saved(data={"pending": pending, "round": self.round, "report": self.report})
 
     def load(self, saved: Saved) -> None:

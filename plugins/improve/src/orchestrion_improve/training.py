@@ -207,11 +207,9 @@ def _means(episodes: Sequence[Episode]) -> list[float]:
 
 
 def _stored(group: Group) -> JSON:
-    import json
+    from orchestrion.store.serial import as_data
 
-    from orchestrion.store.serial import encode
-
-    return [json.loads(encode(one)) for one in group.episodes]
+    return as_data(group.episodes)
 
 
 def _restored(data: JSON) -> Group:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import numpy as np
@@ -31,7 +32,6 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.choices import choice_name, choices, is_blocked
-from orchestrion.discovery import installed
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
@@ -192,7 +192,7 @@ class ValuePolicy(Reading):
         if data["model"] is None:
             self.model = None
             return
-        models = {plugin.name: plugin.value for plugin in installed(MODEL_GROUP)} | MODELS
+        models = {plugin.name: plugin.value for plugin in entry_points(group=MODEL_GROUP)} | MODELS
         where = models.get(data["model"])
         if where is None:
             raise CheckpointError(
