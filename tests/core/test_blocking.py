@@ -38,7 +38,7 @@ from contextlib import asynccontextmanager
 
 from attrs import frozen
 from orchestrion import Activation, Agent, Decision, Output, Policy, Problem, Scores, Task
-from orchestrion.cli import looping
+from orchestrion._cli import looping
 
 # What takes seconds otherwise.
 looping.TICK, looping.PATIENCE, looping.GRACE = 0.05, 0.4, 0.8

@@ -25,8 +25,10 @@ from orchestrion import (
     Situation,
     Trajectory,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 from orchestrion_dag.graph import Graph, Wiring
 from orchestrion_dag.machine import Machine
 from orchestrion_dag.order import is_sequence

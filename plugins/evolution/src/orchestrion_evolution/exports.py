@@ -26,7 +26,7 @@ def write_exports(evolver: Evolver) -> None:
     Nothing, if the run has no folder.
     """
     from orchestrion.config import load
-    from orchestrion.store.files import make_folder, write_atomic
+    from orchestrion.runs import make_folder, write_atomic
 
     if evolver.directory is None:
         return

@@ -3,8 +3,8 @@
     policy.model is None                        # untrained: uniform over what is allowed
     scores = policy.model.scores(situations)    # [n, k]; the highest allowed one is taken
 
-A trainer explores with `Exploring`, reads what came of it with `orchestrion.experience.gather`, and
-sets `policy.model`.
+A trainer explores with `Exploring`, reads what came of it with `orchestrion.gather`, and sets
+`policy.model`.
 """
 
 from __future__ import annotations
@@ -30,8 +30,10 @@ from orchestrion import (
     Saved,
     Situation,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
