@@ -20,6 +20,8 @@ from tests.workspace import ROOT, Member, files, members
 TOP_LEVEL = {
     "pyproject.toml",
     "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "LICENSE",
     "CHANGELOG.md",
     "changelog.d",

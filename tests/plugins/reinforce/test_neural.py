@@ -19,7 +19,7 @@ from orchestrion_reinforce.neural_policy import Batch
 from orchestrion_reinforce.ppo import _chosen
 from orchestrion_reinforce.reinforce import TorchPolicy
 
-from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError
+from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError, replace
 from tests.plugins.reinforce.support import ROSTER, names, policy, shake, situation
 
 ALL = ["a", "b:x", "b:y", "c"]
@@ -402,11 +402,11 @@ def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:
     """Features, not names of problems, decide (a hash of the problem's text would not do)."""
     runtime = shaken()
     one = situation("a", features=[1, -1])
-    other = evolve(one, problem=evolve(one.problem, id="new", text="other words"))
+    other = replace(one, problem=replace(one.problem, id="new", text="other words"))
     assert (runtime.probabilities([one]) == runtime.probabilities([other])).all()
 
 
 def test_an_observation_may_be_missing() -> None:
-    nothing = evolve(situation(), observation=None)
+    nothing = replace(situation(), observation=None)
     assert policy().probabilities([nothing]).shape == (1, 4)
-    assert policy().probabilities([evolve(nothing, observation=Observation())]).shape == (1, 4)
+    assert policy().probabilities([replace(nothing, observation=Observation())]).shape == (1, 4)
