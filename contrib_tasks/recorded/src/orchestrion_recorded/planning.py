@@ -13,10 +13,12 @@ one. `None` stops.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from orchestrion_recorded.belief import Believer, Heard
 from orchestrion_recorded.case import SILENT
+
+if TYPE_CHECKING:
+    from orchestrion_recorded.belief import Believer, Heard
 
 __all__ = ["Planner", "Tree", "follow"]
 
