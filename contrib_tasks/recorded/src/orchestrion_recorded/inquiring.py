@@ -194,7 +194,8 @@ def _shortlist(data: Matrix, weight: float, team: Mapping[int, Any], count: int)
     for strategy, reward in zip(
         every.strategies, (every.accuracy - weight * every.cost).tolist(), strict=True
     ):
-        for m in {*strategy.first, strategy.then} - {None}:
+        last = () if strategy.then is None else (strategy.then,)
+        for m in (*strategy.first, *last):
             best[m] = max(best.get(m, reward), reward)
     return sorted(best, key=lambda m: (-best[m], m))[:count]
 

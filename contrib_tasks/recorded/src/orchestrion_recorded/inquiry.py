@@ -61,10 +61,10 @@ class InquiryRunner(Policy):
             name = choice_name(Activation(turn.agent, turn.option))
             text = turn.output.content if turn.status == "completed" else ""
             heard[name] = answer_of(turn.option or turn.agent, text, situation) or None
-        while (name := follow(tree, heard)) is not None:
-            if not is_blocked(self.able[name], seen):
-                return Decision((self.able[name],))
-            heard[name] = None  # cannot be asked, so it gives no answer
+        while (wanted := follow(tree, heard)) is not None:
+            if not is_blocked(self.able[wanted], seen):
+                return Decision((self.able[wanted],))
+            heard[wanted] = None  # cannot be asked, so it gives no answer
         return STOP
 
     def _plan(self, situation: Situation) -> Tree:
