@@ -30,10 +30,10 @@ from orchestrion import (
     Turn,
     UsageError,
 )
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.session import EngineSession
 
 CHEAP, OTHER, DEAR = (Activation("ask", name) for name in ("cheap", "other", "dear"))
 ABLE = (CHEAP, OTHER, DEAR)

@@ -25,8 +25,8 @@ from orchestrion import (
     Task,
     Trainer,
     UsageError,
+    choice_name,
 )
-from orchestrion.choices import choice_name
 from orchestrion_recorded.case import ABSENT, Case
 from orchestrion_recorded.inquiry import InquiryRunner
 from orchestrion_recorded.planning import Planner, Tree, follow

@@ -17,8 +17,10 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 from orchestrion_recorded.cascade import answer_of
 from orchestrion_recorded.planning import Tree, follow
 
