@@ -40,13 +40,21 @@ from orchestrion.store import Checkpoint, RunReader, RunStore
 from orchestrion.store.reader import RunStatus
 from orchestrion.store.serial import dumps
 from orchestrion.store.shared import SharedAnswers
-from orchestrion.trained import Trained, newest_states, open_run, run_directory, saved_to_json
+from orchestrion.trained import (
+    Trained,
+    newest_checkpoint,
+    newest_states,
+    open_run,
+    run_directory,
+    saved_to_json,
+)
 
 __all__ = [
     "Progress",
     "Run",
     "Trained",
     "manifest",
+    "newest_checkpoint",
     "newest_states",
     "open_run",
     "run_directory",

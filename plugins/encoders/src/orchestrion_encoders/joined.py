@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
@@ -18,6 +19,10 @@ from orchestrion_encoders.interfaces import (
     observes,
     places,
 )
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
 
 __all__ = ["Allowing", "Joined", "Reading"]
 
@@ -64,6 +69,15 @@ class Joined:
         """What the encoders are, so that a checkpoint of others is told."""
         found = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
         return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in found]
+
+    def reader(self, generator: torch.Generator) -> tuple[nn.Module | None, int]:
+        """The network that reads the turns, if an encoder gives them, and the width it gives."""
+        assert self.shapes is not None
+        for encoder, (_, _, turn) in zip(self.encoders, self.shapes, strict=True):
+            if turn:
+                network, width = encoder.network(turn, generator)  # type: ignore[attr-defined]
+                return network, width
+        return None, 0
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """The situations as numbers, of the widths that the first ones had.

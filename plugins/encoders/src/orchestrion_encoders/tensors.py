@@ -28,6 +28,18 @@ class Inputs(NamedTuple):
     turns: Any = None
     lengths: Any = None
 
+    def take(self, rows: Tensor) -> Inputs:
+        """The situations of these numbers."""
+        return Inputs(*(None if part is None else part[rows] for part in self))
+
+    @property
+    def flat(self) -> Tensor:
+        """One row of numbers each [m, f]: the situation, and means over its choices and turns."""
+        parts = [self.context, self.choices.mean(1)]
+        if self.turns is not None:
+            parts.append(self.turns.sum(1) / self.lengths.clamp(min=1).unsqueeze(1))
+        return torch.cat(parts, 1)
+
 
 def tensors(encoded: Encoded, dtype: torch.dtype) -> Inputs:
     """What a network is fed, of what encoders give."""

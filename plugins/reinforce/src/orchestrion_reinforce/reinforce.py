@@ -13,7 +13,6 @@ from orchestrion import (
     Activation,
     Episode,
     Meta,
-    Metrics,
     OpenContext,
     Plan,
     Session,
@@ -127,15 +126,12 @@ class TorchPolicy(Protocol):
 
     def collect(self, records: Sequence[Any]) -> Batch:
         """The records of decisions as tensors, in their order."""
-        ...
 
     def log_probabilities(self, batch: Batch) -> Tensor:
         """Of all choices in every situation [m, k]; 0 where a choice is not allowed."""
-        ...
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         """Called after each update, with the episodes it was made from."""
-        ...
 
 
 class Planned(Trainer):
@@ -151,10 +147,6 @@ class Planned(Trainer):
         s = self.settings
         episodes = -(-s.episodes // s.group) * s.group
         return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Not in a trial."""
-        raise NotImplementedError
 
     def check(self, session: Session) -> None:
         """Refuse a policy that does not learn by gradient."""
