@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from orchestrion_reinforce.networks import Adam, Value
+from orchestrion_encoders.tensors import Adam
+from orchestrion_reinforce.networks import Value
 
 from orchestrion import Key
 
@@ -60,17 +61,3 @@ def test_a_step_that_is_not_finite_changes_nothing() -> None:
     assert np.isnan(step(value, adam, inputs, np.full_like(targets, np.nan)))
     assert (value.predict(inputs) == before).all()
     assert adam.steps == steps
-
-
-def test_adam_steps_as_the_paper_says() -> None:
-    """Algorithm 1 of Kingma and Ba 2015, with epsilon 1e-5, on a quadratic."""
-    module, adam = torch.nn.Linear(2, 1, bias=False), Adam()
-    w = module.weight.detach().double().numpy()[0].copy()
-    m, v = np.zeros(2), np.zeros(2)
-    for t in range(1, 6):
-        gradient = 2 * w * [1, 10]
-        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
-        w -= 0.01 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-5)
-        loss = (module.weight[0] ** 2 * torch.tensor([1.0, 10.0])).sum()
-        assert adam.step(module, loss, 0.01, None) == pytest.approx(np.linalg.norm(gradient))
-        assert module.weight.detach().numpy()[0] == pytest.approx(w, rel=1e-4)

@@ -9,7 +9,16 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Calls, Observation, Policy, RunError, Situation, Usage
+from orchestrion import (
+    Calls,
+    CheckpointError,
+    Episode,
+    Observation,
+    Policy,
+    RunError,
+    Situation,
+    Usage,
+)
 from orchestrion_encoders.interfaces import (
     Choice,
     Encoded,
@@ -24,7 +33,7 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-__all__ = ["Allowing", "Joined", "Reading"]
+__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
 
 Floats = NDArray[np.float64]
 
@@ -115,6 +124,23 @@ class Joined:
         return part
 
 
+def refuse_other_team(path: str, saved: Sequence[str], mine: Sequence[str], advice: str) -> None:
+    """Refuse what was learned for a team with other choices, by name.
+
+    Raises:
+        CheckpointError: the names differ, in whatever order.
+    """
+    gone = [name for name in saved if name not in mine]
+    new = [name for name in mine if name not in saved]
+    differences = [f"not in this team: {', '.join(gone)}"] if gone else []
+    differences += [f"new in this team: {', '.join(new)}"] if new else []
+    if differences:
+        raise CheckpointError(
+            f"{path}: the policy was saved for another team; {'; '.join(differences)}. "
+            f"Use the team it was trained with, or train anew{advice}"
+        )
+
+
 class Reading(Policy):
     """What a policy does for the `encoders` that it reads before it decides."""
 
@@ -130,6 +156,12 @@ class Reading(Policy):
         for encoder in self.encoders:
             if getattr(encoder, "prepares", False):
                 await encoder.prepare(situation, calls)
+
+    def learn(self, episodes: Sequence[Episode]) -> None:
+        """Let the encoders take note of finished training episodes."""
+        for encoder in self.encoders:
+            if hasattr(encoder, "learn"):
+                encoder.learn(episodes)
 
     def ceiling(self, tokens: int) -> Usage | None:
         """What all encoders take before one decision at most."""

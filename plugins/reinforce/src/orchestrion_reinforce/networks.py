@@ -1,13 +1,11 @@
-"""The networks of this plugin, and their optimiser.
+"""The networks of this plugin: what scores choices, and what tells a situation's worth.
 
 Sources: orthogonal first weights as in PPO's reference implementations (Huang et al. 2022, "The 37
 implementation details"), Adam (Kingma and Ba 2015), PopArt (van Hasselt et al. 2016). Departures:
 
 - choices have numbers of their own, which the last layer's outputs weigh, see `Scorer.score`
 - the policy decides by the same weights in double precision, on arrays where it can
-- Adam's epsilon is 1e-5: near-zero second moments must not turn noise into steps. It stands here
-  as `torch.optim` loads the compiler's front end, which takes as long as torch itself; layers are
-  plain tensors, as `skip_init` loads sympy
+- layers are plain tensors: `torch.nn.utils.skip_init` loads sympy
 - the value's unit follows the means and deviations of whole iterations' returns (PopArt: second
   moments, sample by sample)
 """
@@ -23,13 +21,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
-from orchestrion_encoders.tensors import Inputs, generator_of, pack, serial, tensors, unpack
+from orchestrion_encoders.tensors import Inputs, Network, generator_of, serial, tensors
 from torch import Tensor, nn
-from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
-from orchestrion import Array, Key, Saved
+from orchestrion import Key
 
-__all__ = ["Adam", "Scorer", "Value", "dense"]
+__all__ = ["Scorer", "Value", "dense"]
 
 Floats = NDArray[np.float64]
 
@@ -54,19 +51,6 @@ def through(weights: Mapping[str, Any], x: Any, activation: Callable[[Any], Any]
     for i in range(len(weights) // 2):
         x = (activation(x) if i else x) @ weights[f"body{i}"] + weights[f"bias{i}"]
     return x
-
-
-class Network(nn.Module):
-    """A module whose weights are saved by name."""
-
-    def save(self, prefix: str = "") -> dict[str, Array]:
-        """Its weights."""
-        return {prefix + name: pack(weight) for name, weight in self.named_parameters()}
-
-    def load(self, saved: Saved, path: str, prefix: str = "") -> None:
-        """Take over saved weights; raises `CheckpointError` if one is missing or does not fit."""
-        for name, weight in self.named_parameters():
-            weight.data = unpack(saved, prefix + name, weight, path)
 
 
 class Scorer(Network):
@@ -128,39 +112,6 @@ class Scorer(Network):
         if numbers:
             scores = scores + HINT * (inputs.choices * out[:, None, own:]).sum(-1)
         return scores if inputs.prior is None else scores + self.outlook * inputs.prior
-
-
-class Adam:
-    """Adam for all weights of a module as one vector, with saved moments."""
-
-    def __init__(self) -> None:
-        self.steps, self.moments = 0, torch.zeros(2, 0)
-
-    def step(self, module: nn.Module, loss: Tensor, rate: float, limit: float | None) -> float:
-        """One step; the gradient's norm before limiting. One that is not finite changes nothing."""
-        weights = [*module.parameters()]
-        gradient = parameters_to_vector(torch.autograd.grad(loss, weights))
-        norm = float(gradient.norm())
-        if not np.isfinite(norm):
-            return norm
-        if limit is not None and norm > limit:
-            gradient *= limit / norm
-        if not self.steps:
-            self.moments = torch.zeros(2, len(gradient))
-        self.steps += 1
-        first, second = self.moments
-        first.lerp_(gradient, 0.1)
-        second.lerp_(gradient.square(), 0.001)
-        scale = (second / (1 - 0.999**self.steps)).sqrt_().add_(1e-5)
-        with torch.no_grad():
-            change = (rate / (1 - 0.9**self.steps)) * first / scale
-            vector_to_parameters(parameters_to_vector(weights) - change, weights)
-        return norm
-
-    def load(self, saved: Saved, name: str, steps: int, path: str) -> None:
-        """Take over the moments saved under this name, after this many steps."""
-        size = saved.arrays[name].shape[-1] if name in saved.arrays else 0
-        self.moments, self.steps = unpack(saved, name, torch.zeros(2, size), path), int(steps)
 
 
 class Value(Network):

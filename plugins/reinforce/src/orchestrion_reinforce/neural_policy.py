@@ -10,7 +10,7 @@ import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, Row
-from orchestrion_encoders.joined import Allowing, Joined, Reading
+from orchestrion_encoders.joined import Allowing, Joined, Reading, refuse_other_team
 
 from orchestrion import (
     CheckpointError,
@@ -50,6 +50,10 @@ REMEMBERED = 4096
 """How many observations are kept looked at."""
 STOP_CHOICE = "(stop)"
 """Stopping among the names in a checkpoint; no agent is called this."""
+OTHER_TEAMS = (
+    "; a policy that goes by the encoder members, and by no other that counts choices, applies to "
+    "other teams"
+)
 STUCK = Decision(stop=True, logp=0.0)
 """Where the task blocks everything there is nothing to learn."""
 
@@ -64,24 +68,17 @@ class Recorded(NamedTuple):
     action: int
 
 
-@frozen(eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Recorded decisions as tensors: m situations, and what was chosen in which of them.
 
     Situations that are equal are kept once: whatever is computed of them is equal as well, and
     where a task has few states, that saves most of the work.
-
-    Args:
-        inputs: what the network is fed [m, ...].
-        allowed: what could be chosen [m, k].
-        rows: the situation each decision was taken in [n].
-        actions: what was chosen [n].
     """
 
-    inputs: Inputs
-    allowed: Tensor
-    rows: Tensor
-    actions: Tensor
+    inputs: Inputs  # what the network is fed [m, ...]
+    allowed: Tensor  # what could be chosen [m, k]
+    rows: Tensor  # the situation each decision was taken in [n]
+    actions: Tensor  # what was chosen [n]
 
     def take(self, decisions: Tensor) -> Batch:
         """These decisions, with no other situations than theirs."""
@@ -219,10 +216,8 @@ class NeuralPolicy(Reading):
     # ------------------------------------------------------------------ learning
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Let encoders take note of finished training episodes."""
-        for encoder in self.encoders:
-            if hasattr(encoder, "learn"):
-                encoder.learn(episodes)
+        """Let encoders take note of finished training episodes, made with new weights."""
+        super().learn(episodes)
         self.changed()
 
     def collect(self, records: Sequence[Recorded]) -> Batch:
@@ -274,31 +269,18 @@ class NeuralPolicy(Reading):
         data: Any = saved.data or {}
         for name, value in self._settings().items():
             # How much the task shows is the task's; a policy that has seen nothing takes any.
-            if data.get(name) != value and not (
-                name == "shapes" and None in (value, data.get(name))
-            ):
+            unknown = name == "shapes" and None in (value, data.get(name))
+            if data.get(name) != value and not unknown:
                 raise CheckpointError(
                     f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
                     f"is {value}; give it the settings it was trained with, or train anew"
                 )
         if not self.joined.free:
-            self._reorder(list(data["choices"]))
+            refuse_other_team(self._path, data["choices"], self._names, OTHER_TEAMS)
+            mine = dict(zip(self._names, self.choices, strict=True))
+            # In the saved order, so that weights keep their meaning.
+            self._set_choices(tuple(mine[name] for name in data["choices"]))
         if data["shapes"] is not None:
             self.joined.shapes = [list(shape) for shape in data["shapes"]]
             self._build().load(saved, self._path)
             self.changed()
-
-    def _reorder(self, names: list[str]) -> None:
-        """Put the choices in a saved order, so that weights keep their meaning."""
-        mine = dict(zip(self._names, self.choices, strict=True))
-        gone = [name for name in names if name not in mine]
-        new = [name for name in mine if name not in names]
-        differences = [f"not in this team: {', '.join(gone)}"] if gone else []
-        differences += [f"new in this team: {', '.join(new)}"] if new else []
-        if differences:
-            raise CheckpointError(
-                f"{self._path}: the policy was saved for another team; {'; '.join(differences)}. "
-                "Use the team it was trained with, or train anew; a policy that goes by the "
-                "encoder members, and by no other that counts choices, applies to other teams"
-            )
-        self._set_choices(tuple(mine[name] for name in names))

@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from attrs import asdict, define, field
 from numpy.typing import NDArray
-from orchestrion_encoders.tensors import generator_of, pack, serial
+from orchestrion_encoders.tensors import Adam, generator_of, pack, serial
 from torch import Tensor
 
 from orchestrion import (
@@ -48,7 +48,7 @@ from orchestrion import (
 from orchestrion.activations import fold, waves
 from orchestrion.experience import Experience, gather
 from orchestrion.statistics import convergence
-from orchestrion_reinforce.networks import Adam, Value
+from orchestrion_reinforce.networks import Value
 from orchestrion_reinforce.reinforce import Planned, Reinforce, TorchPolicy
 
 if TYPE_CHECKING:
@@ -84,9 +84,8 @@ class Learner(Planned):
         s, policy = self.settings, session.policy
         episodes = await session.rollout(draw(session.problems("train"), session.key, s))
         experiences = gather(episodes, object)
-        metrics = fold(waves(episode.turns) for episode in episodes).metrics(
-            member.name for member in session.roster
-        )
+        names = [member.name for member in session.roster]
+        metrics = fold(waves(episode.turns) for episode in episodes).metrics(names)
         bonus = s.novelty * max(0.0, 1 - i / (s.novelty_share * s.iterations))
         if not bonus:
             self._novelty.counts.clear()
@@ -363,11 +362,9 @@ def normalize(advantages: Floats) -> Floats:
     """
     if not len(advantages):
         return advantages
-    centred = advantages - advantages.mean()
-    deviation = float(np.sqrt(np.mean(centred * centred)))
-    if deviation <= EQUAL * float(np.abs(advantages).max()):
-        return np.zeros_like(advantages)
-    result: Floats = centred / deviation
+    centred, deviation = advantages - advantages.mean(), float(advantages.std())
+    equal = deviation <= EQUAL * float(np.abs(advantages).max())
+    result: Floats = np.zeros_like(advantages) if equal else centred / deviation
     return result
 
 
