@@ -182,8 +182,7 @@ class NeuralPolicy(Reading):
             return np.zeros((0, len(self.choices)))
         weights = self._weigh(situations)[2]
         total = weights.sum(axis=1, keepdims=True)
-        result: Floats = weights / np.where(total == 0, 1.0, total)
-        return result
+        return np.asarray(weights / np.where(total == 0, 1.0, total))
 
     def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
         """The situations as numbers, what is allowed, and weights as the probabilities are."""

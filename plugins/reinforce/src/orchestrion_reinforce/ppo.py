@@ -267,8 +267,7 @@ class Steps(NamedTuple):
     @property
     def starts(self) -> Ints:
         """Where each episode begins [e]."""
-        starts: Ints = np.cumsum(self.lengths) - self.lengths
-        return starts
+        return np.asarray(np.cumsum(self.lengths) - self.lengths)
 
 
 def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -303,9 +302,8 @@ class Novelty:
             numbers, kind = steps.records[t].familiar, kinds[t]
             name = names.get((id(numbers), kind))
             if name is None:
-                rounded = np.rint(FINE * numbers).astype("<i4").tobytes()
-                digest = blake2b(kind.encode() + b"\0" + rounded, digest_size=8)
-                name = names[id(numbers), kind] = digest.hexdigest()
+                rounded = kind.encode() + b"\0" + np.rint(FINE * numbers).astype("<i4").tobytes()
+                name = names[id(numbers), kind] = blake2b(rounded, digest_size=8).hexdigest()
             self.counts[name] = self.counts.get(name, 0) + 1
             entered.append((t - 1, name))
         # Where situations hardly ever come again, counts tell nothing, and going on is no merit.
@@ -334,8 +332,7 @@ def gae(rewards: Floats, values: Floats, lengths: Ints, gamma: float, lam: float
     delta[:, :-1] += gamma * value[:, 1:]
     for t in range(longest - 2, -1, -1):
         delta[:, t] += gamma * lam * delta[:, t + 1]
-    advantages: Floats = delta[filled]
-    return advantages
+    return np.asarray(delta[filled])
 
 
 def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:

@@ -12,6 +12,7 @@ from orchestrion import (
     JSON,
     Episode,
     Meta,
+    Metrics,
     OpenContext,
     Plan,
     Session,
@@ -144,6 +145,10 @@ class Planned(Trainer):
         s = self.settings
         episodes = -(-s.episodes // s.group) * s.group
         return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Not in a trial."""
+        raise NotImplementedError
 
     def check(self, session: Session) -> None:
         """Refuse a policy that does not learn by gradient."""
