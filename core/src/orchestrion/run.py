@@ -16,6 +16,7 @@ import orchestrion
 from orchestrion.config import Config
 from orchestrion.engine.budget import Budget
 from orchestrion.engine.calls import CallPath
+from orchestrion.engine.collecting import fewer_collections
 from orchestrion.engine.episode import Engine
 from orchestrion.engine.opening import Opened, open_components
 from orchestrion.errors import BudgetError, UsageError
@@ -146,7 +147,8 @@ class Run:
 
     async def _train(self) -> Report:
         async with self._stack:
-            await self._restore()
+            with fewer_collections():  # loading a library such as torch makes 150,000 objects
+                await self._restore()
             self.begun = True
             if self.store.status != "running":
                 self.store.set_status("running")
@@ -245,7 +247,7 @@ class Run:
         self._mark = time.monotonic()
         session = self._session(f"{stage}/{i}", self.key.child("train", stage, i))
         try:
-            with calling(place, f"iterate({i})"):
+            with calling(place, f"iterate({i})"), fewer_collections():
                 reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)
