@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.ppo import Novelty, Steps, draw
 from orchestrion_reinforce.reinforce import Reinforce
@@ -103,8 +103,7 @@ def test_a_rare_situation_earns_its_bonus_and_stopping_none() -> None:
     scale = 2.0 * spread * (2 * 3 / 4 - 1)
     expected = [scale / 3**0.5, 0, scale / 3**0.5, 0, 0, scale, scale / 3**0.5, 0]
     assert novelty.added(steps, 2.0).rewards == pytest.approx(expected)
-    again = Novelty()
-    again.load(novelty.save())
+    again = Novelty(**asdict(novelty))
     assert again.added(steps, 2.0).rewards[0] == pytest.approx(2.0 * spread / 6**0.5)
 
 
