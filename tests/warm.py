@@ -223,7 +223,7 @@ class _Order:
         import importlib
         import runpy
 
-        from orchestrion.store import faults
+        from orchestrion._store import faults
 
         os.chdir(self.cwd)
         os.environ.clear()

@@ -11,14 +11,15 @@ from orchestrion import (
     Activation,
     Decision,
     Episode,
+    Experience,
     Problem,
     Reward,
     RunError,
     Status,
     Trajectory,
     Turn,
+    gather,
 )
-from orchestrion.experience import Experience, gather
 
 
 def episode(

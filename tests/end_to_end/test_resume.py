@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests import warm
 from tests.end_to_end.support import (
     EXAMPLES,

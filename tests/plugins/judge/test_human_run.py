@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import orchestrion
 
 CONFIG = {

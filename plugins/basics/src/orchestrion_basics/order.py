@@ -33,8 +33,11 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
+    parse_choice,
 )
-from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 
 __all__ = ["LearnedOrder", "Order"]
 

@@ -31,8 +31,8 @@ from orchestrion import (
     Situation,
     Split,
     UsageError,
+    gather,
 )
-from orchestrion.experience import gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View

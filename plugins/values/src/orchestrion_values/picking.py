@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from orchestrion import (
+    Experience,
     Job,
     Key,
     Metrics,
@@ -26,8 +27,8 @@ from orchestrion import (
     Situation,
     Split,
     UsageError,
+    gather,
 )
-from orchestrion.experience import Experience, gather
 from orchestrion_values.policy import Taken, ValuePolicy
 from orchestrion_values.probing import in_turn, probing
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from orchestrion import (
     Episode,
+    Experience,
     Job,
     Key,
     Metrics,
@@ -19,8 +20,8 @@ from orchestrion import (
     Situation,
     Split,
     UsageError,
+    gather,
 )
-from orchestrion.experience import Experience, gather
 from orchestrion_values.optimism.believing import Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn
 from orchestrion_values.optimism.planned import NEVER, Believed, Planned, show
