@@ -8,6 +8,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+# As many tests run at once as there are processors: libraries that start threads of their own for
+# each would only make them wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # A busy machine is no reason to fail: no deadline, for examples or for drawing them. Where CI
 # decides, examples do not change from one run to the next.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])

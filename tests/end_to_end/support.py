@@ -28,35 +28,29 @@ def environment(**extra: str) -> dict[str, str]:
 
 
 def tried(
-    *words: str, cwd: Path, cold: bool = False, typed: str = "", **extra: str
+    *words: str, cwd: Path, typed: str = "", **extra: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end.
+    """Run a command to its end; `typed` is its input, the rest are environment variables."""
+    return warm.run(*words, cwd=cwd, env=environment(**extra), typed=typed)
 
-    Args:
-        words: of the command.
-        cwd: where it runs.
-        cold: start Python anew for it, so that its hash seed is another one.
-        typed: its input.
-        extra: environment variables.
-    """
-    if not cold:
-        return warm.run(*words, cwd=cwd, env=environment(**extra), typed=typed)
-    return subprocess.run(
+
+def anew(*words: str, cwd: Path) -> None:
+    """Run a command in a Python that was started for it, so that its hash seed is another one."""
+    subprocess.run(
         command(*words),
         cwd=cwd,
-        env=environment(**extra),
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=False,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
 
 
 def orchestrion(
-    *words: str, cwd: Path, code: int = 0, cold: bool = False, typed: str = "", **extra: str
+    *words: str, cwd: Path, code: int = 0, typed: str = "", **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, and hold it to an exit code."""
-    done = tried(*words, cwd=cwd, cold=cold, typed=typed, **extra)
+    done = tried(*words, cwd=cwd, typed=typed, **extra)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrion import Trajectory
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
+from tests.end_to_end.support import EXAMPLES, anew, orchestrion, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
 SMALL = (
@@ -30,7 +30,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     folder = tmp_path_factory.mktemp("whole")
     few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
     orchestrion("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
-    orchestrion(*COMPOSED, cwd=folder, cold=True)  # with another hash seed than all others
+    anew(*COMPOSED, cwd=folder)  # with another hash seed than all others
     return folder, result(folder / "runs" / "composed")
 
 

@@ -16,6 +16,7 @@ from orchestrion.runs import RunReader
 from tests import warm
 from tests.end_to_end.support import (
     EXAMPLES,
+    anew,
     orchestrion,
     result,
     start,
@@ -41,7 +42,7 @@ KILLS = int(os.environ.get("ORCHESTRION_KILLS", "6"))
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The result of an uninterrupted run, of a Python with another hash seed than all others."""
     folder = tmp_path_factory.mktemp("whole")
-    orchestrion("train", CONFIG, *SHORT, cwd=folder, cold=True)
+    anew("train", CONFIG, *SHORT, cwd=folder)
     return result(folder / "runs" / "quick-1")
 
 

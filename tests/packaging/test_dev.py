@@ -244,9 +244,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
         ("plugins/alone", "pocket-alone", ""),
     ):
         file = workspace.member(path, name) / "pyproject.toml"
-        file.write_text(
-            f"{file.read_text()}dependencies = [{needs!r}]\n" if needs else file.read_text()
-        )
+        if needs:
+            file.write_text(f"{file.read_text()}dependencies = [{needs!r}]\n")
         for folder in (f"tests/{path}", "tests/repository"):
             (workspace.root / folder).mkdir(parents=True, exist_ok=True)
     monkeypatch.setattr(dev, "ROOT", workspace.root)
