@@ -254,7 +254,7 @@ class Scene:
     def _limits(self, limits: Limits, result: Result) -> list[str]:
         peak = self.peak
         seen = {
-            "wall seconds": (result.wall_seconds, limits.wall_seconds + 5),
+            "wall seconds": (result.wall_seconds, limits.wall_seconds + 30),
             "CPU seconds": (result.cpu_seconds, limits.cpu_seconds + 0.4),
             "output bytes": (max(len(result.stdout), len(result.stderr)), limits.output_bytes),
             "processes": (peak.tasks, limits.processes),
