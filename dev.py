@@ -176,8 +176,8 @@ def git(*arguments: str) -> list[str]:
 def changed_tests(members: Sequence[Member], files: Sequence[str]) -> list[str]:
     """Where the tests of changed members stand, of members that need them, and changed tests."""
     hit = {m.name for m in members if any(file.startswith(f"{m.path}/") for file in files)}
-    while more := {m.name for m in members if m.needs & set(map(normalised, hit))} - hit:
-        hit |= more
+    for _ in members:  # what needs those that need them, as far as it goes
+        hit |= {m.name for m in members if m.needs & set(map(normalised, hit))}
     paths = {f"tests/{m.path}" for m in members if m.name in hit}
     for file in files:
         own = [f"tests/{m.path}" for m in members if file.startswith(f"tests/{m.path}/")]

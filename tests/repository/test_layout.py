@@ -22,6 +22,7 @@ TOP_LEVEL = {
     "README.md",
     "LICENSE",
     "CHANGELOG.md",
+    "CONTRIBUTING.md",
     "changelog.d",
     "dev.py",
     "core",
