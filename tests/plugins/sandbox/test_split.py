@@ -85,7 +85,7 @@ PROGRAM = """
     def clear(items):
         items.clear()
 """
-LIMITS = evolve(PYTEST_LIMITS, cpu_seconds=4, wall_seconds=300)
+LIMITS = evolve(PYTEST_LIMITS, cpu_seconds=3, wall_seconds=300)
 FILES = {"solution.py": dedent(PROGRAM), "helper.py": "STEP = 1\n"}
 
 
