@@ -62,6 +62,7 @@ from orchestrion import (
     Trajectory,
     Usage,
     View,
+    replace,
 )
 from tests.plugins.beam.support import opened, session_for
 
@@ -180,7 +181,7 @@ class Keyed(Agent):
         """What it says, with its key."""
         output = self.agent.act(view, key, calls)
         assert not isinstance(output, Output)
-        return evolve(await output, data=key.hex())
+        return replace(await output, data=key.hex())
 
 
 async def bare(url: str) -> tuple[float, float]:

@@ -4,13 +4,16 @@
     python dev.py python tests/benchmarks/efficiency.py --problems relay stop --learners optimistic
     python dev.py python tests/benchmarks/efficiency.py --episodes 50 100 300 --seeds 1 2
     python dev.py python tests/benchmarks/efficiency.py --report             # run nothing
+    python dev.py python tests/benchmarks/efficiency.py --tables 40-49 --problems relay \
+        relay-sparse --learners reinforce --episodes 25600 --seeds 1         # on drawn tables
 
 A cell is a fresh run of one learner on one problem with so many training episodes and one seed.
 Finished cells stand in a file of JSON lines (`--results`) and are skipped, so that a run that was
 cut off goes on. Printed is a table, drawn a figure (`--figure`): the regret, exact, of what was
 learned in use (greedy); where the best value is not known, the mean reward on held-out problems
 short of the highest that any cell reached. Regrets are means over seeds, +- is half a 95 %
-t-interval.
+t-interval. With `--tables`, Relay and Stop are posed with tables drawn by each of these seeds, and
+every table is listed, with the regret of the policy that knows the tables and looks one call ahead.
 
 Every learner has the same settings on every problem: `policy: {use: values}` with `trainer: {use:
 ..., episodes: N}`; `neural` with `reinforce` as the problem's example has them, in batches of a
@@ -25,6 +28,7 @@ import argparse
 import asyncio
 import json
 import os
+import re
 import sys
 import tempfile
 import time
@@ -39,10 +43,13 @@ from xml.sax.saxutils import escape
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before any library reads it
 
-from attrs import frozen  # noqa: E402
+from attrs import evolve, frozen  # noqa: E402
 from orchestrion_orchestration_bench.command import weight_of  # noqa: E402
 from orchestrion_orchestration_bench.drawn import with_tables  # noqa: E402
+from orchestrion_orchestration_bench.process import evaluate, look_ahead, optimum  # noqa: E402
 from orchestrion_orchestration_bench.regret import judged  # noqa: E402
+from orchestrion_orchestration_bench.solved import solve  # noqa: E402
+from orchestrion_orchestration_bench.team import Team  # noqa: E402
 
 from orchestrion import OrchestrionError, PluginError  # noqa: E402
 from orchestrion._config.nodes import Problems  # noqa: E402
@@ -91,6 +98,8 @@ PROBLEMS = {
     "recorded": Posed("recorded", exact=False),
     "code-review": Posed("code-review", exact=False, most=300),
 }
+DRAWN = ("relay", "relay-sparse", "stop")
+"""Problems whose tables can be drawn; with those of seed 40, the first is `relay@40`."""
 VALUES = ("optimistic", "fitted-q", "bandit", "auto")
 SEARCH = {"length": 8, "beam": 2}
 """Of `best-sequence`; it takes more episodes than it is given where these are very few."""
@@ -112,9 +121,15 @@ class Cell:
 # ---------------------------------------------------------------------- running
 
 
+def posed_as(problem: str) -> Posed:
+    """The problem of this name, `NAME` or `NAME@SEED`."""
+    name, _, seed = problem.partition("@")
+    return evolve(PROBLEMS[name], tables=int(seed)) if seed else PROBLEMS[name]
+
+
 def configured(cell: Cell) -> Config:
     """The problem's example, with this learner."""
-    posed = PROBLEMS[cell.problem]
+    posed = posed_as(cell.problem)
     path = ROOT / "docs/examples" / f"{posed.example}.yaml"
     root = read_tree(path, os.environ, Problems())
     assert root is not None
@@ -153,7 +168,7 @@ def learner(
             sizes = {"episodes": batch, "iterations": max(1, count // batch)}
             return policy, {**trainer, **sizes}
         case "ucb1":
-            own = {"use": "ucb_table:UcbTable", "keys": list(PROBLEMS[cell.problem].keys)}
+            own = {"use": "ucb_table:UcbTable", "keys": list(posed_as(cell.problem).keys)}
             return own, {"use": "ucb_table:UcbTrainer", "episodes": count, "cost_weight": weight}
         case "nearest":
             return {"use": "nearest"}, {"use": "nearest", "episodes": count}
@@ -184,7 +199,11 @@ async def judge(directory: Path, exact: bool) -> dict[str, float]:
             sampled, greedy = judged(
                 parts["task"], parts["policy"], roster, weight, turns=20, episodes=PLAYED
             )
-            return {"regret": greedy.regret, "sampled": sampled.regret}
+            process = solve(parts["task"]).process
+            process = process.only(Team.of(process, roster).all_columns)
+            ahead = evaluate(process, look_ahead(process, weight), weight).value
+            ahead = optimum(process, weight)[0].value - ahead
+            return {"regret": greedy.regret, "sampled": sampled.regret, "look_ahead": ahead}
         report = await trained.evaluate("test", limit=PLAYED, baselines=False)
         return {"reward": report.contenders[0].reward.mean}
 
@@ -196,7 +215,7 @@ def measure(cell: Cell) -> dict[str, Any]:
         directory = Path(folder) / "run"
         try:
             cpu, taken = train(configured(cell), directory)
-            figures = asyncio.run(judge(directory, PROBLEMS[cell.problem].exact))
+            figures = asyncio.run(judge(directory, posed_as(cell.problem).exact))
         except OrchestrionError as error:
             raise RuntimeError(str(error)) from None  # one that reaches the parent process
     place = {"problem": cell.problem, "learner": cell.learner, "episodes": cell.episodes}
@@ -294,6 +313,28 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
                 yield f"{name:15}{shown}{mean(seconds):9.1f}"
 
 
+def by_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Regret on every drawn table, by problem, learner and number of episodes."""
+    cells: dict[tuple[str, str, int], dict[int, list[Mapping[str, Any]]]] = {}
+    for row in sorted(rows, key=lambda row: int(row["problem"].partition("@")[2])):
+        name, _, seed = row["problem"].partition("@")
+        tables = cells.setdefault((name, row["learner"], row["episodes"]), {})
+        tables.setdefault(int(seed), []).append(row)
+    for (name, learner, episodes), tables in sorted(cells.items()):
+        yield f"\n{name}, {learner}, {episodes:,} episodes: regret by table"
+        yield f"{'table':>8}{'greedy':>9}{'sampled':>9}{'look-ahead':>12}{'CPU s':>8}{'seeds':>7}"
+        regrets = {}
+        for seed, found in tables.items():
+            regrets[seed] = mean(row["regret"] for row in found)
+            sampled, ahead, cpu = (
+                mean(row[k] for row in found) for k in ("sampled", "look_ahead", "cpu")
+            )
+            numbers = f"{regrets[seed]:9.4f}{sampled:9.4f}{ahead:12.4f}{cpu:8.1f}{len(found):7}"
+            yield f"{seed:8}{numbers}"
+        worst = max(regrets, key=regrets.__getitem__)
+        yield f"mean {mean(regrets.values()):.4f}, worst {regrets[worst]:.4f} (table {worst})"
+
+
 WIDTH, HEIGHT, COLUMNS, MARGIN = 300, 210, 3, 46
 COLOURS = dict(
     zip(
@@ -361,6 +402,14 @@ def _panel(problem: str, found: Mapping[str, Mapping[int, Sequence[float]]]) -> 
         yield from (f'<circle cx="{a:.1f}" cy="{b:.1f}" r="2" fill="{colour}"/>' for a, b in points)
 
 
+def seeds_of(text: str) -> list[int]:
+    """Seeds as they are given: `40`, or `40-49`."""
+    match = re.fullmatch(r"(\d+)(?:-(\d+))?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected a seed, or two as in 40-49")
+    return [*range(int(match[1]), int(match[2] or match[1]) + 1)]
+
+
 def main() -> None:
     """Measure what is missing, then print and draw."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -368,11 +417,15 @@ def main() -> None:
     parser.add_argument("--learners", nargs="+", choices=LEARNERS, default=list(LEARNERS))
     parser.add_argument("--episodes", nargs="+", type=int, default=list(SIZES))
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
+    parser.add_argument("--tables", type=seeds_of, default=[], help="seeds of tables, as 40-49")
     parser.add_argument("--jobs", type=int, default=2, help="cells at once")
     parser.add_argument("--results", type=Path, default=ROOT / "runs/efficiency.jsonl")
     parser.add_argument("--figure", type=Path, help="an SVG file to write")
     parser.add_argument("--report", action="store_true", help="run nothing")
     given = parser.parse_args()
+    if given.tables:
+        drawn = [name for name in given.problems if name in DRAWN]
+        given.problems = [f"{name}@{seed}" for name in drawn for seed in given.tables]
     if not given.report:
         cells = [
             Cell(problem, name, episodes, seed)
@@ -380,11 +433,11 @@ def main() -> None:
             for name in installed(given.learners)
             for episodes in given.episodes
             for seed in given.seeds
-            if episodes <= min(PROBLEMS[problem].most, MOST.get(name, SIZES[-1]))
+            if episodes <= min(posed_as(problem).most, MOST.get(name, SIZES[-1]))
         ]
         run_missing(cells, given.results, given.jobs)
     rows = [row for cell, row in read(given.results).items() if cell.problem in given.problems]
-    print("\n".join(table(rows)))
+    print("\n".join(by_table(rows) if given.tables else table(rows)))
     if given.figure is not None:
         given.figure.write_text(figure(rows))
 

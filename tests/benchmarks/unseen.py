@@ -26,7 +26,7 @@ from typing import Any
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")  # before any library reads it
 
-from attrs import asdict, evolve, frozen  # noqa: E402
+from attrs import asdict, frozen  # noqa: E402
 from orchestrion_orchestration_bench.command import regret_of  # noqa: E402
 from orchestrion_orchestration_bench.regret import RegretReport  # noqa: E402
 from orchestrion_orchestration_bench.relay import Relay, Worker, described  # noqa: E402
@@ -40,6 +40,7 @@ from orchestrion import (  # noqa: E402
     Task,
     Turn,
     no_calls,
+    replace,
 )
 from orchestrion._run import Run, manifest, open_run  # noqa: E402
 from orchestrion.config import from_data  # noqa: E402
@@ -162,7 +163,7 @@ class Teams(Task):
     def problems(self, split: Split) -> Sequence[Problem]:
         """Relay's problems, each once a team."""
         return [
-            evolve(problem, id=f"{problem.id}-{team}", data={**problem.data, "team": team})
+            replace(problem, id=f"{problem.id}-{team}", data={**problem.data, "team": team})
             for problem in self.relay.problems(split)[:16]
             for team in self.teams
         ]
@@ -181,8 +182,8 @@ class Teams(Task):
         if known is None:
             others = (name for t, rows in self.teams.items() for name in rows if t != team)
             assert step.observation is not None
-            seen = evolve(step.observation, blocked=frozenset(others))
-            known = evolve(step, state=(team, step.state), observation=seen)
+            seen = replace(step.observation, blocked=frozenset(others))
+            known = replace(step, state=(team, step.state), observation=seen)
             self.shown[id(step), team] = known
         return known
 

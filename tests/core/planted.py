@@ -46,6 +46,7 @@ from orchestrion import (
     choices,
     hookimpl,
     is_blocked,
+    replace,
 )
 
 __all__ = ["CLEAN", "PLANTED", "Planted"]
@@ -351,7 +352,7 @@ class Choices(Sums):
     def problem(self, split: Split, n: int) -> Problem:
         plain = Sums.problem(self, split, n)
         shown = [str(3 * n + (i - n) % 4) for i in range(4)]
-        return evolve(plain, data={"choices": shown})
+        return replace(plain, data={"choices": shown})
 
 
 @planted("has disjoint, repeatable splits", "two splits")
@@ -388,7 +389,7 @@ class Leaks(Sums):
     """Puts the answer into the public part."""
 
     def problem(self, split: Split, n: int) -> Problem:
-        return evolve(Sums.problem(self, split, n), data={"solution": 3 * n, "terms": [n, 2 * n]})
+        return replace(Sums.problem(self, split, n), data={"solution": 3 * n, "terms": [n, 2 * n]})
 
 
 @planted("hides what is hidden", "text always quotes")
@@ -398,7 +399,7 @@ class LeaksInText(Sums):
 
     def problem(self, split: Split, n: int) -> Problem:
         plain = Sums.problem(self, split, n)
-        return evolve(plain, text=f"{plain.text} (expected answer: {3 * n})")
+        return replace(plain, text=f"{plain.text} (expected answer: {3 * n})")
 
 
 @planted("hides what is hidden", "at the start")
@@ -468,7 +469,7 @@ class _SharedTask(Sums):
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
         self.told.append(turn.agent)
         state = (*state, turn.output.content)
-        return Step(state, evolve(self.seen(state), text=f"{len(self.told)} turns"))
+        return Step(state, replace(self.seen(state), text=f"{len(self.told)} turns"))
 
 
 @planted("steps purely", "not pure")

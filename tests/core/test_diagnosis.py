@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from orchestrion import Episode, Output, Reward, Scores, Status, Trajectory, Turn, Usage
+from orchestrion import Episode, Output, Reward, Scores, Status, Trajectory, Turn, Usage, replace
 from orchestrion._report import kinds, outcomes
 from orchestrion._store.diagnosis import Finding, diagnose, stopped_at_once, warning_level
 from orchestrion._store.exports import summarize
@@ -21,9 +21,9 @@ RISING = [0.1, 0.3, 0.5, 0.7, 0.8, 0.8, 0.8, 0.8] + [0.8, 0.81] * 8
 
 def played(name: str, reward: float, kind: str = "sums", turns: Sequence[Turn] = ()) -> Episode:
     one = episode(name)
-    return evolve(
+    return replace(
         one,
-        problem=evolve(one.problem, id=name.rpartition("/")[2], category=kind),
+        problem=replace(one.problem, id=name.rpartition("/")[2], category=kind),
         trajectory=Trajectory(turns or [Turn(0, "worker", output=Output("x", usage=Usage(1)))]),
         scores=Scores(reward, reward > 0.5),
         reward=Reward(reward),
@@ -85,7 +85,7 @@ def test_kinds_that_are_stopped_at_once_are_a_warning(tmp_path: Path, by_agent: 
     """Whether an agent ends the episode or the policy; one of `riddles` in 20 was tried."""
     riddles = judged("learned", [0.0] * 20, kind="riddles", turns=STOP)
     if not by_agent:
-        riddles = [evolve(one, trajectory=Trajectory()) for one in riddles]
+        riddles = [replace(one, trajectory=Trajectory()) for one in riddles]
     riddles[0] = played("learned/0", -0.5, "riddles")
     sums = [played(f"learned/{i}", 0.9) for i in range(20, 40)]
     findings = found(run(tmp_path / "run", learned=[*riddles, *sums]))
@@ -105,7 +105,7 @@ def test_what_costs_or_calls_something_was_not_stopped_at_once() -> None:
     """A single answer that ends the episode is work, where it was paid for."""
     answer = [Turn(0, "worker", output=Output("42", final=True, usage=Usage(1)))]
     for turns, at_once in ((answer, []), (STOP, ["sums"])):
-        one = evolve(played("learned/0", 0.0, turns=turns))
+        one = replace(played("learned/0", 0.0, turns=turns))
         assert stopped_at_once({"learned": {"kinds": kinds([one])}}) == at_once
 
 

@@ -19,6 +19,7 @@ from orchestrion import (
     Policy,
     Problem,
     ReplayError,
+    RunError,
     Situation,
     Status,
     Trajectory,
@@ -88,6 +89,31 @@ def test_a_draw_goes_by_the_index_that_the_policy_gave_and_not_by_arrival() -> N
         draws.append([turn.output.content for turn in episode.turns if turn.agent == "d"])
     assert draws[0] == draws[1]
     assert len(set(draws[0])) == 2
+
+
+def indices_of(*given: int | None) -> list[int]:
+    """The indices of turns of activations that gave these."""
+    agent = ScriptedAgent([Output("x")] * len(given))
+
+    async def main() -> Episode:
+        engine = engine_for({"a": agent}, Fixed([[Activation("a", index=i)] for i in given]))
+        try:
+            return await engine.run("e", PROBLEM, Key(1))
+        finally:
+            engine.close()
+
+    return [turn.index for turn in asyncio.run(main()).turns]
+
+
+def test_an_activation_without_an_index_takes_the_next_that_is_free() -> None:
+    assert indices_of(1, None, None) == [1, 2, 3]
+    assert indices_of(0, 3, None, None) == [0, 2, 3, 4]
+    assert indices_of(2, None, 0) == [0, 1, 2]
+
+
+def test_an_index_that_another_turn_has_is_refused() -> None:
+    with pytest.raises(RunError, match="no other turn of the episode has"):
+        indices_of(None, 0)
 
 
 def test_a_trajectory_knows_the_one_before_its_last_turn() -> None:

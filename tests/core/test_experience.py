@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from attrs import evolve
 
 from orchestrion import (
     Activation,
@@ -19,6 +18,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     gather,
+    replace,
 )
 
 
@@ -67,7 +67,7 @@ def test_a_decision_is_charged_for_all_activations_it_starts() -> None:
         Decision((Activation("a"), Activation("b")), record=0),
         Decision((Activation("c"),), record=1),
     )
-    both = evolve(
+    both = replace(
         episode([], 0), trajectory=path, decisions=decisions, reward=Reward(0.4, (-0.1, -0.2, -0.3))
     )
     assert only(both).rewards == pytest.approx([-0.3, -0.3 + 1.0])
@@ -75,7 +75,7 @@ def test_a_decision_is_charged_for_all_activations_it_starts() -> None:
 
 def test_a_stop_decision_has_no_turn_and_gets_the_terminal_part() -> None:
     base = episode(["a"], 0.9, [-0.1])
-    stopped = evolve(base, decisions=(*base.decisions, Decision(stop=True, record=1)))
+    stopped = replace(base, decisions=(*base.decisions, Decision(stop=True, record=1)))
     assert only(stopped).rewards == pytest.approx([-0.1, 1.0])
 
 
@@ -90,14 +90,14 @@ def test_episodes_without_a_reward_are_left_out() -> None:
 
 
 def test_an_episode_that_met_a_limit_counts_as_ended() -> None:
-    steps = only(evolve(episode(["a"], -0.1, [-0.1]), status=Status.LIMIT))
+    steps = only(replace(episode(["a"], -0.1, [-0.1]), status=Status.LIMIT))
     assert steps.rewards == pytest.approx([-0.1])
 
 
 def test_what_others_decided_belongs_to_the_decision_before() -> None:
     base = episode(["a", "b", "c"], 0.4, [-0.1, -0.2, -0.3])
-    other = evolve(base.decisions[1], record=None)
-    mixed = evolve(base, decisions=(base.decisions[0], other, base.decisions[2]))
+    other = replace(base.decisions[1], record=None)
+    mixed = replace(base, decisions=(base.decisions[0], other, base.decisions[2]))
     assert only(mixed).rewards == pytest.approx([-0.3, -0.3 + 1.0])
 
 

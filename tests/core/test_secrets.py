@@ -23,8 +23,8 @@ from orchestrion import (
     hidden,
     hidden_bytes,
     register,
-    secrets,
 )
+from orchestrion import _secrets as secrets
 from orchestrion._secrets import SHORTEST, begun
 from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore

@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from orchestrion import Episode, Output, Reward, Saved, Scores, Status, Trajectory, Turn, Usage
+from orchestrion import (
+    Episode,
+    Output,
+    Reward,
+    Saved,
+    Scores,
+    Status,
+    Trajectory,
+    Turn,
+    Usage,
+    replace,
+)
 from orchestrion._engine.calls import Recorded
 from orchestrion._store import Retention
 from orchestrion._store.exports import export_run
@@ -22,8 +33,8 @@ from tests.core.store_support import checkpoint, episode
 def some_run(directory: Path, retention: Retention = "all") -> Path:
     """A run with three episodes, one of them with no reward, and an evaluation."""
     odd = Turn(0, "critic", output=Output("\ud800 é", usage=Usage(usd=math.nan)))
-    unrewarded = evolve(episode("0/1"), trajectory=Trajectory([odd]), reward=None)
-    failed = evolve(
+    unrewarded = replace(episode("0/1"), trajectory=Trajectory([odd]), reward=None)
+    failed = replace(
         episode("1/0"),
         status=Status.LIMIT,
         scores=Scores(0.0, parts={"style": 0.5}),

@@ -23,6 +23,7 @@ from orchestrion import (
     Turn,
     Usage,
     UsageError,
+    replace,
 )
 from orchestrion._engine.calls import Recorded
 from orchestrion._store import Retention, database
@@ -120,7 +121,7 @@ def test_every_episode_comes_back_equal_but_for_what_is_hidden(
         store.commit_iteration(0, 0, episodes, {})
         found = list(store.episodes())
     assert [one.episode for one in found] == [
-        evolve(one, problem=one.problem.public()) for one in episodes
+        replace(one, problem=one.problem.public()) for one in episodes
     ]
     assert [one.turn_count for one in found] == [len(one.turns) for one in episodes]
     assert [one.usage for one in found] == [one.usage for one in episodes]
@@ -135,7 +136,7 @@ def test_names_with_characters_that_no_database_takes_are_stored(store: RunStore
 
 
 def test_the_hidden_part_of_a_problem_is_not_stored(store: RunStore) -> None:
-    secret = evolve(episode("1"), problem=Problem("p", hidden="the solution"))
+    secret = replace(episode("1"), problem=Problem("p", hidden="the solution"))
     store.commit_iteration(0, 0, [secret], {})
     store.close()
     for path in store.directory.rglob("*"):
@@ -154,7 +155,7 @@ def test_metrics_that_are_no_numbers_come_back_as_nan(store: RunStore) -> None:
 def test_episodes_are_found_by_what_they_are(store: RunStore) -> None:
     for stage, i in ((0, 0), (0, 1), (1, 0)):
         commit(store, i, stage)
-    failed = evolve(episode("failed"), scores=None, reward=None)
+    failed = replace(episode("failed"), scores=None, reward=None)
     store.save_evaluation("test", {}, [failed])
 
     def ids(**wanted: object) -> list[str]:

@@ -60,12 +60,13 @@ def private_imports(file: Path, package: str) -> list[str]:
     others = {other.package for other in members()} - {package}
     private = []
     for node in ast.walk(tree_of(file)):
-        modules: list[str] = []
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             hidden = [alias.name for alias in node.names if alias.name.startswith("_")]
             modules = [node.module, *(f"{node.module}.{name}" for name in hidden)]
+        else:
+            continue
         for module in modules:
             top, *inner = module.split(".")
             if top in others and (

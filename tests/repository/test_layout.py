@@ -20,9 +20,10 @@ from tests.workspace import ROOT, Member, files, members
 TOP_LEVEL = {
     "pyproject.toml",
     "README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "LICENSE",
     "CHANGELOG.md",
-    "CONTRIBUTING.md",
     "changelog.d",
     "dev.py",
     "core",

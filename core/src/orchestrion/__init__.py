@@ -86,6 +86,7 @@ if TYPE_CHECKING:
     from orchestrion._records import Turn as Turn
     from orchestrion._records import TurnStatus as TurnStatus
     from orchestrion._records import Usage as Usage
+    from orchestrion._records import replace as replace
     from orchestrion._secrets import Secret as Secret
     from orchestrion._secrets import hidden as hidden
     from orchestrion._secrets import hidden_bytes as hidden_bytes
@@ -121,7 +122,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._offline": "is_loopback",
         "orchestrion._records": (
             "Activation Array Decision Episode JSON Observation Output Problem Reward Saved "
-            "Scores Split Status Step Trajectory Turn TurnStatus Usage"
+            "Scores Split Status Step Trajectory Turn TurnStatus Usage replace"
         ),
         "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
         "orchestrion._suggest": "did_you_mean",

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar
 
 from attrs import Factory, frozen
 
@@ -31,7 +30,6 @@ START, END = "start", "end"
 Waves = tuple[tuple[str, ...], ...]
 """Who acted, decision by decision."""
 Pair = tuple[str, str]
-K = TypeVar("K")
 
 
 @frozen
@@ -97,23 +95,23 @@ def fold(episodes: Iterable[Waves]) -> Activations:
     ends: Counter[Pair] = Counter()
     dense, cycles = 0.0, [0.0] * LONGEST
     for one, n in times.items():
-        steps = Counter(_steps(one))
-        active = Counter(name for wave in one for name in wave)
-        _add(turns, active, n)
-        _add(edges, steps, n)
-        _add(ends, {(START, name): 1 for name in one[0]}, n)
-        _add(ends, {(name, END): 1 for name in one[-1]}, n)
-        dense += n * len(steps) / len(active)
-        for length, found in enumerate(_cycles(frozenset(steps))):
+        names, steps = [name for wave in one for name in wave], [*_steps(one)]
+        for name in names:
+            turns[name] += n
+        for step in steps:
+            edges[step] += n
+        for name in dict.fromkeys(one[0]):
+            ends[START, name] += n
+        for name in dict.fromkeys(one[-1]):
+            ends[name, END] += n
+        distinct = frozenset(steps)
+        dense += n * len(distinct) / len(set(names))
+        for length, found in enumerate(_cycles(distinct)):
             cycles[length] += n * found
     if not count:
         return Activations()
     means = tuple(total / count for total in cycles)
     return Activations(count, turns, edges, ends, dense / count, means)
-
-
-def _add(total: Counter[K], one: Mapping[K, int], n: int) -> None:
-    total.update({key: n * count for key, count in one.items()})
 
 
 def _steps(one: Waves) -> Iterator[Pair]:

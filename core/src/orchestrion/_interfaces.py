@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from attrs import Factory, field, frozen
+from msgspec import Struct
 
 from orchestrion._errors import CallError, UsageError
 from orchestrion._keys import Key
@@ -200,8 +201,7 @@ class Stateful(Protocol):
         ...
 
 
-@frozen
-class View:
+class View(Struct, frozen=True):
     """What one activation may read. Failed turns are not in it.
 
     `given` is what a nested team was given to read, by its outer team. `team` is who else is in the
@@ -492,8 +492,7 @@ class Task(Protocol):
         return Problem(id="input", text=text)
 
 
-@frozen
-class Situation:
+class Situation(Struct, frozen=True):
     """What a policy decides on.
 
     Args:

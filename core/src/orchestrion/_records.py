@@ -5,12 +5,13 @@ problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Literal
 
-from attrs import Factory, evolve, field, frozen
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from orchestrion._readonly import EMPTY, read_only
 
@@ -33,6 +34,7 @@ __all__ = [
     "Turn",
     "TurnStatus",
     "Usage",
+    "replace",
 ]
 
 JSON = Any
@@ -45,6 +47,23 @@ Split = Literal["train", "validation", "test"]
 TRAINING = "train"
 """The source of a run's training episodes; no evaluation can be called so."""
 TurnStatus = Literal["completed", "failed", "cancelled"]
+
+
+def _keep(record: Struct, *names: str) -> None:
+    """Replace what can be changed in these fields by a copy that cannot."""
+    for name in names:
+        value = getattr(record, name)
+        kept = read_only(value)
+        if kept is not value:
+            force_setattr(record, name, kept)
+
+
+def _compared(kind: type[Struct], *left_out: str) -> Callable[[Any], tuple[Any, ...]]:
+    """Return a function that gives the fields of a record by which it is compared."""
+    getter: Callable[[Any], tuple[Any, ...]] = attrgetter(
+        *(name for name in kind.__struct_fields__ if name not in left_out)
+    )
+    return getter
 
 
 class Status(StrEnum):
@@ -60,8 +79,7 @@ class Status(StrEnum):
     CANCELLED = "cancelled"
 
 
-@frozen
-class Usage:
+class Usage(Struct, frozen=True, forbid_unknown_fields=True):
     """What a turn or a call took: counts, US dollars, and the agent's own unit of cost.
 
     `cost` is what a reward weighs by default; its unit is the agent's to define and name
@@ -92,23 +110,24 @@ class Usage:
 NO_USAGE = Usage()
 
 
-@frozen
-class Problem:
+class Problem(Struct, frozen=True, forbid_unknown_fields=True):
     """One piece of work. `text` and `data` are public; only the verifier sees `hidden`."""
 
     id: str
     text: str = ""
-    data: JSON = field(default=None, converter=read_only)
+    data: JSON = None
     category: str = ""
-    hidden: JSON = field(default=None, converter=read_only)
+    hidden: JSON = None
+
+    def __post_init__(self) -> None:
+        _keep(self, "data", "hidden")
 
     def public(self) -> Problem:
         """This problem without its hidden part: what agents and policies get."""
-        return self if self.hidden is None else evolve(self, hidden=None)
+        return self if self.hidden is None else replace(self, hidden=None)
 
 
-@frozen
-class Output:
+class Output(Struct, frozen=True, forbid_unknown_fields=True):
     """What an agent returns.
 
     Args:
@@ -124,16 +143,24 @@ class Output:
     """
 
     content: str = ""
-    data: JSON = field(default=None, converter=read_only)
+    data: JSON = None
     usage: Usage = NO_USAGE
     final: bool = False
-    metadata: Mapping[str, JSON] = field(default=EMPTY, converter=read_only)
+    metadata: Mapping[str, JSON] = EMPTY
     inner: Trajectory | None = None
-    calls: tuple[str, ...] = field(default=(), eq=False)
+    calls: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _keep(self, "data", "metadata")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Output) and _COMPARED_OUTPUT(self) == _COMPARED_OUTPUT(other)
+
+    def __hash__(self) -> int:
+        return hash(self.content)
 
 
-@frozen
-class Activation:
+class Activation(Struct, frozen=True, forbid_unknown_fields=True):
     """One agent to start.
 
     Args:
@@ -158,8 +185,7 @@ class Activation:
     reuse: bool = False
 
 
-@frozen
-class Decision:
+class Decision(Struct, frozen=True, forbid_unknown_fields=True):
     """A policy's answer: start these activations, or stop.
 
     Args:
@@ -178,13 +204,21 @@ class Decision:
     stop: bool = False
     wait: Literal["all", "each"] = "all"
     logp: float | None = None
-    record: Any = field(default=None, eq=False, repr=False)
+    record: Any = None
     error: str = ""
     arrival: bool = False
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Decision) and _COMPARED_DECISION(self) == _COMPARED_DECISION(other)
 
-@frozen
-class Turn:
+    def __hash__(self) -> int:
+        return hash(_COMPARED_DECISION(self))
+
+    def __repr__(self) -> str:
+        return f"Decision{_COMPARED_DECISION(self)!r}"
+
+
+class Turn(Struct, frozen=True, forbid_unknown_fields=True):
     """One finished activation.
 
     `index` is the order of activation, `decision` the index of the decision behind it. A
@@ -289,8 +323,7 @@ class Trajectory:
         return f"Trajectory({' > '.join(t.agent for t in self.turns)})"
 
 
-@frozen
-class Observation:
+class Observation(Struct, frozen=True, forbid_unknown_fields=True):
     """What an environment shows after a step.
 
     Args:
@@ -306,15 +339,17 @@ class Observation:
     """
 
     text: str = ""
-    data: JSON = field(default=None, converter=read_only)
-    features: tuple[float, ...] = field(default=(), converter=read_only)
-    blocked: frozenset[str] = field(default=frozenset(), converter=read_only)
+    data: JSON = None
+    features: tuple[float, ...] = ()
+    blocked: frozenset[str] = frozenset()
     progress: float | None = None
-    hints: Mapping[str, tuple[float, ...]] = field(default=EMPTY, converter=read_only)
+    hints: Mapping[str, tuple[float, ...]] = EMPTY
+
+    def __post_init__(self) -> None:
+        _keep(self, "data", "features", "blocked", "hints")
 
 
-@frozen
-class Step:
+class Step(Struct, frozen=True, forbid_unknown_fields=True):
     """The environment after a step: a state nobody else sees, what is shown, and if it is over."""
 
     state: Any = None
@@ -322,8 +357,7 @@ class Step:
     done: bool = False
 
 
-@frozen
-class Scores:
+class Scores(Struct, frozen=True, forbid_unknown_fields=True):
     """A verifier's judgement.
 
     Args:
@@ -334,11 +368,13 @@ class Scores:
 
     value: float
     success: bool = False
-    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
+    parts: Mapping[str, float] = EMPTY
+
+    def __post_init__(self) -> None:
+        _keep(self, "parts")
 
 
-@frozen
-class Reward:
+class Reward(Struct, frozen=True, forbid_unknown_fields=True):
     """What a reward function makes of an episode: team total, and credit where it is given.
 
     `turns` has one number a turn, in order of activation; `agents` one a name of the team. All
@@ -346,13 +382,15 @@ class Reward:
     """
 
     total: float
-    turns: tuple[float, ...] | None = field(default=None, converter=read_only)
-    agents: Mapping[str, float] | None = field(default=None, converter=read_only)
-    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
+    turns: tuple[float, ...] | None = None
+    agents: Mapping[str, float] | None = None
+    parts: Mapping[str, float] = EMPTY
+
+    def __post_init__(self) -> None:
+        _keep(self, "turns", "agents", "parts")
 
 
-@frozen
-class Episode:
+class Episode(Struct, frozen=True, forbid_unknown_fields=True):
     """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
 
     `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
@@ -369,7 +407,13 @@ class Episode:
     reward: Reward | None = None
     error: str = ""
     observation: Observation | None = None
-    calls: tuple[str, ...] = field(default=(), eq=False)
+    calls: tuple[str, ...] = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Episode) and _COMPARED_EPISODE(self) == _COMPARED_EPISODE(other)
+
+    def __hash__(self) -> int:
+        return hash(self.id)
 
     @property
     def turns(self) -> tuple[Turn, ...]:
@@ -403,8 +447,7 @@ class Episode:
         return Usage(calls, input_tokens, output_tokens, usd, cost)
 
 
-@frozen
-class Array:
+class Array(Struct, frozen=True, forbid_unknown_fields=True):
     """An array without an array library: little-endian bytes in C order.
 
     `dtype` is a safetensors name: F64, F32, I64, I32, U8, BOOL.
@@ -412,12 +455,22 @@ class Array:
 
     dtype: str
     shape: tuple[int, ...]
-    data: bytes = field(repr=False)
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"Array({self.dtype!r}, {self.shape})"
 
 
-@frozen
-class Saved:
+class Saved(Struct, frozen=True, forbid_unknown_fields=True):
     """Learned state as it goes into a checkpoint: arrays by name, and plain JSON data."""
 
-    arrays: Mapping[str, Array] = Factory(dict)
-    data: JSON = field(default=None, converter=read_only)
+    arrays: Mapping[str, Array] = {}
+    data: JSON = None
+
+    def __post_init__(self) -> None:
+        _keep(self, "data")
+
+
+_COMPARED_OUTPUT = _compared(Output, "calls")
+_COMPARED_DECISION = _compared(Decision, "record")
+_COMPARED_EPISODE = _compared(Episode, "calls")

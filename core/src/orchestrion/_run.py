@@ -16,6 +16,7 @@ import orchestrion
 from orchestrion._config import Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.collecting import fewer_collections
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._errors import BudgetError, UsageError
@@ -40,13 +41,21 @@ from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.serial import dumps
 from orchestrion._store.shared import SharedAnswers
-from orchestrion._trained import Trained, newest_states, open_run, run_directory, saved_to_json
+from orchestrion._trained import (
+    Trained,
+    newest_checkpoint,
+    newest_states,
+    open_run,
+    run_directory,
+    saved_to_json,
+)
 
 __all__ = [
     "Progress",
     "Run",
     "Trained",
     "manifest",
+    "newest_checkpoint",
     "newest_states",
     "open_run",
     "run_directory",
@@ -138,7 +147,8 @@ class Run:
 
     async def _train(self) -> Report:
         async with self._stack:
-            await self._restore()
+            with fewer_collections():  # loading a library such as torch makes 150,000 objects
+                await self._restore()
             self.begun = True
             if self.store.status != "running":
                 self.store.set_status("running")
@@ -237,7 +247,7 @@ class Run:
         self._mark = time.monotonic()
         session = self._session(f"{stage}/{i}", self.key.child("train", stage, i))
         try:
-            with calling(place, f"iterate({i})"):
+            with calling(place, f"iterate({i})"), fewer_collections():
                 reported = await self._opened.runtimes[path].iterate(i, session)
         finally:
             self._close(session.engine)

@@ -25,11 +25,12 @@ from orchestrion._keys import Key
 from orchestrion._records import JSON, Array, Saved, Split
 from orchestrion._report import Report, compare, outcomes, own_name
 from orchestrion._session import EngineSession
-from orchestrion._store import RunReader, find_run
+from orchestrion._store import Checkpoint, RunReader, find_run
 from orchestrion._store.shared import SharedAnswers
 
 __all__ = [
     "Trained",
+    "newest_checkpoint",
     "newest_states",
     "open_run",
     "run_directory",
@@ -250,8 +251,8 @@ def run_directory(target: str | Path) -> Path | None:
         raise UsageError(f"{target}: neither a config nor a run ({error})") from None
 
 
-def newest_states(target: str | Path) -> tuple[Path, Mapping[str, Saved]]:
-    """A run's folder, and the states in its newest checkpoint; none if it has no checkpoint yet.
+def newest_checkpoint(target: str | Path) -> tuple[Path, Checkpoint | None]:
+    """A run's folder, and its newest valid checkpoint; None if it has none yet.
 
     Raises:
         UsageError: it is no run.
@@ -260,7 +261,16 @@ def newest_states(target: str | Path) -> tuple[Path, Mapping[str, Saved]]:
     if directory is None:
         raise UsageError(f"{target}: is a file; name a run")
     with RunReader(directory) as reader:
-        checkpoint = reader.usable().checkpoint
+        return directory, reader.usable().checkpoint
+
+
+def newest_states(target: str | Path) -> tuple[Path, Mapping[str, Saved]]:
+    """A run's folder, and the states in its newest checkpoint; none if it has no checkpoint yet.
+
+    Raises:
+        UsageError: it is no run.
+    """
+    directory, checkpoint = newest_checkpoint(target)
     return directory, checkpoint.components if checkpoint is not None else {}
 
 

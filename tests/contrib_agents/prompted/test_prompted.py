@@ -6,7 +6,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_prompted.prompted import Prompted
@@ -25,6 +24,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     View,
+    replace,
 )
 
 
@@ -144,9 +144,9 @@ def test_a_way_to_nobody_in_the_team_is_an_error_with_the_nearest_name() -> None
     team = tuple(Member(name, (), "") for name in ("verifier", "searcher", "answerer"))
     agent = Prompted(Saying("y"), choices=["y", "n"], route={"y": "answrer", "n": "searcher"})
     with pytest.raises(CallError, match=r"'answrer' is no agent of the team.*answerer"):
-        act(agent, evolve(VIEW, team=team))
+        act(agent, replace(VIEW, team=team))
     known = Prompted(Saying("y"), choices=["y", "n"], route={"y": "stop", "n": "searcher:deep"})
-    assert act(known, evolve(VIEW, team=team)).data["next"] == "stop"
+    assert act(known, replace(VIEW, team=team)).data["next"] == "stop"
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:

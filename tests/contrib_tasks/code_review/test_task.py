@@ -14,7 +14,7 @@ from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 from orchestrion_sandbox import SandboxError
 
-from orchestrion import Episode, Key, OpenContext, Output, Problem, Status, UsageError
+from orchestrion import Episode, Key, OpenContext, Output, Problem, Status, UsageError, replace
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.contrib_tasks.code_review.support import (
     DOUBLE,
@@ -256,7 +256,7 @@ def test_agents_never_see_hidden_tests_or_solutions() -> None:
                     episode = await engine.run("e", problem_of(challenge), Key(1))
                 finally:
                     engine.close()
-                public = evolve(episode, trajectory=turns())
+                public = replace(episode, trajectory=turns())
                 shown.append(repr([public, [view.observation for view in seer.views]]))
                 shown.append(repr([view.problem for view in seer.views]))
                 assert episode.problem.hidden is None

@@ -35,6 +35,7 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    replace,
 )
 from orchestrion.testing import Fixed
 from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
@@ -110,7 +111,7 @@ def test_calls_count_as_they_were_made() -> None:
 
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             output = await super().act(view, key, calls)
-            return evolve(output, usage=Usage(calls=3))
+            return replace(output, usage=Usage(calls=3))
 
     async def main() -> Mapping[str, Any]:
         given = evolve(GIVEN, order="rotation", held_out=4, single="plain")

@@ -34,6 +34,7 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    replace,
 )
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent
@@ -73,7 +74,7 @@ def test_all_samples_of_a_turn_are_in_flight_at_once_and_all_are_scored() -> Non
 
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             output = await super().act(view, key, calls)
-            return evolve(output, data=key.hex())
+            return replace(output, data=key.hex())
 
     agent = Unlike(0.6, delay=lambda: 0.001)
     given = GrpoBeam(beam_width=10, samples=5, turns=15)
@@ -267,7 +268,7 @@ def test_early_stop_drops_only_what_could_not_win(n: int, skill: float, ends: in
 
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             output = await super().act(view, key, calls)
-            return evolve(output, final=key.child("quit").uniform() < ends / 10)
+            return replace(output, final=key.child("quit").uniform() < ends / 10)
 
     def best(early: bool) -> tuple[float, int]:
         # Wide enough to keep everything: then nothing but early stop drops a trajectory.
@@ -290,7 +291,7 @@ def test_a_solved_problem_is_not_searched_on() -> None:
 
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             output = await super().act(view, key, calls)
-            return evolve(output, final=view.option == "both")
+            return replace(output, final=view.option == "both")
 
     session = session_for({"a": Swift(1.0)}, Ladder(1), Fixed([[Activation("a", "both")]]))
     found = search(evolve(SMALL, early_stop=True), session)
@@ -360,8 +361,8 @@ def test_a_rotation_takes_turns_and_passes_over_what_is_blocked() -> None:
     assert [(turn.agent, turn.option) for turn in best] == [("b", "y"), ("a", None)] * 3
     branch = session_for(agents, Ladder(6)).begin(Problem("p"), Key(1))
     assert branch.step.observation is not None
-    seen = evolve(branch.step.observation, blocked=frozenset({"a"}))
-    blocked = evolve(branch, step=evolve(branch.step, observation=seen))
+    seen = replace(branch.step.observation, blocked=frozenset({"a"}))
+    blocked = evolve(branch, step=replace(branch.step, observation=seen))
     turns = Rotation([Activation("a"), Activation("b", "x")])
     assert turns.starts([branch, blocked], [Key(1)] * 2) == [
         (Activation("a"),),

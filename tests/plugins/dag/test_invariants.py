@@ -12,10 +12,10 @@ from math import inf, isclose
 from random import Random
 
 import pytest
-from attrs import define, evolve
+from attrs import define
 from orchestrion_dag import Edge, node_states, policy_of
 
-from orchestrion import Activation, Episode, Member, Output, Situation, Trajectory, Turn
+from orchestrion import Activation, Episode, Member, Output, Situation, Trajectory, Turn, replace
 from orchestrion import Key as Key
 from orchestrion._engine.calls import CallPath
 from tests.plugins.dag.support import PROBLEM, Case, MemoryJournal, Timed, random_case
@@ -188,7 +188,7 @@ def test_the_result_does_not_depend_on_timing_where_the_joins_allow_it(seeds: ra
 
 def timeless(episode: Episode) -> list[Turn]:
     """The turns, without the number of the decision behind each, which counts arrivals."""
-    return [evolve(turn, decision=0) for turn in episode.turns]
+    return [replace(turn, decision=0) for turn in episode.turns]
 
 
 @chunks

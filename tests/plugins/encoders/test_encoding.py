@@ -27,6 +27,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    replace,
 )
 from tests.plugins.values.support import episode, policy, situation
 
@@ -49,7 +50,7 @@ def opened(component: Any, roster: Sequence[Member] = ROSTER) -> Any:
 
 
 def graph(turns: Sequence[Turn]) -> list[float]:
-    shown = evolve(situation(), trajectory=Trajectory(turns))
+    shown = replace(situation(), trajectory=Trajectory(turns))
     return Graph().encode([shown], CHOICES).context[0].tolist()  # type: ignore[no-any-return]
 
 
@@ -101,14 +102,14 @@ def test_a_turn_that_may_read_everything_reads_what_finished_before_its_decision
     assert graph(side_by_side)[3] == 0
     after = [*side_by_side, Turn(2, "a", decision=1)]
     assert graph(after)[3] == pytest.approx(np.log1p(2))
-    failed = [evolve(side_by_side[0], status="failed"), *after[1:]]
+    failed = [replace(side_by_side[0], status="failed"), *after[1:]]
     assert graph(failed)[3] == pytest.approx(np.log1p(1))
     assert graph([]) == [0.0] * 12
 
 
 def test_the_graph_does_not_depend_on_names() -> None:
     turns = [Turn(i, name, decision=i) for i, name in enumerate("abac")]
-    renamed = [evolve(turn, agent={"a": "z", "b": "y", "c": "x"}[turn.agent]) for turn in turns]
+    renamed = [replace(turn, agent={"a": "z", "b": "y", "c": "x"}[turn.agent]) for turn in turns]
     assert graph(turns) == graph(renamed)
 
 

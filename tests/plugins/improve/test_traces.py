@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from attrs import evolve
 from orchestrion_improve.traces import as_text, examples, group_of, shortened
 
-from orchestrion import Episode, Output, Problem, Reward, Scores, Trajectory, Turn
+from orchestrion import Episode, Output, Problem, Reward, Scores, Trajectory, Turn, replace
 
 
 def episode(
@@ -59,8 +58,8 @@ def test_a_role_inside_a_nested_team_is_found() -> None:
     inner = Trajectory([Turn(0, "deep", output=Output("thought"))])
     outer = episode("good", 1.0, ("team", "said"))
     [turn] = outer.turns
-    nested = evolve(turn, output=evolve(turn.output, inner=inner))
-    group = group_of([evolve(outer, trajectory=Trajectory([nested])), episode("bad", 0.0)])
+    nested = replace(turn, output=replace(turn.output, inner=inner))
+    group = group_of([replace(outer, trajectory=Trajectory([nested])), episode("bad", 0.0)])
     assert [one.episode.id for one in examples([group], "deep", 1)[0]] == ["good"]
     assert "  deep: thought" in as_text(group.episodes[0])
 
@@ -81,6 +80,6 @@ def test_long_texts_lose_their_middle_and_failed_turns_say_nothing() -> None:
     )
     many = episode("e", 0.0, *(("anna", f"turn {n}") for n in range(40)))
     assert "(24 turns left out)" in as_text(many)
-    failed = evolve(many, trajectory=Trajectory([Turn(0, "anna", status="failed", error="boom")]))
+    failed = replace(many, trajectory=Trajectory([Turn(0, "anna", status="failed", error="boom")]))
     assert "anna: (failed)" in as_text(failed)
     assert "boom" not in as_text(failed)

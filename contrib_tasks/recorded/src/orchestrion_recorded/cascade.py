@@ -29,7 +29,7 @@ from orchestrion import (
 )
 from orchestrion_recorded.table import same
 
-__all__ = ["Cascade", "CascadeRunner", "Steps", "choice_of"]
+__all__ = ["Cascade", "CascadeRunner", "Steps", "answer_of", "choice_of"]
 
 STOP = Decision(stop=True)
 
@@ -113,7 +113,7 @@ class CascadeRunner(Policy):
         """How many of the first ones gave the most frequent answer."""
         wanted = {(choice.agent, choice.option) for choice in steps.first}
         answers = [
-            _answer(turn.option or turn.agent, turn.output.content, situation)
+            answer_of(turn.option or turn.agent, turn.output.content, situation)
             for turn in situation.trajectory
             if turn.status == "completed" and (turn.agent, turn.option) in wanted
         ]
@@ -151,7 +151,7 @@ def _saved(steps: Steps) -> dict[str, JSON]:
     }
 
 
-def _answer(name: str, content: str, situation: Situation) -> str:
+def answer_of(name: str, content: str, situation: Situation) -> str:
     """What an agent answered, in the form in which answers are compared; empty for nothing."""
     data = situation.observation.data if situation.observation is not None else None
     answers = data.get("answers") if isinstance(data, dict) else None

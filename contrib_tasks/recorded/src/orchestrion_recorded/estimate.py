@@ -194,15 +194,27 @@ def _classes(
         scores = what @ np.log(rates).reshape(classes, -1).T + np.log(shares[of])
         scores = np.exp(scores - scores.max(1, keepdims=True))
         member = scores / scores.sum(1, keepdims=True)
-    p = np.tile(rates[:, :, 0], (groups + 1, 1, 1))
-    for g in range(groups):
-        # What a group's models do better or worse than their classes say, as a shift in logits.
-        inside, wanted = of == g, shares[g] @ rates[:, :, 0]
-        recorded = (right + wrong + none)[inside].sum(0)
-        own = (right[inside].sum(0) + (shrinkage + 1) * wanted) / (recorded + shrinkage + 1)
-        p[g] = 1 / (1 + np.exp(-_logit(p[g]) - (_logit(own) - _logit(wanted))))
     silent = rates[:, :, 2] / (rates[:, :, 1] + rates[:, :, 2])
-    return shares, np.clip(p, 1e-3, 1 - 1e-3), np.tile(silent, (groups + 1, 1, 1))
+    p, quiet = (np.tile(rate, (groups + 1, 1, 1)) for rate in (rates[:, :, 0], silent))
+    for g in range(groups):
+        # What a group's models do better or worse, and are silent more or less often, than their
+        # classes say, as shifts in logits.
+        inside = of == g
+        hits, misses, nothing = (what[inside].sum(0) for what in (right, wrong, none))
+        p[g] = _shifted(p[g], shares[g][:, None], hits, hits + misses + nothing, shrinkage)
+        quiet[g] = _shifted(
+            quiet[g], shares[g][:, None] * (1 - p[g]), nothing, misses + nothing, shrinkage
+        )
+    return shares, np.clip(p, 1e-3, 1 - 1e-3), np.clip(quiet, 1e-3, 1 - 1e-3)
+
+
+def _shifted(
+    rates: Floats, weights: Floats, hits: Floats, tries: Floats, shrinkage: float
+) -> Floats:
+    """Rates [class, model], shifted in logits so that together they give what was counted."""
+    wanted = (weights * rates).sum(0) / (weights * np.ones_like(rates)).sum(0)
+    own = (hits + (shrinkage + 1) * wanted) / (tries + shrinkage + 1)
+    return np.asarray(1 / (1 + np.exp(-_logit(rates) - (_logit(own) - _logit(wanted)))))
 
 
 def _first_guess(right: Floats, recorded: Floats, classes: int) -> Floats:

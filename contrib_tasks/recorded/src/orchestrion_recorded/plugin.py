@@ -45,8 +45,7 @@ def orchestrion_policies() -> Iterable[Component]:
     yield Component(
         "inquiry",
         f"{HERE}.inquiry:Inquiry",
-        "asks some, then whoever adds most for its price, until nobody does",
-        example={"first": ["a"], "eagerness": 1.5},
+        "asks one after the other by a plan that goes by who agrees with whom",
     )
 
 
@@ -67,8 +66,8 @@ def orchestrion_trainers() -> Iterable[Component]:
     yield Component(
         "best-inquiry",
         f"{HERE}.inquiring:BestInquiry",
-        "finds whom an inquiry should ask first, by category, by playing on the same questions",
-        example={"reward": "reward", "episodes": 60, "pairs": 2},
+        "finds the plans of an inquiry, by category, from the training questions",
+        example={"task": "task", "reward": "reward", "models": 2},
         around={
             "task": _SMALL,
             "agents": {"ask": {"use": "recorded", "models": ["m1", "m2", "m3"]}},

@@ -20,6 +20,7 @@ from orchestrion import (
     Turn,
     UsageError,
     no_calls,
+    replace,
 )
 from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
 from orchestrion_recorded.estimate import estimate
@@ -159,7 +160,7 @@ class Recording(Task):
         seen = self._see(state.case, state.asked)
         observation = seen.observation
         if state.foreign:
-            observation = evolve(observation, blocked=observation.blocked | state.foreign)
+            observation = replace(observation, blocked=observation.blocked | state.foreign)
         # Of scores there is no vote: the one model asked is the choice. And what was paid for
         # counts also where the limit on turns leaves no room to say "stop".
         chosen = self.table.scored and state.asked != 0

@@ -36,7 +36,7 @@ from orchestrion import (
 )
 from orchestrion_recorded.cascade import CascadeRunner, Steps
 
-__all__ = ["BestCascade", "price_weight"]
+__all__ = ["BestCascade", "asking", "price_weight"]
 
 
 @frozen
@@ -76,7 +76,7 @@ class BestCascade(Trainer):
             raise UsageError("the trainer best-cascade trains the policy cascade")
         if not isinstance(self.task, Recording):
             raise UsageError("the trainer best-cascade knows the task recorded only: task: task")
-        _asking(self.task.models, session)
+        asking(self.task.models, session)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
         """Nothing: the table knows it all."""
@@ -90,10 +90,10 @@ class BestCascade(Trainer):
         runner: CascadeRunner = session.policy
         task: Any = self.task  # its runtime, a Recording
         weight = await price_weight(self.reward)
-        asking = _asking(task.models, session)
+        team = asking(task.models, session)
         ids = [problem.id for problem in session.problems("train")]
         data = baselines.cross_fitted(task, baselines.matrix(task, "train", ids))
-        models = list(asking)
+        models = list(team)
         if self.search == "category":
             chosen = baselines.best_by_category(data, weight, models=models)
         elif self.search == "set":
@@ -102,9 +102,9 @@ class BestCascade(Trainer):
             chosen = {"": baselines.candidates(data, self.most, models=models).best(weight)}
         steps = {
             group: Steps(
-                tuple(asking[model] for model in strategy.first),
+                tuple(team[model] for model in strategy.first),
                 strategy.agree,
-                None if strategy.then is None else asking[strategy.then],
+                None if strategy.then is None else team[strategy.then],
             )
             for group, strategy in chosen.items()
         }
@@ -117,7 +117,7 @@ class BestCascade(Trainer):
         }
 
 
-def _asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
+def asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
     """The choice of the team that asks each model, by the model's index."""
     found: dict[int, Activation] = {}
     for place, model in enumerate(models):

@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from attrs import Factory, define, evolve, field, frozen
+from attrs import Factory, define, field, frozen
 
 from orchestrion import (
     Activation,
@@ -32,6 +32,7 @@ from orchestrion import (
     Session,
     Trainer,
     UsageError,
+    replace,
 )
 from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.planting import plants
@@ -196,7 +197,7 @@ class _Learner(Trainer):
         for code, right in plants(
             data["code"], target.entry_point, target.arguments, key.child("edit").random()
         ):
-            changed = evolve(problem, data={**problem.data, "code": code})
+            changed = replace(problem, data={**problem.data, "code": code})
             branch = session.begin(changed, key.child("begin"))
             branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
             state = branch.step.state

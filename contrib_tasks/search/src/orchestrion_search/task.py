@@ -28,6 +28,7 @@ from orchestrion import (
     did_you_mean,
     no_calls,
     refuse_idle,
+    replace,
 )
 from orchestrion_search.answers import exact, f1
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
@@ -145,7 +146,7 @@ class Search(Task):
             splits["test"] += own.problems
         all_documents = [*found.documents, *(own.documents if own is not None else ()), *more]
         divided = {
-            split: tuple(evolve(one, id=f"{split}/{one.id}") for one in problems)
+            split: tuple(replace(one, id=f"{split}/{one.id}") for one in problems)
             for split, problems in splits.items()
         }
         return divided, without_doubles(all_documents)

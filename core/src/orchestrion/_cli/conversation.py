@@ -87,9 +87,10 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
 
 def call_data(call: StoredCall) -> dict[str, Any]:
     """A call as commands print it in JSON."""
-    from attrs import asdict
+    from orchestrion._store.serial import as_data
 
-    return asdict(call)
+    data: dict[str, Any] = as_data(call)
+    return data
 
 
 def _messages(asked: Any) -> list[Any] | None:

@@ -152,7 +152,7 @@ def show_command(
 
 
 def _detail(store: RunReader) -> dict[str, Any]:
-    from attrs import asdict
+    from msgspec.structs import asdict
 
     from orchestrion._store.exports import summarize
 

@@ -20,7 +20,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
-from attrs import astuple, frozen
+from attrs import frozen
 
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.checks import check_paid
@@ -185,7 +185,7 @@ class CallPath:
         `usage` is what its calls took; it is on their own records that it counts as spent. `made`
         names them.
         """
-        answer = [message, list(astuple(usage)), list(made)]
+        answer = [message, list(msgspec.structs.astuple(usage)), list(made)]
         await self._record(Recorded(f"{scope}/late", "late", answer, NO_USAGE, "late", facts))
 
     async def state(self, usage: Usage, who: str, stage: str) -> None:

@@ -7,9 +7,7 @@ from math import inf
 from typing import Any
 
 import msgspec
-from attrs import evolve
 
-from orchestrion._engine.making import make_episode
 from orchestrion._errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
 from orchestrion._interrupts import from_outside
 from orchestrion._records import (
@@ -24,6 +22,7 @@ from orchestrion._records import (
     Step,
     Trajectory,
     Usage,
+    replace,
 )
 from orchestrion._secrets import hidden
 
@@ -108,7 +107,7 @@ def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
         _check_rest(output)
     if used is NO_USAGE and not made:
         return output
-    return evolve(output, usage=output.usage + used, calls=tuple(made) or output.calls)
+    return replace(output, usage=output.usage + used, calls=tuple(made) or output.calls)
 
 
 def _check_rest(output: Output) -> None:
@@ -140,7 +139,7 @@ def check_usage(usage: Usage) -> None:
 
 def check_paid(usage: Usage) -> None:
     """Raise unless a usage of a call is one; its dollars may be unknown (NaN)."""
-    check_usage(evolve(usage, usd=0.0) if usage.usd != usage.usd else usage)
+    check_usage(replace(usage, usd=0.0) if usage.usd != usage.usd else usage)
 
 
 def _refuse_usage(usage: Usage) -> None:
@@ -162,7 +161,7 @@ def judged(
         _check_scores(scores)
     else:
         _check_reward(reward, len(episode.trajectory), team)
-    return make_episode(
+    return Episode(
         episode.id,
         episode.problem,
         episode.trajectory,

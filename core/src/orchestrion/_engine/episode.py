@@ -35,6 +35,7 @@ from orchestrion._records import (
     Step,
     Trajectory,
     Turn,
+    replace,
 )
 
 __all__ = ["Engine", "EpisodeLimits", "Observers"]
@@ -198,7 +199,7 @@ class Engine:
         """
         made = list(episode.calls)
         episode = await self._judge(episode, problem, state, key, made)
-        return evolve(episode, calls=tuple(made)) if made else episode
+        return replace(episode, calls=tuple(made)) if made else episode
 
     async def _judge(
         self, episode: Episode, problem: Problem, state: Any, key: Key, made: list[str]
@@ -218,7 +219,7 @@ class Engine:
             place = self.places.get(id(self.team.task))
             by = f" by {place}" if place else ""
             message = self._failure("verifier", f"verifying{by}: {told}")
-            return evolve(episode, status=Status.FAILED, error=message, scores=None, reward=None)
+            return replace(episode, status=Status.FAILED, error=message, scores=None, reward=None)
         function = self.team.reward
         if function is None:
             return episode
@@ -233,7 +234,7 @@ class Engine:
             who = self.place(function, "reward function")
             told = await self._described(error, late_at(episode.id, key.child("reward")), "reward")
             message = self._failure(who, told)
-            return evolve(episode, error=episode.error or f"{who}: {message}")
+            return replace(episode, error=episode.error or f"{who}: {message}")
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
         """What a verifier or reward function gives, within the time limit of an activation."""

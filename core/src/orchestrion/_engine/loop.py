@@ -21,10 +21,9 @@ from orchestrion._engine.checks import (
     describe,
     nothing_given,
 )
-from orchestrion._engine.making import make_episode, make_situation, make_turn, make_view
 from orchestrion._engine.team import Seat
 from orchestrion._errors import CallError, ReplayError, RunError
-from orchestrion._interfaces import Situation, Task
+from orchestrion._interfaces import Situation, Task, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
 from orchestrion._records import (
@@ -101,6 +100,7 @@ class Loop:
         "name",
         "observe",
         "order",
+        "places",
         "public",
         "recorded",
         "roster",
@@ -156,6 +156,7 @@ class Loop:
         self.waiter: asyncio.Future[None] | None = None
         self.acts: dict[str, int] = {}
         self.indices: set[int] = set()
+        self.places: dict[asyncio.Task[Turn], int] = {}
         self.started = 0
         self.final = False
         # Which turns ended first, by decision, where nothing hangs on it and some still ran; and
@@ -170,7 +171,7 @@ class Loop:
             self.error = nothing_given(self.trajectory)
             if self.error:
                 self.status = Status.FAILED
-        return make_episode(
+        return Episode(
             self.name,
             self.public,
             self.trajectory,
@@ -201,7 +202,7 @@ class Loop:
                 if (left == 0 and not self.running) or (self.counts and self._spent()):
                     self.status = Status.LIMIT
                     return
-                situation = make_situation(
+                situation = Situation(
                     self.public,
                     self.trajectory,
                     self.step.observation,
@@ -296,6 +297,7 @@ class Loop:
             index = self._index(one)
             task = asyncio.create_task(self._turn(one, index, self._nth(one), count))
             self.running[task] = one
+            self.places[task] = index
             task.add_done_callback(partial(self._end, self.started, index))
         if decision.wait == "each" and len(self.running) > 1:
             taken = await (self._in_recorded_order if decision.arrival else self._in_any_order)(
@@ -376,11 +378,10 @@ class Loop:
         for task in self.running:
             task.cancel()
         await asyncio.gather(*self.running, return_exceptions=True)
-        for activation in self.running.values():
+        for task, activation in self.running.items():
             # What nothing was decided by counts as cut off even if it has just ended: a replay, in
             # which others are at work at this moment, must give the same.
-            index = activation.index if activation.index is not None else self.started
-            self.started = max(self.started, index + 1)
+            index = self.places[task]
             turn = Turn(index, activation.agent, activation.option, status="cancelled")
             self.trajectory = self.trajectory.append(turn)
         self.running, self.ended = {}, []
@@ -390,16 +391,18 @@ class Loop:
         return f"{self.episode_name}:{self.key.child(*place).hex()}"
 
     def _index(self, activation: Activation) -> int:
-        index = self.started
-        if activation.index is not None:
-            index = activation.index
-            taken = self.indices
-            if type(index) is not int or index < 0 or index in taken:
-                raise RunError(
-                    f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
-                    "an index is a whole number that no other turn of the episode has"
-                )
-            taken.add(index)
+        """Return the place of this activation's turn, which no other turn of the episode has."""
+        taken, index = self.indices, activation.index
+        if index is None:
+            index = self.started
+            while index in taken:
+                index += 1
+        elif type(index) is not int or index < 0 or index in taken:
+            raise RunError(
+                f"the policy gave an activation of {activation.agent!r} the index {index!r}; "
+                "an index is a whole number that no other turn of the episode has"
+            )
+        taken.add(index)
         self.started += 1
         return index
 
@@ -447,7 +450,7 @@ class Loop:
                 engine.count_failure(agent, refused)
                 return Turn(index, agent, option, status="failed", error=refused, decision=decision)
             assert seat is not None
-        view = make_view(
+        view = View(
             agent,
             option,
             self.public,
@@ -490,4 +493,4 @@ class Loop:
                 scope = late_at(episode, key)
                 await engine.calls.late(scope, message, handle.used, facts, handle.made)
             return Turn(index, agent, option, charged, "failed", message, decision, reads)
-        return make_turn(index, agent, option, output, "completed", "", decision, reads)
+        return Turn(index, agent, option, output, "completed", "", decision, reads)

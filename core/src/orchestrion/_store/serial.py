@@ -1,7 +1,7 @@
 """Records as JSON, and back.
 
-Writing is done by msgspec, which knows attrs classes; reading by a strict cattrs converter, which
-is imported only then. A trajectory is the list of its turns. `Decision.record` is never written.
+msgspec writes and reads them, strictly. A trajectory is the list of its turns. `Decision.record` is
+never written.
 
 JSON has no NaN and no infinity: in a record's own number fields both are written as null, and
 null is read as NaN. `dumps` and `loads`, for data that must come back exactly (checkpoints,
@@ -14,20 +14,16 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
-from functools import cache, reduce
-from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from functools import reduce
+from typing import Any, TypeVar, cast
 
-import attrs
 import msgspec
+import msgspec.inspect
+from msgspec.structs import asdict
 
 from orchestrion._errors import StoreError
-from orchestrion._records import JSON, Decision, Episode, Observation, Status, Trajectory, Turn
+from orchestrion._records import JSON, Decision, Episode, Observation, Trajectory, Turn
 from orchestrion._secrets import hidden, hidden_bytes
-
-if TYPE_CHECKING:
-    from attrs import AttrsInstance
-    from cattrs import Converter
 
 __all__ = ["as_data", "decode", "dumps", "encode", "episode_fields", "loads", "parse", "structure"]
 
@@ -76,17 +72,6 @@ def _prepare(value: object) -> object:
     return value
 
 
-def _fields(kind: type[AttrsInstance]) -> Callable[[Any], dict[str, Any]]:
-    """A function that takes a record apart, one level deep."""
-    names = [field.name for field in attrs.fields(kind)]
-    values = attrgetter(*names)
-    return lambda record: dict(zip(names, values(record), strict=True))
-
-
-_episode = _fields(Episode)
-_observed = _fields(Observation)
-
-
 def _decision(decision: Decision) -> dict[str, Any]:
     # Written out, because there is one a turn and this is five times as fast.
     fields: dict[str, Any] = {
@@ -103,12 +88,12 @@ def _decision(decision: Decision) -> dict[str, Any]:
 
 
 def _observation(observation: Observation) -> dict[str, Any]:
-    return {**_observed(observation), "blocked": sorted(observation.blocked)}
+    return {**asdict(observation), "blocked": sorted(observation.blocked)}
 
 
 def episode_fields(episode: Episode) -> dict[str, Any]:
     """An episode taken apart, as `encode` writes it; the caller may change or drop fields."""
-    fields = _episode(episode)
+    fields = asdict(episode)
     fields["trajectory"] = episode.turns
     fields["decisions"] = [_decision(decision) for decision in episode.decisions]
     if episode.observation is not None:
@@ -193,55 +178,48 @@ def decode(text: str | bytes, kind: type[T]) -> T:
 
 
 def structure(data: JSON, kind: type[T]) -> T:
-    """A record from plain data.
+    """Return the record, or list of records, that plain data describes.
 
     Raises:
         StoreError: the data is no such record; says what is wrong where.
     """
     try:
-        return _converter(detailed=False).structure(data, kind)
-    except Exception:
-        return _structure_slowly(data, kind)
-
-
-def _structure_slowly(data: JSON, kind: type[T]) -> T:
-    """Once more, with a converter that keeps track of where it is (half as fast)."""
-    from cattrs import transform_error
-
+        return msgspec.convert(data, kind, dec_hook=_custom)
+    except msgspec.ValidationError as error:
+        problem = error
     try:
-        return _converter(detailed=True).structure(data, kind)
-    except Exception as error:
-        problems = "; ".join(transform_error(error))
-        raise StoreError(f"not a valid {getattr(kind, '__name__', kind)}: {problems}") from error
+        # Null stands for NaN in number fields; it is rare, and looking for it takes time.
+        numbers = _with_nan(data, msgspec.inspect.type_info(kind))
+        return msgspec.convert(numbers, kind, dec_hook=_custom)
+    except (msgspec.ValidationError, RecursionError):
+        name = getattr(kind, "__name__", kind)
+        raise StoreError(f"not a valid {name}: {problem}") from problem
 
 
-@cache
-def _converter(*, detailed: bool) -> Converter:
-    from cattrs import Converter
-
-    converter = Converter(forbid_extra_keys=True, detailed_validation=detailed)
-    for kind in (bool, int, str):
-        converter.register_structure_hook(kind, _exactly)
-    # It is a `str` too, and would be taken for one.
-    converter.register_structure_hook(Status, lambda value, _: Status(value))
-    converter.register_structure_hook(float, _float)
-
-    def trajectory(value: Any, _: object) -> Trajectory:
-        return reduce(Trajectory.append, converter.structure(value, list[Turn]), Trajectory())
-
-    converter.register_structure_hook_func(lambda kind: kind is Trajectory, trajectory)
-    return converter
+def _custom(kind: type, value: Any) -> Any:
+    if kind is Trajectory:
+        return reduce(Trajectory.append, structure(value, list[Turn]), Trajectory())
+    raise NotImplementedError(f"{kind.__name__} cannot be stored")
 
 
-def _exactly(value: object, kind: type[T]) -> T:
-    if type(value) is not kind:
-        raise ValueError(f"expected {kind.__name__}, got {value!r:.80}")
-    return value
-
-
-def _float(value: object, _: object) -> float:
-    if value is None:
-        return math.nan
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"expected a number, got {value!r:.80}")
-    return float(value)
+def _with_nan(data: Any, kind: Any) -> Any:
+    """Return the data with NaN for every null where a number is expected."""
+    known = msgspec.inspect
+    if data is None:
+        return math.nan if isinstance(kind, known.FloatType) else None
+    if isinstance(kind, known.UnionType):
+        # None is one of the two: it was dealt with above.
+        [kind] = [each for each in kind.types if not isinstance(each, known.NoneType)]
+    if isinstance(kind, known.CustomType) and kind.cls is Trajectory:
+        kind = known.type_info(list[Turn])
+    if isinstance(kind, known.StructType | known.DataclassType) and isinstance(data, dict):
+        fields = {field.encode_name: field.type for field in kind.fields}
+        return {
+            name: _with_nan(value, fields[name]) if name in fields else value
+            for name, value in data.items()
+        }
+    if isinstance(kind, known.DictType) and isinstance(data, dict):
+        return {name: _with_nan(value, kind.value_type) for name, value in data.items()}
+    if isinstance(kind, known.CollectionType | known.VarTupleType) and isinstance(data, list):
+        return [_with_nan(value, kind.item_type) for value in data]
+    return data

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve
-
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.checks import booked
@@ -19,7 +17,7 @@ from orchestrion._engine.opening import Opened
 from orchestrion._errors import CallError, OrchestrionError
 from orchestrion._interfaces import Member, View
 from orchestrion._keys import Key
-from orchestrion._records import Output, Step, Trajectory, Turn
+from orchestrion._records import Output, Step, Trajectory, Turn, replace
 from orchestrion.testing._learning_contracts import (
     keeps_state,
     policy_decides,
@@ -237,10 +235,10 @@ def _alike(view: View) -> list[View]:
     observation = view.observation
     failed = Turn(1, "b", "x", status="failed", error="it failed")
     return [
-        evolve(view, problem=evolve(view.problem, id="another", category="another")),
-        evolve(view, agent="another", team=(Member("another"),)),
-        evolve(view, trajectory=view.trajectory.append(failed)),
-        evolve(view, observation=observation and evolve(observation, features=(), progress=0.3)),
+        replace(view, problem=replace(view.problem, id="another", category="another")),
+        replace(view, agent="another", team=(Member("another"),)),
+        replace(view, trajectory=view.trajectory.append(failed)),
+        replace(view, observation=observation and replace(observation, features=(), progress=0.3)),
     ]
 
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from orchestrion._choices import choice_name, choices, is_blocked
 from orchestrion._config import Config, from_data
@@ -35,6 +35,7 @@ from orchestrion._records import (
     Split,
     Trajectory,
     Turn,
+    replace,
 )
 from orchestrion._session import Build, EngineSession
 from orchestrion._store.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
@@ -276,7 +277,7 @@ def _keeps_other_numbers(runtime: Any, saved: Saved) -> int:
     """
     tried = 0
     for path, changed in _changed(saved.data):
-        other = evolve(saved, data=changed)
+        other = replace(saved, data=changed)
         try:
             runtime.load(other)
             again = runtime.save()

@@ -7,7 +7,7 @@ from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from math import log
 
-from attrs import Factory, evolve, frozen
+from attrs import Factory, frozen
 
 from orchestrion import (
     Activation,
@@ -22,6 +22,7 @@ from orchestrion import (
     choices,
     is_blocked,
     parse_choice,
+    replace,
 )
 
 __all__ = ["Hinted", "Random", "RoundRobin", "Sequence"]
@@ -66,7 +67,7 @@ class _RandomChoice(Policy):
         if not allowed:
             return STOP
         # Stated, so that what was decided can be used to judge other policies.
-        return evolve(allowed[int(key.uniform() * len(allowed))], logp=-log(len(allowed)))
+        return replace(allowed[int(key.uniform() * len(allowed))], logp=-log(len(allowed)))
 
 
 @frozen

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve
-
-from orchestrion import Activation, Branch, Key, Session
+from orchestrion import Activation, Branch, Key, Session, replace
 from orchestrion_beam.nodes import Node, new_turns
 from orchestrion_beam.search import Flight
 from orchestrion_beam.together import together
@@ -73,7 +71,7 @@ def _moved(activation: Activation, moved: Mapping[int, int]) -> Activation:
     """The activation, reading the same turns where they stand now."""
     if activation.reads is None:
         return activation
-    return evolve(activation, reads=tuple(moved[i] for i in activation.reads if i in moved))
+    return replace(activation, reads=tuple(moved[i] for i in activation.reads if i in moved))
 
 
 async def _score(session: Session, branch: Branch) -> float:

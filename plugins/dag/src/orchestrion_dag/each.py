@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
-from attrs import Attribute, evolve, field, frozen
+from attrs import Attribute, field, frozen
 
 from orchestrion import (
     JSON,
@@ -24,6 +24,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     View,
+    replace,
 )
 from orchestrion_dag.expressions import Value, compiled, parse, paths
 
@@ -135,7 +136,7 @@ class _Opened(Agent):
         text = element if isinstance(element, str) else json.dumps(element)
         problem = Problem(f"{view.problem.id}/{i}", text, element, view.problem.category)
         # The element is what there is to read: not the list it is from, nor what is observed.
-        alone = evolve(
+        alone = replace(
             view, problem=problem, trajectory=Trajectory(), observation=None, reads=(), given=()
         )
         name = f"{view.agent}[{i}]"

@@ -12,7 +12,7 @@ The kind `encoder` belongs to this plugin; another distribution adds one like th
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from attrs import frozen
 
@@ -28,6 +28,7 @@ __all__ = [
     "Choice",
     "Encoded",
     "Encoder",
+    "Row",
     "describes",
     "join",
     "observes",
@@ -37,6 +38,20 @@ __all__ = [
 
 Choice = Activation | None
 """What a policy can choose: to start an activation, or, as None, to stop."""
+
+
+class Row(NamedTuple):
+    """The numbers of one situation, as `Encoded` has them of n."""
+
+    context: Floats
+    choices: Floats
+    prior: Floats | None
+    turns: Floats | None
+
+    @property
+    def content(self) -> tuple[bytes | None, ...]:
+        """The same for equal situations, and hashable."""
+        return tuple(None if part is None else part.tobytes() for part in self)
 
 
 @frozen(eq=False)
@@ -56,6 +71,27 @@ class Encoded:
     choices: Floats
     prior: Floats | None = None
     turns: tuple[Floats, ...] | None = None
+
+    @property
+    def rows(self) -> list[Row]:
+        """The situations one by one."""
+        nothing = [None] * len(self.context)
+        prior = nothing if self.prior is None else self.prior
+        turns = nothing if self.turns is None else self.turns
+        return [*map(Row, self.context, self.choices, prior, turns)]
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> Encoded:
+        """The inverse of `rows`, of at least one situation."""
+        import numpy as np
+
+        context, choices, prior, turns = zip(*rows, strict=True)
+        return cls(
+            np.array(context),
+            np.array(choices),
+            None if prior[0] is None else np.array(prior),
+            None if turns[0] is None else turns,
+        )
 
 
 class Encoder(Protocol):

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from orchestrion import Calls, Observation, Policy, RunError, Situation, Usage
+from orchestrion import (
+    Calls,
+    CheckpointError,
+    Episode,
+    Observation,
+    Policy,
+    RunError,
+    Situation,
+    Usage,
+)
 from orchestrion_encoders.interfaces import (
     Choice,
     Encoded,
@@ -19,7 +29,11 @@ from orchestrion_encoders.interfaces import (
     places,
 )
 
-__all__ = ["Allowing", "Joined", "Reading"]
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
 
 Floats = NDArray[np.float64]
 
@@ -65,6 +79,15 @@ class Joined:
         found = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
         return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in found]
 
+    def reader(self, generator: torch.Generator) -> tuple[nn.Module | None, int]:
+        """The network that reads the turns, if an encoder gives them, and the width it gives."""
+        assert self.shapes is not None
+        for encoder, (_, _, turn) in zip(self.encoders, self.shapes, strict=True):
+            if turn:
+                network, width = encoder.network(turn, generator)  # type: ignore[attr-defined]
+                return network, width
+        return None, 0
+
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
         """The situations as numbers, of the widths that the first ones had.
 
@@ -101,6 +124,23 @@ class Joined:
         return part
 
 
+def refuse_other_team(path: str, saved: Sequence[str], mine: Sequence[str], advice: str) -> None:
+    """Refuse what was learned for a team with other choices, by name.
+
+    Raises:
+        CheckpointError: the names differ, in whatever order.
+    """
+    gone = [name for name in saved if name not in mine]
+    new = [name for name in mine if name not in saved]
+    differences = [f"not in this team: {', '.join(gone)}"] if gone else []
+    differences += [f"new in this team: {', '.join(new)}"] if new else []
+    if differences:
+        raise CheckpointError(
+            f"{path}: the policy was saved for another team; {'; '.join(differences)}. "
+            f"Use the team it was trained with, or train anew{advice}"
+        )
+
+
 class Reading(Policy):
     """What a policy does for the `encoders` that it reads before it decides."""
 
@@ -116,6 +156,12 @@ class Reading(Policy):
         for encoder in self.encoders:
             if getattr(encoder, "prepares", False):
                 await encoder.prepare(situation, calls)
+
+    def learn(self, episodes: Sequence[Episode]) -> None:
+        """Let the encoders take note of finished training episodes."""
+        for encoder in self.encoders:
+            if hasattr(encoder, "learn"):
+                encoder.learn(episodes)
 
     def ceiling(self, tokens: int) -> Usage | None:
         """What all encoders take before one decision at most."""

@@ -10,11 +10,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from orchestrion import Array, CheckpointError, Key, Saved
 from orchestrion_encoders.interfaces import Encoded
 
-__all__ = ["Inputs", "generator_of", "pack", "padded", "reader", "serial", "tensors", "unpack"]
+__all__ = [
+    "Adam",
+    "Inputs",
+    "Network",
+    "generator_of",
+    "pack",
+    "padded",
+    "reader",
+    "serial",
+    "tensors",
+    "unpack",
+]
 
 Floats = NDArray[np.float64]
 
@@ -27,6 +39,18 @@ class Inputs(NamedTuple):
     prior: Any = None
     turns: Any = None
     lengths: Any = None
+
+    def take(self, rows: Tensor) -> Inputs:
+        """The situations of these numbers."""
+        return Inputs(*(None if part is None else part[rows] for part in self))
+
+    @property
+    def flat(self) -> Tensor:
+        """One row of numbers each [m, f]: the situation, and means over its choices and turns."""
+        parts = [self.context, self.choices.mean(1)]
+        if self.turns is not None:
+            parts.append(self.turns.sum(1) / self.lengths.clamp(min=1).unsqueeze(1))
+        return torch.cat(parts, 1)
 
 
 def tensors(encoded: Encoded, dtype: torch.dtype) -> Inputs:
@@ -86,6 +110,56 @@ def unpack(saved: Saved, name: str, like: Tensor, path: str) -> Tensor:
             f"F32 {shape}"
         )
     return torch.from_numpy(np.frombuffer(array.data, "<f4").reshape(shape).astype(np.float32))
+
+
+class Network(nn.Module):
+    """A module whose weights are saved by name."""
+
+    def save(self, prefix: str = "") -> dict[str, Array]:
+        """Its weights."""
+        return {prefix + name: pack(weight) for name, weight in self.named_parameters()}
+
+    def load(self, saved: Saved, path: str, prefix: str = "") -> None:
+        """Take over saved weights; raises `CheckpointError` if one is missing or does not fit."""
+        for name, weight in self.named_parameters():
+            weight.data = unpack(saved, prefix + name, weight, path)
+
+
+class Adam:
+    """Adam (Kingma and Ba 2015) for all weights of a module as one vector, with saved moments.
+
+    `torch.optim` loads the compiler's front end, which takes as long as torch itself. Epsilon is
+    1e-5: near-zero second moments must not turn noise into steps.
+    """
+
+    def __init__(self) -> None:
+        self.steps, self.moments = 0, torch.zeros(2, 0)
+
+    def step(self, module: nn.Module, loss: Tensor, rate: float, limit: float | None) -> float:
+        """One step; the gradient's norm before limiting. One that is not finite changes nothing."""
+        weights = [*module.parameters()]
+        gradient = parameters_to_vector(torch.autograd.grad(loss, weights))
+        norm = float(gradient.norm())
+        if not np.isfinite(norm):
+            return norm
+        if limit is not None and norm > limit:
+            gradient *= limit / norm
+        if not self.steps:
+            self.moments = torch.zeros(2, len(gradient))
+        self.steps += 1
+        first, second = self.moments
+        first.lerp_(gradient, 0.1)
+        second.lerp_(gradient.square(), 0.001)
+        scale = (second / (1 - 0.999**self.steps)).sqrt_().add_(1e-5)
+        with torch.no_grad():
+            change = (rate / (1 - 0.9**self.steps)) * first / scale
+            vector_to_parameters(parameters_to_vector(weights) - change, weights)
+        return norm
+
+    def load(self, saved: Saved, name: str, steps: int, path: str) -> None:
+        """Take over the moments saved under this name, after this many steps."""
+        size = saved.arrays[name].shape[-1] if name in saved.arrays else 0
+        self.moments, self.steps = unpack(saved, name, torch.zeros(2, size), path), int(steps)
 
 
 def reader(

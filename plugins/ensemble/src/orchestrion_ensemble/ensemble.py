@@ -27,6 +27,7 @@ from orchestrion import (
     choice_name,
     choices,
     learnable,
+    replace,
 )
 from orchestrion_ensemble.answers import Normal, Reading
 from orchestrion_ensemble.ballots import result_to
@@ -214,7 +215,7 @@ def _plan(
 ) -> tuple[Activation, ...]:
     roster = [Member(name, tuple(getattr(team[name], "options", ()))) for name in names]
     asked = [one for one in choices(roster) for _ in range(samples)]
-    return tuple(evolve(one, reads=(), timeout=timeout, index=i) for i, one in enumerate(asked))
+    return tuple(replace(one, reads=(), timeout=timeout, index=i) for i, one in enumerate(asked))
 
 
 def _correlated(plan: Sequence[Activation], team: Mapping[str, Agent]) -> tuple[str, ...]:
@@ -287,4 +288,4 @@ async def _awaited(work: Any) -> Output:
 
 def _not_final(output: Output) -> Output:
     # Anything else than an Output is for the engine to refuse.
-    return evolve(output, final=False) if getattr(output, "final", False) is True else output
+    return replace(output, final=False) if getattr(output, "final", False) is True else output

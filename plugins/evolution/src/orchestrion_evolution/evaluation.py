@@ -15,7 +15,6 @@ from contextlib import AsyncExitStack
 from math import fsum, isnan, nan, sqrt
 from typing import Literal
 
-from attrs import evolve
 from orchestrion_dag import policy_of
 from orchestrion_dag.dag import DagPolicy
 
@@ -32,6 +31,7 @@ from orchestrion import (
     Session,
     Situation,
     UsageError,
+    replace,
 )
 from orchestrion_evolution.fronts import FAILED, Value
 from orchestrion_evolution.genome import Genome, Slot, Space
@@ -196,7 +196,7 @@ def _unnumbered(situation: Situation, decision: Decision) -> Decision:
     start, number = [], 1 + max((turn.index for turn in situation.trajectory.turns), default=-1)
     for one in decision.start:
         # A node that was passed over leaves a gap: whoever comes after it keeps its number.
-        start.append(evolve(one, index=None) if one.index == number else one)
+        start.append(replace(one, index=None) if one.index == number else one)
         number = number + 1 if one.index is None else one.index + 1
     return Decision(tuple(start))
 

@@ -1,76 +1,81 @@
-"""The network of the policy `neural`: what scores the choices in a situation."""
+"""The networks of this plugin: what scores choices, and what tells a situation's worth.
+
+Sources: orthogonal first weights as in PPO's reference implementations (Huang et al. 2022, "The 37
+implementation details"), Adam (Kingma and Ba 2015), PopArt (van Hasselt et al. 2016). Departures:
+
+- choices have numbers of their own, which the last layer's outputs weigh, see `Scorer.score`
+- the policy decides by the same weights in double precision, on arrays where it can
+- layers are plain tensors: `torch.nn.utils.skip_init` loads sympy
+- the value's unit follows the means and deviations of whole iterations' returns (PopArt: second
+  moments, sample by sample)
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Encoded
-from orchestrion_encoders.tensors import Inputs, serial, tensors
+from orchestrion_encoders.tensors import Inputs, Network, generator_of, serial, tensors
 from torch import Tensor, nn
 
-if TYPE_CHECKING:
-    from orchestrion_reinforce.neural import Neural
+from orchestrion import Key
 
-__all__ = ["Scorer"]
+__all__ = ["Scorer", "Value", "dense"]
 
 Floats = NDArray[np.float64]
 
 HINT = 16.0
 """What numbers of choices are multiplied by, so that their weights need not grow as far."""
-START = 0.01
-"""Scale of the last layer's first weights: all choices are almost equally likely at first."""
+RATE = 0.05
+"""Weight of a new iteration in the running mean and deviation of returns."""
 
 
-class Scorer(nn.Module):
+def dense(sizes: Sequence[int], last: float, generator: torch.Generator) -> nn.ParameterDict:
+    """First weights and biases of layers between these widths; `last` scales the last ones."""
+    weights = nn.ParameterDict()
+    for i, (before, after) in enumerate(pairwise(sizes)):
+        gain = last if i == len(sizes) - 2 else 2**0.5
+        first = nn.init.orthogonal_(torch.empty(before, after), gain, generator)
+        weights[f"body{i}"], weights[f"bias{i}"] = first, torch.zeros(after)
+    return weights
+
+
+def through(weights: Mapping[str, Any], x: Any, activation: Callable[[Any], Any]) -> Any:
+    """What layers make of rows [m, inputs], tensors and arrays alike."""
+    for i in range(len(weights) // 2):
+        x = (activation(x) if i else x) @ weights[f"body{i}"] + weights[f"bias{i}"]
+    return x
+
+
+class Scorer(Network):
     """Layers that read the situation, and a last one that weighs what is known of each choice.
 
     Args:
-        settings: of the policy.
-        context: how many numbers describe a situation.
-        choice: how many describe each choice.
-        outputs: how many choices have an output of their own; 0 scores all by their numbers.
-        reader: reads the turns [m, t, u] and their lengths to [m, `reads`], if there are any.
-        reads: see there.
-        generator: draws the first weights, orthogonal as in PPO's reference implementations.
+        weights: of the layers, from the situation's numbers to outputs: of choices that have one of
+            their own, and then of the numbers of each choice.
+        tanh: whether that stands between layers, or else relu.
+        outlook: fixed weight of what encoders think of a choice.
+        reader: reads the turns [m, t, u] and their lengths to further numbers, if there are any.
     """
 
     def __init__(
-        self,
-        settings: Neural,
-        context: int,
-        choice: int,
-        outputs: int,
-        reader: nn.Module | None,
-        reads: int,
-        generator: torch.Generator,
+        self, weights: nn.ParameterDict, tanh: bool, outlook: float, reader: nn.Module | None
     ) -> None:
         super().__init__()
-        self.activation, self.outlook = settings.activation, settings.outlook
-        self.reader = reader
-        weights: dict[str, nn.Parameter] = {}
-
-        def layer(name: str, bias: str, rows: int, columns: int, gain: float) -> None:
-            first = nn.init.orthogonal_(torch.empty(rows, columns), gain, generator)
-            weights[name], weights[bias] = nn.Parameter(first), nn.Parameter(torch.zeros(columns))
-
-        sizes: Sequence[int] = (context + reads, *settings.hidden)
-        for i, (before, after) in enumerate(pairwise(sizes)):
-            layer(f"body{i}", f"bias{i}", before, after, 2**0.5)
-        layer("head", "head_bias", sizes[-1], outputs + choice, START)
-        self.weights = nn.ParameterDict(weights)
+        self.weights, self.tanh, self.outlook, self.reader = weights, tanh, outlook, reader
 
     def forward(self, inputs: Inputs) -> Tensor:
         """Logits [m, k]; what is not allowed is up to the caller."""
         if self.reader is not None:
             read = self.reader(inputs.turns, inputs.lengths)
             inputs = inputs._replace(context=torch.cat([inputs.context, read], 1))
-        scores: Tensor = self._score(dict(self.weights.items()), torch.tanh, inputs)
+        scores: Tensor = self.score(dict(self.weights.items()), torch.tanh, inputs)
         return scores
 
     def exactly(self) -> Callable[[Encoded], Floats]:
@@ -88,11 +93,11 @@ class Scorer(nn.Module):
 
             return read
         weights = {name: w.detach().double().numpy() for name, w in self.weights.items()}
-        return lambda encoded: self._score(
+        return lambda encoded: self.score(
             weights, np.tanh, Inputs(encoded.context, encoded.choices, encoded.prior)
         )
 
-    def _score(self, weights: Mapping[str, Any], tanh: Callable[[Any], Any], inputs: Inputs) -> Any:
+    def score(self, weights: Mapping[str, Any], tanh: Callable[[Any], Any], inputs: Inputs) -> Any:
         """Scores [m, k], of tensors and arrays alike.
 
         A choice's numbers are weighed by outputs of the network: what is learned of a number, in a
@@ -100,15 +105,63 @@ class Scorer(nn.Module):
         so that there is little to learn the few agents of one team by heart with. If choices have
         places, each also has an output of its own.
         """
-        z, layer = inputs.context, 0
-        while f"body{layer}" in weights:
-            z = z @ weights[f"body{layer}"] + weights[f"bias{layer}"]
-            z, layer = tanh(z) if self.activation == "tanh" else z.clip(0), layer + 1
-        out, x = z @ weights["head"] + weights["head_bias"], inputs.choices
-        own = out.shape[1] - x.shape[2]
-        scores = out
-        if x.shape[2]:
-            scores = HINT * (x * out[:, None, own:]).sum(-1)
-            if own:
-                scores = out[:, :own] + scores
+        out = through(weights, inputs.context, tanh if self.tanh else lambda z: z.clip(0))
+        numbers = inputs.choices.shape[2]
+        own = out.shape[1] - numbers
+        scores = out[:, :own] if own else 0.0
+        if numbers:
+            scores = scores + HINT * (inputs.choices * out[:, None, own:]).sum(-1)
         return scores if inputs.prior is None else scores + self.outlook * inputs.prior
+
+
+class Value(Network):
+    """What a situation is worth, in a unit that follows the returns: their scale does not matter.
+
+    When the running mean or deviation moves, the last layer is changed so that predictions stay
+    as they were.
+
+    Args:
+        width: how many numbers it reads.
+        hidden: widths of the hidden layers.
+        key: draws the first weights.
+
+    Attributes:
+        unit: mean and deviation of returns; 0 before the first iteration.
+    """
+
+    def __init__(self, width: int, hidden: Sequence[int], key: Key) -> None:
+        super().__init__()
+        self.width, self.unit = width, (0.0, 0.0)
+        self.weights = dense((width, *hidden, 1), 1.0, generator_of(key))
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Expected returns of situations [m, width], in units [m]."""
+        units: Tensor = through(dict(self.weights.items()), seen, torch.tanh)[:, 0]
+        return units
+
+    def predict(self, seen: Tensor) -> Floats:
+        """Expected returns [m]."""
+        with torch.no_grad():
+            units: Floats = self(seen).double().numpy()
+        return self.unit[0] + self.unit[1] * units
+
+    def error(self, seen: Tensor, targets: Tensor, rows: Tensor) -> Tensor:
+        """The mean squared error in units, for targets [n] of the inputs `rows` [n]."""
+        units = ((targets - self.unit[0]) / self.unit[1]).float()
+        result: Tensor = ((self(seen)[rows] - units) ** 2).mean()
+        return result
+
+    def rescale(self, returns: Floats) -> None:
+        """Follow the mean and deviation of an iteration's returns."""
+        mean, deviation = float(returns.mean()), float(returns.std())
+        before = self.unit
+        if before[1]:
+            mean = before[0] + RATE * (mean - before[0])
+            deviation = before[1] + RATE * (deviation - before[1])
+        # Equal returns have no spread to follow; a tiny unit would blow up what comes next.
+        deviation = max(deviation, 1e-3 * abs(mean), 1e-6)
+        if before[1]:
+            weight, bias = [weight.data for weight in self.parameters()][-2:]
+            weight *= before[1] / deviation
+            bias.mul_(before[1]).add_(before[0] - mean).div_(deviation)
+        self.unit = mean, deviation

@@ -11,7 +11,7 @@ from orchestrion_encoders.counts import Counts
 from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import Encoder
 
-from orchestrion import Meta, OpenContext, Policy, Saved, StoreError, UsageError
+from orchestrion import Meta, OpenContext, Policy, UsageError
 
 __all__ = ["Neural"]
 
@@ -80,21 +80,14 @@ class Neural:
             encoders = [*encoders, Hints(told=False)]
         policy = NeuralPolicy(self, encoders, ctx)
         if self.begin:
-            policy.load(_learned(self.begin, ctx))
+            from orchestrion.runs import newest_checkpoint
+
+            try:
+                directory, checkpoint = newest_checkpoint(self.begin)
+            except UsageError as error:
+                raise UsageError(f"{ctx.path}: begin: {error}") from None
+            if checkpoint is None or "policy" not in checkpoint.components:
+                raise UsageError(f"{ctx.path}: begin: {self.begin} has learned no policy yet")
+            policy.load(checkpoint.components["policy"])
+            ctx.note("began", f"as learned by {directory}, iteration {checkpoint.iteration + 1}")
         yield policy
-
-
-def _learned(run: str, ctx: OpenContext) -> Saved:
-    """The policy in the newest valid checkpoint of a run."""
-    from orchestrion.runs import RunReader, find_run
-
-    try:
-        directory = find_run(run)
-    except (StoreError, UsageError) as error:
-        raise UsageError(f"{ctx.path}: begin: {error}") from None
-    with RunReader(directory) as reader:
-        checkpoint = reader.usable().checkpoint
-    if checkpoint is None or "policy" not in checkpoint.components:
-        raise UsageError(f"{ctx.path}: begin: the run {run} has learned no policy yet")
-    ctx.note("began", f"as learned by {directory}, iteration {checkpoint.iteration + 1}")
-    return checkpoint.components["policy"]

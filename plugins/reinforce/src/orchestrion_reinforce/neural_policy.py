@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from attrs import define, field, frozen
+from attrs import field, frozen
 from numpy.typing import NDArray
-from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
-from orchestrion_encoders.joined import Allowing, Joined, Reading
+from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, Row
+from orchestrion_encoders.joined import Allowing, Joined, Reading, refuse_other_team
 
 from orchestrion import (
-    Activation,
     CheckpointError,
     Decision,
     Episode,
@@ -48,92 +45,56 @@ A matrix product may differ in its last bits (1e-15) with the number of rows. Ro
 coarsely, a logit changes with a chance of 1e-11; a choice, only if the draw also falls into the
 sliver that this moves.
 """
+START = 0.01
+"""Scale of the network's last weights: all choices are almost equally likely at first."""
 REMEMBERED = 4096
 """How many observations are kept looked at."""
 STOP_CHOICE = "(stop)"
 """Stopping among the names in a checkpoint; no agent is called this."""
+OTHER_TEAMS = (
+    "; a policy that goes by the encoder members, and by no other that counts choices, applies to "
+    "other teams"
+)
 STUCK = Decision(stop=True, logp=0.0)
 """Where the task blocks everything there is nothing to learn."""
 
 
 class Recorded(NamedTuple):
-    """What a decision was taken on, and the choice: numbers of one situation, as in `Encoded`."""
+    """What a decision was taken on, and the choice."""
 
-    context: Floats
-    numbers: Floats
-    prior: Floats | None
-    turns: Floats | None
+    shown: Row
     allowed: Mask
     familiar: Floats
     """What of the context may come again, see `Joined.familiar`."""
     action: int
 
-    @property
-    def content(self) -> tuple[bytes | None, ...]:
-        """All but the choice, so that equal situations can be told."""
-        return tuple(None if part is None else part.tobytes() for part in self[:-2])
 
-
-@frozen(eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Recorded decisions as tensors: m situations, and what was chosen in which of them.
 
     Situations that are equal are kept once: whatever is computed of them is equal as well, and
     where a task has few states, that saves most of the work.
-
-    Args:
-        inputs: what the network is fed [m, ...].
-        allowed: what could be chosen [m, k].
-        rows: the situation each decision was taken in [n].
-        actions: what was chosen [n].
     """
 
-    inputs: Inputs
-    allowed: Tensor
-    rows: Tensor
-    actions: Tensor
-
-    def __len__(self) -> int:
-        return len(self.actions)
+    inputs: Inputs  # what the network is fed [m, ...]
+    allowed: Tensor  # what could be chosen [m, k]
+    rows: Tensor  # the situation each decision was taken in [n]
+    actions: Tensor  # what was chosen [n]
 
     def take(self, decisions: Tensor) -> Batch:
         """These decisions, with no other situations than theirs."""
         kept, rows = self.rows[decisions].unique(return_inverse=True)  # type: ignore[no-untyped-call]
-        parts = (None if part is None else part[kept] for part in self.inputs)
-        return Batch(type(self.inputs)(*parts), self.allowed[kept], rows, self.actions[decisions])
+        return Batch(self.inputs.take(kept), self.allowed[kept], rows, self.actions[decisions])
 
 
-@define(eq=False)
+@frozen(eq=False)
 class _Distribution:
     """How likely each choice is in one situation; equal decisions are made once and shared."""
 
-    starts: Sequence[tuple[Activation, ...]]
-    """What each choice starts; nothing is stopping."""
-    shown: tuple[Any, ...]
-    """The situation, as `Recorded` has it, without an action."""
-    below: list[float]
-    """Cumulated weights of the choices; all 0 where nothing is allowed."""
-    logp: list[float]
-    """Logarithms of their probabilities."""
-    _decisions: dict[int, Decision] = field(factory=dict)
-
-    def draw(self, uniform: float) -> Decision:
-        """The decision that a number in [0, 1) stands for."""
-        total = self.below[-1]
-        # Strictly below the last sum, so that a choice of weight 0 is never hit.
-        return self._decision(bisect_right(self.below, uniform * total)) if total else STUCK
-
-    def best(self) -> Decision:
-        """The likeliest choice; of equals the first."""
-        return self._decision(self.logp.index(max(self.logp))) if self.below[-1] else STUCK
-
-    def _decision(self, place: int) -> Decision:
-        decision = self._decisions.get(place)
-        if decision is None:
-            start, record = self.starts[place], Recorded._make((*self.shown, place))
-            decision = Decision(start, not start, "all", self.logp[place], record)
-            self._decisions[place] = decision
-        return decision
+    below: list[float]  # cumulated weights of the choices; all 0 where nothing is allowed
+    logp: list[float]  # logarithms of their probabilities
+    shown: tuple[Row, Mask, Floats]  # see `Recorded`
+    decisions: dict[int, Decision] = field(init=False, factory=dict)
 
 
 class NeuralPolicy(Reading):
@@ -149,7 +110,6 @@ class NeuralPolicy(Reading):
     def _set_choices(self, ordered: tuple[Choice, ...]) -> None:
         self.choices = ordered
         self._names = [STOP_CHOICE if c is None else choice_name(c) for c in ordered]
-        self._starts = [() if c is None else (c,) for c in ordered]
         self._allowed = Allowing(ordered, self._names)
         # Built once the task has shown how many numbers it gives.
         self.network: Scorer | None = None
@@ -168,11 +128,24 @@ class NeuralPolicy(Reading):
         A choice is drawn by comparing one uniform number of the situation's key with the
         cumulated probabilities.
         """
-        greedy = self.settings.greedy
-        return [
-            look.best() if greedy and not situation.training else look.draw(key.uniform())
-            for look, situation, key in zip(self._look(situations), situations, keys, strict=True)
-        ]
+        decisions, greedy = [], self.settings.greedy
+        for look, situation, key in zip(self._look(situations), situations, keys, strict=True):
+            total = look.below[-1]
+            if greedy and not situation.training:
+                place = look.logp.index(max(look.logp))
+            else:
+                # Strictly below the last sum, so that a choice of weight 0 is never hit.
+                place = bisect_right(look.below, key.uniform() * total)
+            known = look.decisions.get(place)
+            decisions.append(known or (self._decision(look, place) if total else STUCK))
+        return decisions
+
+    def _decision(self, look: _Distribution, place: int) -> Decision:
+        choice, record = self.choices[place], Recorded._make((*look.shown, place))
+        start = () if choice is None else (choice,)
+        decision = Decision(start, choice is None, "all", look.logp[place], record)
+        look.decisions[place] = decision
+        return decision
 
     def _look(self, situations: Sequence[Situation]) -> list[_Distribution]:
         """The distribution in each situation.
@@ -198,18 +171,8 @@ class NeuralPolicy(Reading):
         below = weights.cumsum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
             logp = np.log(weights / below[:, -1:])
-        nothing = [None] * len(situations)
-        shown = zip(
-            encoded.context,
-            encoded.choices,
-            nothing if encoded.prior is None else encoded.prior,
-            encoded.turns or nothing,
-            allowed,
-            self.joined.familiar(encoded.context),
-            strict=True,
-        )
-        rows = zip(shown, below.tolist(), logp.tolist(), strict=True)
-        return [_Distribution(self._starts, *row) for row in rows]
+        shown = zip(encoded.rows, allowed, self.joined.familiar(encoded.context), strict=True)
+        return [*map(_Distribution, below.tolist(), logp.tolist(), shown)]
 
     def probabilities(self, situations: Sequence[Situation]) -> Floats:
         """The distribution it samples from in each situation [n, choices].
@@ -220,8 +183,7 @@ class NeuralPolicy(Reading):
             return np.zeros((0, len(self.choices)))
         weights = self._weigh(situations)[2]
         total = weights.sum(axis=1, keepdims=True)
-        result: Floats = weights / np.where(total == 0, 1.0, total)
-        return result
+        return np.asarray(weights / np.where(total == 0, 1.0, total))
 
     def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
         """The situations as numbers, what is allowed, and weights as the probabilities are."""
@@ -240,26 +202,22 @@ class NeuralPolicy(Reading):
     def _build(self) -> Scorer:
         from orchestrion_encoders.tensors import generator_of
 
-        from orchestrion_reinforce.networks import Scorer
+        from orchestrion_reinforce.networks import Scorer, dense
 
-        shapes = self.joined.shapes
-        assert shapes is not None
-        generator, reader, reads = generator_of(self._key.child("weights")), None, 0
-        for encoder, (_, _, turn) in zip(self.encoders, shapes, strict=True):
-            if turn:
-                reader, reads = encoder.network(turn, generator)  # type: ignore[attr-defined]
-        context, choice, _ = map(sum, zip(*shapes, strict=True))
+        assert self.joined.shapes is not None
+        s, generator = self.settings, generator_of(self._key.child("weights"))
+        context, choice, _ = map(sum, zip(*self.joined.shapes, strict=True))
         own = 0 if self.joined.shared else len(self.choices)
-        self.network = Scorer(self.settings, context, choice, own, reader, reads, generator)
+        reader, reads = self.joined.reader(generator)
+        weights = dense((context + reads, *s.hidden, own + choice), START, generator)
+        self.network = Scorer(weights, s.activation == "tanh", s.outlook, reader)
         return self.network
 
     # ------------------------------------------------------------------ learning
 
     def learn(self, episodes: Sequence[Episode]) -> None:
-        """Let encoders take note of finished training episodes."""
-        for encoder in self.encoders:
-            if hasattr(encoder, "learn"):
-                encoder.learn(episodes)
+        """Let encoders take note of finished training episodes, made with new weights."""
+        super().learn(episodes)
         self.changed()
 
     def collect(self, records: Sequence[Recorded]) -> Batch:
@@ -267,25 +225,19 @@ class NeuralPolicy(Reading):
         import torch
         from orchestrion_encoders.tensors import tensors
 
-        places: dict[tuple[bytes | None, ...], int] = {}
+        places: dict[Any, int] = {}
         firsts: list[Recorded] = []
-        known: dict[int, int] = {}  # shared records need not be compared
+        known: dict[int, int] = {}  # shared situations need not be compared
         for record in records:
-            if id(record) not in known:
-                row = known[id(record)] = places.setdefault(record.content, len(firsts))
+            if id(record.shown) not in known:
+                content = record.shown.content, record.allowed.tobytes()
+                row = known[id(record.shown)] = places.setdefault(content, len(firsts))
                 if row == len(firsts):
                     firsts.append(record)
-        context, numbers, priors, turns, allowed, _, _ = zip(*firsts, strict=True)
-        encoded = Encoded(
-            np.array(context),
-            np.array(numbers),
-            None if priors[0] is None else np.array(priors),
-            None if turns[0] is None else turns,
-        )
         return Batch(
-            tensors(encoded, torch.float32),
-            torch.from_numpy(np.array(allowed)),
-            torch.tensor([known[id(record)] for record in records]),
+            tensors(Encoded.of([record.shown for record in firsts]), torch.float32),
+            torch.from_numpy(np.array([record.allowed for record in firsts])),
+            torch.tensor([known[id(record.shown)] for record in records]),
             torch.tensor([record.action for record in records]),
         )
 
@@ -300,23 +252,13 @@ class NeuralPolicy(Reading):
 
     def save(self) -> Saved:
         """Weights, and all that must agree for them to mean the same."""
-        data: dict[str, Any] = {"choices": self._names, **self._settings()}
-        data["hash"] = _digest(data)
-        if self.network is None:
-            return Saved(data=data)
-        from orchestrion_encoders.tensors import pack
-
-        return Saved({n: pack(p) for n, p in self.network.named_parameters()}, data)
+        data = {"choices": self._names, **self._settings()}
+        return Saved(self.network.save() if self.network is not None else {}, data)
 
     def _settings(self) -> dict[str, Any]:
-        s = self.settings
-        return {
-            "encoders": self.joined.settings,
-            "shapes": self.joined.shapes,
-            "outlook": s.outlook,
-            "hidden": list(s.hidden),
-            "activation": s.activation,
-        }
+        names = ("outlook", "hidden", "activation")
+        settings = {name: getattr(self.settings, name) for name in names}
+        return {"encoders": self.joined.settings, "shapes": self.joined.shapes, **settings}
 
     def load(self, saved: Saved) -> None:
         """Take over saved weights.
@@ -324,43 +266,21 @@ class NeuralPolicy(Reading):
         Raises:
             CheckpointError: it was saved with other choices or other settings, or is damaged.
         """
-        data = dict(saved.data or {})
-        if data.pop("hash", None) != _digest(data):
-            raise CheckpointError(f"{self._path}: the saved policy is damaged (its hash differs)")
+        data: Any = saved.data or {}
         for name, value in self._settings().items():
             # How much the task shows is the task's; a policy that has seen nothing takes any.
-            if data.get(name) != value and not (
-                name == "shapes" and None in (value, data.get(name))
-            ):
+            unknown = name == "shapes" and None in (value, data.get(name))
+            if data.get(name) != value and not unknown:
                 raise CheckpointError(
                     f"{self._path}: the policy was saved with {name} = {data.get(name)}, here it "
                     f"is {value}; give it the settings it was trained with, or train anew"
                 )
         if not self.joined.free:
-            self._reorder(list(data["choices"]))
+            refuse_other_team(self._path, data["choices"], self._names, OTHER_TEAMS)
+            mine = dict(zip(self._names, self.choices, strict=True))
+            # In the saved order, so that weights keep their meaning.
+            self._set_choices(tuple(mine[name] for name in data["choices"]))
         if data["shapes"] is not None:
-            from orchestrion_encoders.tensors import unpack
-
             self.joined.shapes = [list(shape) for shape in data["shapes"]]
-            for name, parameter in self._build().named_parameters():
-                parameter.data = unpack(saved, name, parameter, self._path)
+            self._build().load(saved, self._path)
             self.changed()
-
-    def _reorder(self, names: list[str]) -> None:
-        """Put the choices in a saved order, so that weights keep their meaning."""
-        mine = dict(zip(self._names, self.choices, strict=True))
-        gone = [name for name in names if name not in mine]
-        new = [name for name in mine if name not in names]
-        differences = [f"not in this team: {', '.join(gone)}"] if gone else []
-        differences += [f"new in this team: {', '.join(new)}"] if new else []
-        if differences:
-            raise CheckpointError(
-                f"{self._path}: the policy was saved for another team; {'; '.join(differences)}. "
-                "Use the team it was trained with, or train anew; a policy that goes by the "
-                "encoder members, and by no other that counts choices, applies to other teams"
-            )
-        self._set_choices(tuple(mine[name] for name in names))
-
-
-def _digest(data: dict[str, Any]) -> str:
-    return hashlib.blake2b(json.dumps(data, sort_keys=True).encode(), digest_size=16).hexdigest()

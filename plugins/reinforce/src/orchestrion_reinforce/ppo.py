@@ -13,7 +13,6 @@ Tang et al. 2017). Where it departs from PPO as in cleanrl's `ppo.py`:
 - situations that are equal are computed once, with as many advantages as decisions
 - old log-probabilities are computed again before the update, from what the decisions recorded, so
   that nothing depends on which situations were decided in one batch
-- Adam stands in `value`, as `torch.optim` takes more than a second of CPU to load
 - an update that is not finite is skipped and counted
 - decisions that lead to situations seen n times in training earn a bonus of c / sqrt(n), in units
   of the rewards' spread; it falls to 0 by the middle of the training; no metric has it. Stopping
@@ -29,8 +28,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
+from attrs import asdict, define, field
 from numpy.typing import NDArray
-from orchestrion_encoders.tensors import generator_of, serial
+from orchestrion_encoders.tensors import Adam, generator_of, pack, serial
 from torch import Tensor
 
 from orchestrion import (
@@ -50,8 +50,8 @@ from orchestrion import (
     waves,
 )
 from orchestrion.runs import convergence
+from orchestrion_reinforce.networks import Value
 from orchestrion_reinforce.reinforce import Planned, Reinforce, TorchPolicy
-from orchestrion_reinforce.value import Adam, Value
 
 if TYPE_CHECKING:
     from orchestrion_reinforce.neural_policy import Batch
@@ -65,8 +65,6 @@ FINE = 20
 """Numbers of a situation are told apart to 1/FINE when situations are counted."""
 EQUAL = 1e-8
 """Relative spread below which advantages count as equal: rounding, not information."""
-ALL = slice(None)
-"""All decisions."""
 
 
 class Learner(Planned):
@@ -74,8 +72,9 @@ class Learner(Planned):
 
     def __init__(self, settings: Reinforce, ctx: OpenContext) -> None:
         super().__init__(settings, ctx.path)
-        self._value = Value(settings.value_hidden, ctx.key.child("value"))
-        self._policy = Adam("policy")
+        self._key = ctx.key.child("value")
+        self._value: Value | None = None  # until the first iteration has shown how much it reads
+        self._adams = {"policy": Adam(), "value": Adam()}
         self._novelty = Novelty()
         self._running: dict[str, float] = {}
         self._history: list[tuple[int, float]] = []
@@ -87,16 +86,15 @@ class Learner(Planned):
         s, policy = self.settings, session.policy
         episodes = await session.rollout(draw(session.problems("train"), session.key, s))
         experiences = gather(episodes, object)
-        metrics = fold(waves(episode.turns) for episode in episodes).metrics(
-            member.name for member in session.roster
-        )
-        left = 1 - i / (s.novelty_share * s.iterations)
-        if not (left > 0 and s.novelty):
+        names = [member.name for member in session.roster]
+        metrics = fold(waves(episode.turns) for episode in episodes).metrics(names)
+        bonus = s.novelty * max(0.0, 1 - i / (s.novelty_share * s.iterations))
+        if not bonus:
             self._novelty.counts.clear()
         if experiences:
             steps = Steps.of(experiences)
-            if left > 0 and s.novelty:
-                steps = self._novelty.added(steps, s.novelty * left)
+            if bonus:
+                steps = self._novelty.added(steps, bonus)
             with serial():
                 metrics |= self._update(i, policy, steps, session.key.child("update"))
         policy.learn(episodes)
@@ -116,15 +114,14 @@ class Learner(Planned):
         rate = s.learning_rate * (s.learning_rate_end + (1 - s.learning_rate_end) * left)
         weight = s.entropy_end + (s.entropy - s.entropy_end) * left**s.entropy_power
         batch = policy.collect(steps.records)
-        seen = _seen(batch)
-        advantages, targets = self._advantages(batch, seen, steps)
+        advantages, targets = self._advantages(batch, steps)
         gains = torch.tensor(normalize(advantages) if s.normalize else advantages).float()
         with torch.no_grad():
             before, entropy = _chosen(policy, batch)
         norms: list[float] = []
         losses: list[float] = []
-        for rows in self._minibatches(len(batch), key):
-            part = batch if rows is ALL else batch.take(rows)
+        for rows in self._minibatches(len(gains), key):
+            part = batch.take(rows)
             logp, spread = _chosen(policy, part)
             ratio, gain = (logp - before[rows]).exp(), gains[rows]
             pushed = ratio * gain
@@ -132,11 +129,11 @@ class Learner(Planned):
                 pushed = torch.min(pushed, ratio.clamp(1 - s.clip, 1 + s.clip) * gain)
             loss = -pushed.mean() - weight * spread.mean()
             assert policy.network is not None
-            norms.append(self._policy.step(policy.network, loss, rate, s.max_gradient_norm))
-            if targets is not None:
-                inputs = seen if part is batch else _seen(part)
-                error = self._value.error(inputs, targets[rows], part.rows)
-                norm = self._value.step(error, rate, s.max_gradient_norm)
+            step = self._adams["policy"].step
+            norms.append(step(policy.network, loss, rate, s.max_gradient_norm))
+            if targets is not None and self._value is not None:
+                error = self._value.error(part.inputs.flat, targets[rows], part.rows)
+                norm = self._adams["value"].step(self._value, error, rate, s.max_gradient_norm)
                 losses.append(float(error.detach()) if np.isfinite(norm) else np.nan)
         self._skipped += int((~np.isfinite([*norms, *losses])).sum())
         if not np.isfinite(norms).any():
@@ -159,22 +156,22 @@ class Learner(Planned):
             "value_loss": _mean(losses),
         }
 
-    def _advantages(self, batch: Batch, seen: Tensor, steps: Steps) -> tuple[Floats, Tensor | None]:
+    def _advantages(self, batch: Batch, steps: Steps) -> tuple[Floats, Tensor | None]:
         """Advantages [n], and the value's targets [n] if there is a value."""
         s, lengths = self.settings, steps.lengths
         to_go = gae(steps.rewards, np.zeros_like(steps.rewards), lengths, s.gamma, 1.0)
         if s.baseline == "none":
             return to_go, None
         if s.baseline == "value":
-            self._value.rescale(seen.shape[1], to_go)
+            seen = batch.inputs.flat
+            self._value = self._value or Value(seen.shape[1], s.value_hidden, self._key)
+            self._value.rescale(to_go)
             values = self._value.predict(seen)[batch.rows.numpy()]
             result = gae(steps.rewards, values, lengths, s.gamma, s.gae_lambda)
             return result, torch.from_numpy(result + values)
         returns = to_go[steps.starts]
         if s.baseline == "leave-one-out":
-            numbers: dict[str, int] = {}
-            groups = [numbers.setdefault(one.id, len(numbers)) for one in steps.problems]
-            compared = leave_one_out(returns, np.array(groups))
+            compared = leave_one_out(returns, np.array([one.id for one in steps.problems]))
         else:
             compared = self._against_running(returns, steps)
         return np.repeat(compared, lengths), None
@@ -191,37 +188,39 @@ class Learner(Planned):
             self._running[category] = before + self.settings.running_rate * (mean - before)
         return result
 
-    def _minibatches(self, n: int, key: Key) -> Iterator[Any]:
-        """The decisions of each step: places, or `ALL`."""
-        s = self.settings
-        for epoch in range(s.epochs):
-            if s.minibatches == 1:
-                yield ALL
-            else:
-                order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
-                yield from order.tensor_split(min(s.minibatches, n))
+    def _minibatches(self, n: int, key: Key) -> Iterator[Tensor]:
+        """The places of the decisions of each step."""
+        for epoch in range(self.settings.epochs):
+            order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
+            yield from order.tensor_split(min(self.settings.minibatches, n))
 
     def save(self) -> Saved:
         """The optimisers, the baselines, the history."""
-        value = self._value.save()
+        value, adams = self._value, self._adams
+        arrays = {f"adam.{name}": pack(adam.moments) for name, adam in adams.items()}
         data = {
-            "value": value.data,
-            "policy": self._policy.steps,
-            "running": dict(sorted(self._running.items())),
-            "novelty": self._novelty.save(),
+            "value": None if value is None else [value.width, *value.unit],
+            "steps": {name: adam.steps for name, adam in adams.items()},
+            "running": dict(self._running),
+            "novelty": asdict(self._novelty),
             "history": [list(row) for row in self._history],
             "skipped": self._skipped,
         }
-        return Saved({**value.arrays, **self._policy.save()}, data)
+        return Saved(arrays if value is None else {**arrays, **value.save("value.")}, data)
 
     def load(self, saved: Saved) -> None:
         """Take over a saved state; raises `CheckpointError` if it is damaged."""
         try:
             data: Any = saved.data
-            self._value.load(Saved(saved.arrays, data["value"]), self.path)
-            self._policy.load(saved, data["policy"], self.path)
-            self._novelty.load(data["novelty"])
-            self._running = {name: float(mean) for name, mean in data["running"].items()}
+            if data["value"] is not None:
+                width, mean, deviation = data["value"]
+                self._value = Value(width, self.settings.value_hidden, self._key)
+                self._value.unit = mean, deviation
+                self._value.load(saved, self.path, "value.")
+            for name, adam in self._adams.items():
+                adam.load(saved, f"adam.{name}", data["steps"][name], self.path)
+            self._novelty = Novelty(**data["novelty"])
+            self._running = dict(data["running"])
             self._history = [(int(n), float(mean)) for n, mean in data["history"]]
             self._skipped = int(data["skipped"])
         except (KeyError, TypeError, ValueError) as error:
@@ -270,8 +269,7 @@ class Steps(NamedTuple):
     @property
     def starts(self) -> Ints:
         """Where each episode begins [e]."""
-        starts: Ints = np.cumsum(self.lengths) - self.lengths
-        return starts
+        return np.asarray(np.cumsum(self.lengths) - self.lengths)
 
 
 def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -283,15 +281,7 @@ def _chosen(policy: TorchPolicy, batch: Batch) -> tuple[Tensor, Tensor]:
     return logp[batch.rows, batch.actions], entropy[batch.rows]
 
 
-def _seen(batch: Batch) -> Tensor:
-    """What a value goes by [m, f]: the situation, and the means over its choices and turns."""
-    inputs = batch.inputs
-    parts = [inputs.context, inputs.choices.mean(1)]
-    if inputs.turns is not None:
-        parts.append(inputs.turns.sum(1) / inputs.lengths.clamp(min=1).unsqueeze(1))
-    return torch.cat(parts, 1)
-
-
+@define
 class Novelty:
     """How often each situation was entered in training, by its category and rounded numbers.
 
@@ -299,9 +289,8 @@ class Novelty:
     is 0.
     """
 
-    def __init__(self) -> None:
-        self.counts: dict[str, int] = {}
-        self.spread = 0.0
+    counts: dict[str, int] = field(factory=dict, converter=dict)
+    spread: float = 0.0
 
     def added(self, steps: Steps, weight: float) -> Steps:
         """The steps with a bonus of weight x spread / sqrt(times) for entering each situation."""
@@ -315,9 +304,8 @@ class Novelty:
             numbers, kind = steps.records[t].familiar, kinds[t]
             name = names.get((id(numbers), kind))
             if name is None:
-                rounded = np.rint(FINE * numbers).astype("<i4").tobytes()
-                digest = blake2b(kind.encode() + b"\0" + rounded, digest_size=8)
-                name = names[id(numbers), kind] = digest.hexdigest()
+                rounded = kind.encode() + b"\0" + np.rint(FINE * numbers).astype("<i4").tobytes()
+                name = names[id(numbers), kind] = blake2b(rounded, digest_size=8).hexdigest()
             self.counts[name] = self.counts.get(name, 0) + 1
             entered.append((t - 1, name))
         # Where situations hardly ever come again, counts tell nothing, and going on is no merit.
@@ -327,14 +315,6 @@ class Novelty:
         for t, name in entered:
             rewards[t] += scale / self.counts[name] ** 0.5
         return steps._replace(rewards=rewards)
-
-    def save(self) -> Any:
-        """As plain data."""
-        return {"spread": self.spread, "counts": dict(sorted(self.counts.items()))}
-
-    def load(self, data: Any) -> None:
-        """Take over what `save` gave."""
-        self.spread, self.counts = float(data["spread"]), dict(data["counts"])
 
 
 # ------------------------------------------------- estimators: pure functions over flat arrays
@@ -347,21 +327,17 @@ def gae(rewards: Floats, values: Floats, lengths: Ints, gamma: float, lam: float
     an episode's end. lam = 1 gives G_t - V_t, lam = 0 the one-step error; V = 0 and lam = 1 the
     return G_t = r_t + gamma G_(t+1), which counts every cost once.
     """
-    longest = int(lengths.max()) if len(lengths) else 0
+    longest = int(lengths.max(initial=0))
     filled = np.arange(longest) < lengths[:, None]
-    reward, value, result = (np.zeros(filled.shape) for _ in range(3))
-    reward[filled], value[filled] = rewards, values
-    after, next_value = np.zeros(len(lengths)), np.zeros(len(lengths))
-    for t in range(longest - 1, -1, -1):
-        delta = reward[:, t] + gamma * next_value - value[:, t]
-        # Columns beyond an episode's end are 0 and stay 0.
-        after = np.where(filled[:, t], delta + gamma * lam * after, 0.0)
-        next_value, result[:, t] = value[:, t], after
-    flat: Floats = result[filled]
-    return flat
+    delta, value = np.zeros(filled.shape), np.zeros(filled.shape)  # 0 beyond an episode's end
+    delta[filled], value[filled] = rewards - values, values
+    delta[:, :-1] += gamma * value[:, 1:]
+    for t in range(longest - 2, -1, -1):
+        delta[:, t] += gamma * lam * delta[:, t + 1]
+    return np.asarray(delta[filled])
 
 
-def leave_one_out(returns: Floats, groups: Ints) -> Floats:
+def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:
     """Each episode's return minus the mean of the *others* in its group, samples of one problem.
 
     A_i = R_i - 1/(n-1) sum_(j != i) R_j. A group of one compares with nothing: its advantage is 0,
@@ -385,11 +361,9 @@ def normalize(advantages: Floats) -> Floats:
     """
     if not len(advantages):
         return advantages
-    centred = advantages - advantages.mean()
-    deviation = float(np.sqrt(np.mean(centred * centred)))
-    if deviation <= EQUAL * float(np.abs(advantages).max()):
-        return np.zeros_like(advantages)
-    result: Floats = centred / deviation
+    centred, deviation = advantages - advantages.mean(), float(advantages.std())
+    equal = deviation <= EQUAL * float(np.abs(advantages).max())
+    result: Floats = np.zeros_like(advantages) if equal else centred / deviation
     return result
 
 

@@ -10,7 +10,6 @@ from attrs import Attribute, Factory, field, frozen
 
 from orchestrion import (
     JSON,
-    Activation,
     Episode,
     Meta,
     Metrics,
@@ -119,23 +118,18 @@ class TorchPolicy(Protocol):
 
     Attributes:
         network: what is trained; None before the first decision.
-        choices: what it chooses from, k of them; None is stopping.
     """
 
     network: nn.Module | None
-    choices: Sequence[Activation | None]
 
     def collect(self, records: Sequence[Any]) -> Batch:
         """The records of decisions as tensors, in their order."""
-        ...
 
     def log_probabilities(self, batch: Batch) -> Tensor:
-        """Of all choices in every situation [m, k]; 0 where a choice is not allowed."""
-        ...
+        """Of all k choices in every situation [m, k]; 0 where a choice is not allowed."""
 
     def learn(self, episodes: Sequence[Episode]) -> None:
         """Called after each update, with the episodes it was made from."""
-        ...
 
 
 class Planned(Trainer):

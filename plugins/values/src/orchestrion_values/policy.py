@@ -18,7 +18,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
-from orchestrion_encoders.joined import Reading
+from orchestrion_encoders.joined import Reading, refuse_other_team
 
 from orchestrion import (
     Calls,
@@ -185,11 +185,12 @@ class ValuePolicy(Reading):
             CheckpointError: it was saved for another team, or by another version.
         """
         data: Any = saved.data
-        if list(data["choices"]) != self.names:
+        saved_names = list(data["choices"])
+        refuse_other_team(self._path, saved_names, self.names, "")
+        if saved_names != self.names:
             raise CheckpointError(
-                f"{self._path}: the policy was saved for another team, with the choices "
-                f"{', '.join(data['choices'])}; this team has {', '.join(self.names)}. Use the "
-                "team it was trained with, or train anew"
+                f"{self._path}: the policy was saved with its choices in the order "
+                f"{', '.join(saved_names)}; list the team's agents in that order, or train anew"
             )
         if data["model"] is None:
             self.model = None
