@@ -4,6 +4,9 @@
     python dev.py COMMAND ...      for example: orchestrion --help, pytest, python, ruff check .
     python dev.py                  only make .venv match
     python dev.py --fresh ...      build .venv anew first
+    python dev.py test --changed   tests of the members that differ from main and of those that
+                                   need them; --changed=REF compares with another commit, and all
+                                   other options are pytest's
 
 Every folder that [tool.orchestrion.workspace] in pyproject.toml names and that has a
 pyproject.toml is installed in editable form, with all its dependencies and the tools for
@@ -25,6 +28,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import time
@@ -45,12 +49,16 @@ class Member(NamedTuple):
     name: str
     text: bytes  # of its pyproject.toml
     testing: bool  # has an extra of that name
+    needs: frozenset[str]  # names of distributions
+
+    @property
+    def path(self) -> str:
+        return self.folder.relative_to(ROOT).as_posix()
 
     @property
     def requirement(self) -> str:
         # "./" matters: pip takes a bare `core` for the name of a project on an index.
-        path = "./" + self.folder.relative_to(ROOT).as_posix()
-        return f"{path}[testing]" if self.testing else path
+        return f"./{self.path}[testing]" if self.testing else f"./{self.path}"
 
 
 class Workspace(NamedTuple):
@@ -94,6 +102,8 @@ def main(arguments: Sequence[str]) -> int:
     if not arguments:
         print(f"{shown(venv)} is up to date; {hint(venv)}")
         return 0
+    if arguments[0] == "test":
+        arguments = ["pytest", *tests(workspace.members, arguments[1:])]
     return run(venv, arguments)
 
 
@@ -110,7 +120,10 @@ def read_workspace() -> Workspace:
             if name in members:
                 fail(f"{shown(file)} and {shown(members[name].folder)} are both named {name}")
             extras = project.get("optional-dependencies", {})
-            members[name] = Member(file.parent, name, text, "testing" in extras)
+            needs = [re.split(r"[^\w.-]", one, maxsplit=1)[0] for one in requirements(project)]
+            members[name] = Member(
+                file.parent, name, text, "testing" in extras, frozenset(map(normalised, needs))
+            )
     if not members:
         fail(f"no member has a pyproject.toml under {ROOT}; is the checkout complete?")
     return Workspace(
@@ -127,6 +140,53 @@ def read_toml(file: Path) -> tuple[bytes, dict[str, Any]]:
         return text, tomllib.loads(text.decode())
     except ValueError as error:
         fail(f"{shown(file)} is not valid TOML: {error}")
+
+
+def requirements(project: dict[str, Any]) -> list[str]:
+    groups = project.get("optional-dependencies", {}).values()
+    return [*project.get("dependencies", []), *(one for group in groups for one in group)]
+
+
+def tests(members: Sequence[Member], options: Sequence[str]) -> list[str]:
+    """The arguments of pytest for `dev.py test`."""
+    given = [one for one in options if one.partition("=")[0] == "--changed"]
+    rest = [one for one in options if one not in given]
+    if not given:
+        return rest
+    return [*changed_tests(members, changes(given[-1].partition("=")[2] or "main")), *rest]
+
+
+def changes(ref: str) -> list[str]:
+    """The files that differ from where this branch left `ref`, committed or not."""
+    try:
+        [base] = git("merge-base", ref, "HEAD")
+        differing = git("diff", "--name-only", "-z", base)
+        return [*differing, *git("ls-files", "--others", "--exclude-standard", "-z")]
+    except (OSError, subprocess.CalledProcessError) as error:
+        told = getattr(error, "stderr", None) or error
+        fail(f"git cannot tell what changed against {ref}: {str(told).strip()}")
+
+
+def git(*arguments: str) -> list[str]:
+    command = ["git", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return [part for part in re.split(r"[\0\n]", done.stdout) if part]
+
+
+def changed_tests(members: Sequence[Member], files: Sequence[str]) -> list[str]:
+    """Where the tests of changed members stand, of members that need them, and changed tests."""
+    hit = {m.name for m in members if any(file.startswith(f"{m.path}/") for file in files)}
+    for _ in members:  # what needs those that need them, as far as it goes
+        hit |= {m.name for m in members if m.needs & set(map(normalised, hit))}
+    paths = {f"tests/{m.path}" for m in members if m.name in hit}
+    for file in files:
+        own = [f"tests/{m.path}" for m in members if file.startswith(f"tests/{m.path}/")]
+        if file.startswith("tests/") and not own and Path(file).name.startswith("test_"):
+            own = [file]
+        paths.update(own)
+    existing = sorted(path for path in paths if (ROOT / path).exists())
+    # These are quick, and look at all files.
+    return [*existing, "tests/repository"]
 
 
 class Setup:

@@ -6,13 +6,18 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A busy machine is no reason to fail: no deadline. Where CI decides, examples do not change from
-# one run to the next.
-settings.register_profile("local", deadline=None)
+# As many tests run at once as there are processors: libraries that start threads of their own for
+# each would only make them wait for each other.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A busy machine is no reason to fail: no deadline, for examples or for drawing them. Where CI
+# decides, examples do not change from one run to the next.
+patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("local", patient)
 settings.register_profile(
-    "ci-orchestrion", deadline=None, derandomize=True, print_blob=True, max_examples=40
+    "ci-orchestrion", patient, derandomize=True, print_blob=True, max_examples=40
 )
 settings.load_profile("ci-orchestrion" if os.environ.get("CI") else "local")
 

@@ -38,6 +38,7 @@ from orchestrion._session import EngineSession
 from orchestrion._store import StoredCall
 from orchestrion.runs import RunReader, RunStore
 from orchestrion.testing import Fixed, ListTask, engine_for
+from tests import clock
 
 ONE = Usage(1, 10, 5)
 LONG = "You are a patient clerk. " * 40
@@ -212,6 +213,9 @@ class Stuck(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         async def do() -> Answer:
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, clock.LeapingLoop)
+            loop.leaps = True  # to the time limit of the turn, now that the call is on record
             await asyncio.Event().wait()
             raise AssertionError
 
@@ -226,14 +230,14 @@ def test_a_call_that_was_cut_off_with_its_turn_is_kept_with_what_it_asked(tmp_pa
         engine = engine_for(
             {"stuck": Stuck()}, Fixed(["stuck"]), calls=CallPath(journal=store.journal)
         )
-        engine.timeout = 0.01
+        engine.timeout = 600
         try:
             return await engine.run("a", Problem("p"), Key(1))
         finally:
             engine.close()
 
     with RunStore.create(tmp_path / "run", "seed: 1\n") as store:
-        store.commit_iteration(0, 0, [asyncio.run(main(store))], {})
+        store.commit_iteration(0, 0, [clock.run(main(store), leaps=False)], {})
     with RunReader(tmp_path / "run") as reader:
         [call] = calls_of(reader, "a")
         assert (call.kind, call.answer, call.who) == ("cut", None, "stuck")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import runpy
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -18,6 +19,7 @@ from orchestrion._config.documents import read_yaml
 from orchestrion._config.nodes import Problems, Source
 from orchestrion._plugins import Plugins
 from orchestrion.config import from_data
+from tests import warm
 from tests.docs.pages import ROOT, blocks, commands, matches, pages
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]
@@ -87,19 +89,26 @@ def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
                 continue
             if TRAINING.search(one.line) and "run" not in block.info.split():
                 continue
-            done = subprocess.run(
-                ["bash", "-c", one.line],
-                cwd=tmp_path,
-                env=environment,
-                capture_output=True,
-                text=True,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
+            done = _run(one.line, tmp_path, environment)
             where = f"{block.page}:{block.line}: $ {one.line}"
             assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
             if one.shown.strip():
                 assert matches(one.shown, done.stdout), f"{where}\n{done.stdout}"
+
+
+def _run(line: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a line as a shell does; a plain `orchestrion` command needs none."""
+    if line.startswith("orchestrion ") and not set(line) & set("$`*?~|&;<>()\\"):
+        return warm.run(*shlex.split(line)[1:], cwd=folder, env=env)
+    return subprocess.run(
+        ["bash", "-c", line],
+        cwd=folder,
+        env=env,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
 
 
 def _put_on_path(package: Path, site: Path) -> None:

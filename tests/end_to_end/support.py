@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrion.runs import RunReader
+from tests import warm
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 
@@ -26,49 +27,56 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "PYTHONUNBUFFERED": "1", **extra}
 
 
-def tried(*words: str, cwd: Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end."""
-    return subprocess.run(
+def tried(
+    *words: str, cwd: Path, typed: str = "", **extra: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end; `typed` is its input, the rest are environment variables."""
+    return warm.run(*words, cwd=cwd, env=environment(**extra), typed=typed)
+
+
+def anew(*words: str, cwd: Path) -> None:
+    """Run a command in a Python that was started for it, so that its hash seed is another one."""
+    subprocess.run(
         command(*words),
         cwd=cwd,
-        env=environment(**extra),
-        capture_output=True,
-        text=True,
+        env=environment(),
         stdin=subprocess.DEVNULL,
-        check=False,
+        stdout=subprocess.DEVNULL,
+        check=True,
     )
 
 
 def orchestrion(
-    *words: str, cwd: Path, code: int = 0, **extra: str
+    *words: str, cwd: Path, code: int = 0, typed: str = "", **extra: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, and hold it to an exit code."""
-    done = tried(*words, cwd=cwd, **extra)
+    done = tried(*words, cwd=cwd, typed=typed, **extra)
     assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "Traceback" not in done.stderr
     return done
 
 
-def start(folder: Path, *words: str) -> subprocess.Popen[bytes]:
+def start(folder: Path, *words: str, **extra: str) -> warm.Command:
     """Start a command, for a test that does not let it end."""
-    return subprocess.Popen(
-        command(*words),
-        cwd=folder,
-        env=environment(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    return warm.Command(words, folder, environment(**extra))
 
 
-def wait_for_iterations(directory: Path, count: int, process: subprocess.Popen[bytes]) -> None:
+def wait_for_iterations(directory: Path, count: int, process: warm.Command) -> None:
     """Return once the run has committed so many iterations, or has ended."""
     while process.poll() is None:
         if (directory / "run.db").exists():
             with RunReader(directory) as run:
                 if len(run.iterations()) >= count:
                     break
-        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+        time.sleep(0.02)  # between two looks at the folder; nothing hangs on its length
+
+
+def wait_until_stopped(process: warm.Command) -> None:
+    """Return once a process stands still (SIGSTOP)."""
+    status = Path(f"/proc/{process.pid}/stat")
+    while status.read_text().rpartition(")")[2].split()[0] != "T":
+        assert process.poll() is None, process.returncode
+        time.sleep(0.005)  # between two looks
 
 
 def result(directory: Path) -> dict[str, Any]:

@@ -18,8 +18,9 @@ import pytest
 
 from orchestrion._store.database import mark
 from orchestrion.runs import RunReader
+from tests import warm
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
-from tests.end_to_end.support import command, environment, result, tried
+from tests.end_to_end.support import environment, result, tried
 
 
 @pytest.fixture
@@ -50,19 +51,12 @@ def rows(directory: Path, kind: str) -> int:
         connection.close()
 
 
-def begin(folder: Path, server: Server, env: dict[str, str], *words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        command("train", *server.at_model, *words),
-        cwd=folder,
-        env=environment(**env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def begin(folder: Path, server: Server, env: dict[str, str], *words: str) -> warm.Command:
+    words = ("train", *server.at_model, *words)
+    return warm.Command(words, folder, environment(**env), stderr=subprocess.PIPE)
 
 
-def until(process: subprocess.Popen[str], true: Callable[[], bool]) -> None:
+def until(process: warm.Command, true: Callable[[], bool]) -> None:
     """Wait until something holds; the process must not end before."""
     limit = time.monotonic() + 60
     while not true():

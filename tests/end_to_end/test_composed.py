@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from orchestrion import Trajectory
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
+from tests.end_to_end.support import EXAMPLES, anew, orchestrion, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
 SMALL = (
@@ -23,20 +24,21 @@ SEARCH = (
 COMPOSED = ("train", str(EXAMPLES / "composed.yaml"), *BEGIN, *SMALL, *SEARCH)
 
 
-def with_a_crew(folder: Path) -> Path:
-    """A folder in which the small team has been learned."""
-    crew = str(EXAMPLES / "crew.yaml")
-    few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
-    orchestrion("train", crew, *SMALL, *few, cwd=folder)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """An uninterrupted run of all of it, and its result."""
-    folder = with_a_crew(tmp_path_factory.mktemp("whole"))
-    orchestrion(*COMPOSED, cwd=folder)
+    """A run of the small team, then an uninterrupted one of all of it, and the latter's result."""
+    folder = tmp_path_factory.mktemp("whole")
+    few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
+    orchestrion("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
+    anew(*COMPOSED, cwd=folder)  # with another hash seed than all others
     return folder, result(folder / "runs" / "composed")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> Path:
+    """A folder in which the small team has been learned."""
+    shutil.copytree(whole[0] / "runs" / "crew", tmp_path / "runs" / "crew")
+    return tmp_path
 
 
 def nested(trajectory: Trajectory) -> list[tuple[str, ...]]:
@@ -58,20 +60,18 @@ def test_the_record_shows_the_nesting(whole: tuple[Path, dict[str, Any]]) -> Non
 
 
 def test_kill_9_resume_and_replay_end_the_same(
-    tmp_path: Path, whole: tuple[Path, dict[str, Any]]
+    folder: Path, whole: tuple[Path, dict[str, Any]]
 ) -> None:
-    with_a_crew(tmp_path)
-    process = start(tmp_path, *COMPOSED)
-    directory = tmp_path / "runs" / "composed"
+    process = start(folder, *COMPOSED)
+    directory = folder / "runs" / "composed"
     wait_for_iterations(directory, 1, process)
     process.kill()
     process.wait()
-    orchestrion("resume", "composed", cwd=tmp_path)
+    orchestrion("resume", "composed", cwd=folder)
     assert result(directory) == whole[1]
-    assert orchestrion("replay", "composed", cwd=tmp_path).stdout.startswith("identical: ")
+    assert orchestrion("replay", "composed", cwd=folder).stdout.startswith("identical: ")
 
 
-def test_one_at_a_time_ends_the_same(tmp_path: Path, whole: tuple[Path, dict[str, Any]]) -> None:
-    with_a_crew(tmp_path)
-    orchestrion(*COMPOSED, "-o", "run.concurrency=1", cwd=tmp_path)
-    assert result(tmp_path / "runs" / "composed") == whole[1]
+def test_one_at_a_time_ends_the_same(folder: Path, whole: tuple[Path, dict[str, Any]]) -> None:
+    orchestrion(*COMPOSED, "-o", "run.concurrency=1", cwd=folder)
+    assert result(folder / "runs" / "composed") == whole[1]

@@ -10,7 +10,6 @@ import asyncio
 import os
 import re
 import sqlite3
-import subprocess
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -22,7 +21,7 @@ from attrs import define, field
 from orchestrion.runs import RunReader
 from tests.core.plugin_support import Site
 from tests.end_to_end.loopback import install
-from tests.end_to_end.support import command, environment, tried
+from tests.end_to_end.support import start, tried
 from tests.plugins.llm.server import FaultServer, Seen, cut, hang, reply
 
 FULL = "ORCHESTRION_MONEY" in os.environ
@@ -179,14 +178,7 @@ def test_what_turns_state_outlives_a_kill(trainer: object, tmp_path: Path) -> No
     }
     env = install(tmp_path, settings | ({} if trainer is None else {"trainer": trainer}))
     Site(tmp_path / "site").plugin("stating", STATING, stating_parts=STATING_PARTS)
-    process = subprocess.Popen(
-        command("train"),
-        cwd=tmp_path,
-        env=environment(**env),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start(tmp_path, "train", **env)
     while process.poll() is None and not (counter.exists() and counter.stat().st_size > 40):
         time.sleep(0.001)  # between two looks; nothing hangs on its length
     process.kill()
@@ -217,14 +209,7 @@ def test_a_servers_own_count_never_passes_the_cap(case: Case, tmp_path: Path) ->
             env["LOOP_KEY"] = f"sk-0123456789abcdef-{n}"
             before = sum(bank.asked.values())
             asked = dict(bank.asked)
-            process = subprocess.Popen(
-                command(*begun),
-                cwd=tmp_path,
-                env=environment(**env),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            process = start(tmp_path, *begun, **env)
             while process.poll() is None and sum(bank.asked.values()) - before < case.width + 20:
                 time.sleep(0.005)  # between two looks; nothing hangs on its length
             process.kill()

@@ -6,7 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,23 @@ from typing import Any
 import pytest
 
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
+from tests import warm
+from tests.end_to_end.support import (
+    EXAMPLES,
+    anew,
+    orchestrion,
+    result,
+    start,
+    wait_for_iterations,
+    wait_until_stopped,
+)
 
 CONFIG = str(EXAMPLES / "quick.yaml")
 SHORT = (
     "-o",
     "trainer.iterations=12",
+    "-o",
+    "trainer.episodes=8",
     "-o",
     "evaluation.episodes=16",
     "-o",
@@ -30,13 +40,13 @@ KILLS = int(os.environ.get("ORCHESTRION_KILLS", "6"))
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The result of an uninterrupted run."""
+    """The result of an uninterrupted run, of a Python with another hash seed than all others."""
     folder = tmp_path_factory.mktemp("whole")
-    orchestrion("train", CONFIG, *SHORT, cwd=folder)
+    anew("train", CONFIG, *SHORT, cwd=folder)
     return result(folder / "runs" / "quick-1")
 
 
-def begin(folder: Path, iterations: int) -> tuple[subprocess.Popen[bytes], Path]:
+def begin(folder: Path, iterations: int) -> tuple[warm.Command, Path]:
     """A run that has committed so many iterations and goes on, and its folder."""
     process = start(folder, "train", CONFIG, *SHORT)
     directory = folder / "runs" / "quick-1"
@@ -66,17 +76,17 @@ def test_kill_9_at_a_random_moment_changes_nothing(
 def test_an_interrupt_ends_orderly_and_can_be_resumed(
     number: signal.Signals, code: int, tmp_path: Path, whole: dict[str, Any]
 ) -> None:
-    for attempt in range(5):
-        folder = tmp_path / str(attempt)
-        folder.mkdir()
-        process, directory = begin(folder, 1)
-        process.send_signal(number)
-        if process.wait():
-            break  # and else it had ended before the signal came
-    assert process.returncode == code
+    # It stands still when the signal comes, or it could be over before.
+    fault = "commit.written:stop@2"
+    process = start(tmp_path, "train", CONFIG, *SHORT, ORCHESTRION_FAULT=fault)
+    wait_until_stopped(process)
+    process.send_signal(number)
+    process.send_signal(signal.SIGCONT)
+    assert process.wait() == code
+    directory = tmp_path / "runs" / "quick-1"
     with RunReader(directory) as run:
         assert run.status == "cancelled"
-    orchestrion("resume", "quick-1", cwd=folder)
+    orchestrion("resume", "quick-1", cwd=tmp_path)
     assert result(directory) == whole
 
 
@@ -131,8 +141,9 @@ def test_another_config_cannot_go_on_with_a_run(tmp_path: Path) -> None:
 
 
 def test_two_processes_cannot_go_on_with_one_run(tmp_path: Path) -> None:
-    process, directory = begin(tmp_path, 1)
-    process.send_signal(signal.SIGSTOP)  # or it may end before the other has begun
+    process = start(tmp_path, "train", CONFIG, *SHORT, ORCHESTRION_FAULT="commit.written:stop")
+    wait_until_stopped(process)
+    directory = tmp_path / "runs" / "quick-1"
     done = orchestrion("resume", str(directory), cwd=tmp_path, code=1)
     assert str(process.pid) in done.stderr
     process.kill()

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
+import dev
 from tests.packaging.environments import variables
 from tests.workspace import ROOT
 
@@ -227,6 +228,63 @@ def test_a_python_that_cannot_make_environments_gets_a_sentence(
     done = workspace.dev(code=1, ORCHESTRION_VENV=elsewhere, PYTHONPATH=str(tmp_path))
     assert "cannot make virtual environments: No module named ensurepip" in done.stderr
     assert "python3-venv" in done.stderr
+
+
+# ---------------------------------------------------------------- dev.py test --changed
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
+    """A repository of four members, of which "top" needs "middle" and that needs "core"."""
+    workspace = Workspace(tmp_path / "checkout")
+    for path, name, needs in (
+        ("core", "pocket-core", ""),
+        ("plugins/middle", "pocket-middle", "Pocket_Core>=1"),
+        ("plugins/top", "pocket-top", "pocket-middle[all] ; python_version > '3'"),
+        ("plugins/alone", "pocket-alone", ""),
+    ):
+        file = workspace.member(path, name) / "pyproject.toml"
+        if needs:
+            file.write_text(f"{file.read_text()}dependencies = [{needs!r}]\n")
+        for folder in (f"tests/{path}", "tests/repository"):
+            (workspace.root / folder).mkdir(parents=True, exist_ok=True)
+    monkeypatch.setattr(dev, "ROOT", workspace.root)
+    dev.git("init", "--initial-branch=main")
+    dev.git("add", "-A")
+    who = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.invalid")
+    dev.git(*who, "commit", "-m", "first")
+    return workspace
+
+
+def lane(*options: str) -> list[str]:
+    return dev.tests(dev.read_workspace().members, options)
+
+
+@pytest.mark.parametrize(
+    ("changed", "paths"),
+    [
+        ("plugins/alone/src/pocket_alone/__init__.py", ["tests/plugins/alone"]),
+        ("plugins/middle/new.py", ["tests/plugins/middle", "tests/plugins/top"]),
+        ("core/README.md", ["tests/core", "tests/plugins/middle", "tests/plugins/top"]),
+        ("tests/plugins/middle/test_new.py", ["tests/plugins/middle"]),
+        ("tests/docs/test_new.py", ["tests/docs/test_new.py"]),
+        ("README.md", []),
+    ],
+)
+def test_what_changed_and_what_needs_it_is_tested(
+    changed: str, paths: list[str], repository: Workspace
+) -> None:
+    file = repository.root / changed
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("pass\n")
+    assert lane("--changed", "-q") == [*paths, "tests/repository", "-q"]
+
+
+def test_a_branch_is_compared_with_where_it_began(repository: Workspace) -> None:
+    assert lane("-x") == ["-x"], "everything"
+    assert lane("--changed=HEAD") == ["tests/repository"]
+    with pytest.raises(SystemExit):
+        lane("--changed=nowhere")
 
 
 def test_options_belong_before_the_command(workspace: Workspace) -> None:

@@ -73,7 +73,7 @@ def private_imports(file: Path, package: str) -> list[str]:
                 any(part.startswith("_") for part in inner)
                 or (top == "orchestrion" and module not in PUBLIC_OF_CORE)
             ):
-                private.append(f"{file.name}:{node.lineno} {module}")
+                private.append(f"{file.name}:{getattr(node, 'lineno', 0)} {module}")
     return private
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
 
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import command, environment, orchestrion
+from tests.end_to_end.support import orchestrion
 
 CONFIG = {
     "seed": 5,
@@ -22,15 +21,7 @@ CONFIG = {
 
 def answers(folder: Path, typed: str) -> str:
     """Answer what waits; what was shown."""
-    done = subprocess.run(
-        command("judge", "asked"),
-        cwd=folder,
-        env=environment(),
-        input=typed,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = orchestrion("judge", "asked", cwd=folder, typed=typed)
     return done.stdout + done.stderr
 
 

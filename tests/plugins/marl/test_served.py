@@ -78,9 +78,9 @@ def test_kill_9_asks_for_nothing_again_that_was_answered(tmp_path: Path, served:
     directory = tmp_path / "runs" / "team-1"
     engine.hold = 35  # somewhere in the second iteration
     process = start(tmp_path, "train", str(path))
-    until(process, lambda: len(engine.held) > 0)  # type: ignore[arg-type]
+    until(process, lambda: len(engine.held) > 0)
     # The look before the run is none of its calls.
-    until(process, lambda: rows(directory, "answer") >= 35 - 1)  # type: ignore[arg-type]
+    until(process, lambda: rows(directory, "answer") >= 35 - 1)
     process.kill()
     process.wait()
     answered = set(engine.asked)

@@ -14,7 +14,7 @@ from orchestrion_sandbox.pytest_profile import pytest_profile
 
 from tests.plugins.sandbox.candidates import IDS, INPUTS, STATEMENTS, TESTS
 
-LIMITS = Limits(wall_seconds=10, cpu_seconds=4)
+LIMITS = Limits(wall_seconds=300, cpu_seconds=20)
 
 _PYTEST = """
 import json, os, sys

@@ -282,7 +282,11 @@ def test_every_verdict_is_right_in_a_crowd(runner: asyncio.Runner, box: ZygoteBo
     honest = list(BENIGN.values()) * (5 if repeats else 1)
 
     async def judged(source: str, right: bool) -> str:
-        limits = JUDGE_LIMITS if right else evolve(JUDGE_LIMITS, cpu_seconds=1, wall_seconds=5)
+        limits = (
+            evolve(JUDGE_LIMITS, wall_seconds=300)
+            if right
+            else evolve(JUDGE_LIMITS, cpu_seconds=1, wall_seconds=15)
+        )
         verdict = await judge_calls(box, source, ENTRY, CASES, limits=limits)
         return "" if verdict.passed is right else f"{source[:300]}: {verdict}"
 

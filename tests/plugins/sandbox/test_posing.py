@@ -366,7 +366,7 @@ def test_objects_answer_for_themselves_where_the_tests_name_their_class(
 ) -> None:
     claim, passes = PYTEST[name]
     tests = {"test_it.py": f"import solution\nfrom solution import Box\ndef test():\n    {claim}\n"}
-    limits = evolve(PYTEST_LIMITS, cpu_seconds=2)
+    limits = evolve(PYTEST_LIMITS, cpu_seconds=4, wall_seconds=300)
     judging = judge_pytest(
         box, tests, {"solution.py": dedent(CLASSES)}, wanted=["test_it.py::test"], limits=limits
     )

@@ -85,7 +85,7 @@ PROGRAM = """
     def clear(items):
         items.clear()
 """
-LIMITS = evolve(PYTEST_LIMITS, cpu_seconds=2)
+LIMITS = evolve(PYTEST_LIMITS, cpu_seconds=3, wall_seconds=300)
 FILES = {"solution.py": dedent(PROGRAM), "helper.py": "STEP = 1\n"}
 
 
@@ -391,7 +391,7 @@ def test_a_program_that_cannot_be_asked_raises_nothing_that_was_wanted(
 def test_a_statement_that_never_ends_is_no_forgery_of_the_program(
     runner: asyncio.Runner, box: ZygoteBox
 ) -> None:
-    limits = evolve(JUDGE_LIMITS, cpu_seconds=1)
+    limits = evolve(JUDGE_LIMITS, cpu_seconds=1, wall_seconds=300)
     judging = judge_statements(
         box, FUNCTIONS, "f", ["while True: pass", "assert f(1) == 2"], limits=limits
     )

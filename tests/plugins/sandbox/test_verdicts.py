@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from attrs import evolve
 from orchestrion_sandbox.box import ZygoteBox
+from orchestrion_sandbox.interface import Limits
 from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
 from orchestrion_sandbox.repository import judge_repository
 from orchestrion_sandbox.split import PYTEST_LIMITS, judge_pytest
@@ -29,18 +30,24 @@ from tests.plugins.sandbox.naive import NAIVE
 Judge = Callable[[ZygoteBox, str, bool], Coroutine[Any, Any, Verdict]]
 
 
+def patient(limits: Limits, short: bool) -> Limits:
+    """CPU time alone decides, little of it for a program that is known to be endless."""
+    cpu = 1 if short else 4 * limits.cpu_seconds
+    return evolve(limits, wall_seconds=300, cpu_seconds=cpu)
+
+
 async def outside(box: ZygoteBox, source: str, short: bool) -> Verdict:
-    limits = evolve(JUDGE_LIMITS, cpu_seconds=1) if short else JUDGE_LIMITS
+    limits = patient(JUDGE_LIMITS, short)
     return await judge_calls(box, source, ENTRY, CASES, limits=limits)
 
 
 async def statements(box: ZygoteBox, source: str, short: bool) -> Verdict:
-    limits = evolve(JUDGE_LIMITS, cpu_seconds=1) if short else JUDGE_LIMITS
+    limits = patient(JUDGE_LIMITS, short)
     return await judge_statements(box, source, ENTRY, STATEMENTS, limits=limits)
 
 
 async def split(box: ZygoteBox, source: str, short: bool) -> Verdict:
-    limits = evolve(PYTEST_LIMITS, cpu_seconds=1) if short else PYTEST_LIMITS
+    limits = patient(PYTEST_LIMITS, short)
     tests, files = {"test_total.py": TESTS}, {"solution.py": source}
     return await judge_pytest(box, tests, files, wanted=IDS, limits=limits)
 
@@ -48,7 +55,8 @@ async def split(box: ZygoteBox, source: str, short: bool) -> Verdict:
 async def shared(box: ZygoteBox, source: str, short: bool) -> Verdict:
     """Proves nothing; it has to be told to accept that."""
     tests, files = {"test_total.py": TESTS}, {"solution.py": source}
-    return await judge_repository(box, tests, files, accept_unproven=True)
+    limits = patient(PYTEST_LIMITS, False)
+    return await judge_repository(box, tests, files, accept_unproven=True, limits=limits)
 
 
 JUDGES: dict[str, Judge] = {

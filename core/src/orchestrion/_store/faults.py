@@ -3,6 +3,7 @@
     ORCHESTRION_FAULT="checkpoint.renamed:kill@2"   dies (SIGKILL) the second time it gets there
     ORCHESTRION_FAULT="*:kill@17"                   dies at the 17th point it passes, whichever
     ORCHESTRION_FAULT="journal.commit:enospc"       fails there once with "no space left"
+    ORCHESTRION_FAULT="commit.written:stop"         stops there (SIGSTOP) until it is continued
 
 Unset, which is always so outside tests, a point costs one comparison.
 """
@@ -25,6 +26,10 @@ def _kill() -> NoReturn:
     raise AssertionError("unreachable")
 
 
+def _stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
 def _raise(number: int) -> Callable[[], NoReturn]:
     def fail() -> NoReturn:
         raise OSError(number, os.strerror(number))
@@ -32,8 +37,9 @@ def _raise(number: int) -> Callable[[], NoReturn]:
     return fail
 
 
-_ACTIONS: dict[str, Callable[[], NoReturn]] = {
+_ACTIONS: dict[str, Callable[[], None]] = {
     "kill": _kill,
+    "stop": _stop,
     "enospc": _raise(errno.ENOSPC),
     "eio": _raise(errno.EIO),
 }

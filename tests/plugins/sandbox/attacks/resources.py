@@ -15,6 +15,10 @@ SHORT = evolve(SMALL, wall_seconds=0.5)
 ONE_SECOND = evolve(SMALL, cpu_seconds=1, wall_seconds=30)  # a busy machine takes long for one
 
 
+def _slept(scene: Scene, result: Result) -> str:
+    return "it slept to its end" if result.status == "ok" else ""
+
+
 def _not_the_core_limit(scene: Scene, result: Result) -> str:
     """1 is the only limit with which nothing of the machine takes the dump either."""
     return f"core dumps up to {scene.peak.core}" if scene.peak.core != {"1 1"} else ""
@@ -349,19 +353,21 @@ for number in range(1, 65):
     except (OSError, ValueError):
         pass
 signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
-time.sleep(2)
+time.sleep(3)
 """,
         ends=("timeout",),
         limits=SHORT,
+        judge=_slept,
     ),
     Attack(
         "p10 C code that never returns",
         """
 libc.prctl(15, WORLD["mark"].encode(), 0, 0, 0)
-ctypes.PyDLL(None).sleep(2)
+ctypes.PyDLL(None).sleep(3)
 """,
         ends=("timeout",),
         limits=SHORT,
+        judge=_slept,
     ),
     Attack(
         "p11 flood of standard output",
@@ -407,12 +413,12 @@ os.wait()
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
-        time.sleep(3)
+        time.sleep(5)
     os._exit(0)
 os.wait()
 os._exit(0)
 """,
-        judge=lambda scene, result: "it took its time" if result.wall_seconds > 1 else "",
+        judge=lambda scene, result: "it took its time" if result.wall_seconds >= 5 else "",
     ),
     Attack(
         "p15 threads",
