@@ -38,9 +38,9 @@ def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() ->
     beliefs = process.beliefs(arms)
     # The same in weights: what is shared, something of its own, and the problem.
     own = np.eye(len(arms)) * 0.5**0.5
-    every = np.concatenate([process._rows(arms), own], axis=1) * process.strength**0.5
+    every = np.concatenate([process._rows(process.kind, arms), own], axis=1) * process.strength**0.5
     at = [arms.index(one.arm) for one in seen]
-    grid = [0.0, 0.1, 0.5]
+    grid = [0.0, 0.1, 0.5, 2.0]
     means = []
     for share in grid:
         problems = np.eye(5)[[int(one.problem[1:]) for one in seen]] * share**0.5

@@ -28,7 +28,7 @@ from orchestrion.experience import Experience, gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
-from orchestrion_values.plans import LEARNED, LONGEST, Arm, Beliefs, Tried, believed, next_of
+from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
 from orchestrion_values.probing import in_turn, probing
 from orchestrion_values.sizes import batches
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 __all__ = ["FittedLearner", "FittedModel"]
 
 FINISHING = 0.3
-"""The last share of the episodes, in which the mean is tried beside sequences."""
+"""The last share of the episodes, in which the mean of the values meets the best sequences."""
+RIVALS = 2
+"""How many sequences; each meets the same problems as the mean, with the same luck."""
 ENOUGH = 200
 """Episodes by sequences; then they are known as well as need be."""
 
@@ -134,7 +136,14 @@ class FittedLearner:
             explorer = probing(policy, self._turns)
             jobs = [Job(p, key, explorer) for p, key in zip(problems, keys, strict=True)]
             return self.absorb(await session.rollout(jobs), session)
-        arms = self._arms(i, policy, keys)
+        if self._finishing(i):
+            rivals = self._rivals(policy)
+            meet = len(rivals)
+            arms: list[Arm | None] = [rivals[n % meet] for n in range(len(problems))]
+            problems = [problems[n // meet] for n in range(len(problems))]
+            keys = [keys[n // meet] for n in range(len(keys))]
+        else:
+            arms = self._arms(policy, keys)
         ways: dict[Arm | int, Exploring] = {}
         jobs = []
         for problem, key, arm in zip(problems, keys, arms, strict=True):
@@ -172,7 +181,7 @@ class FittedLearner:
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plan = None
         if any(one.arm == LEARNED for one in self._tried):
-            best = self._beliefs(policy).best
+            best = of_those_tried(self._tried, _agents(policy)).best
             plan = None if best == LEARNED else best
         policy.model = FittedModel(fitted, policy, s.caution, plan)
         trees = fitted.trees.weight if fitted.trees is not None else 0.0
@@ -197,21 +206,24 @@ class FittedLearner:
             if arm is not None:
                 self._tried.append(Tried(arm, one.episode.problem.id, one.returns[0]))
 
-    def _beliefs(self, policy: ValuePolicy) -> Beliefs:
-        agents = sum(choice is not None for choice in policy.choices)
-        return believed(self._tried, agents, self._turns or LONGEST)
+    def _finishing(self, i: int) -> bool:
+        """Whether it is time to set the values against the best sequences."""
+        left = sum(self._sizes[i:])
+        return bool(self._tried) and left <= FINISHING * self.settings.episodes
 
-    def _arms(self, i: int, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
+    def _rivals(self, policy: ValuePolicy) -> list[Arm]:
+        """The mean of the values, and the best sequences of those tried."""
+        ranked = of_those_tried(self._tried, _agents(policy)).ranked
+        return [LEARNED, *[arm for arm in ranked if arm != LEARNED][:RIVALS]]
+
+    def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
         """What each episode follows; None: a member of the ensemble."""
-        share, learned = self.settings.plans, None
-        if not share or not self._tried:
-            return [None] * len(keys)
-        if sum(self._sizes[i:]) <= FINISHING * self.settings.episodes:
-            share, learned = 0.5, LEARNED
-        result: list[Arm | None] = [learned] * len(keys)
-        if len(self._tried) < ENOUGH:
+        result: list[Arm | None] = [None] * len(keys)
+        share = self.settings.plans
+        if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            for n, arm in enumerate(self._beliefs(policy).draws(random, len(keys))):
+            beliefs = believed(self._tried, _agents(policy), self._turns or LONGEST)
+            for n, arm in enumerate(beliefs.draws(random, len(keys))):
                 if int((n + 1) * share) > int(n * share):
                     result[n] = arm
         return result
@@ -233,6 +245,11 @@ class FittedLearner:
         self._seen = data["seen"]
         self._tried = [Tried(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
+
+
+def _agents(policy: ValuePolicy) -> int:
+    """How many choices there are, stopping left out."""
+    return sum(choice is not None for choice in policy.choices)
 
 
 def _by(model: FittedModel, way: Arm | int) -> Exploring:
