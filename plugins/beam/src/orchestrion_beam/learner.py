@@ -22,6 +22,7 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion.choices import parse_choice
+from orchestrion.experience import laps
 from orchestrion.records import Split
 from orchestrion.statistics import mean
 from orchestrion_beam.baselines import rotation
@@ -135,15 +136,8 @@ class Learner(Trainer):
 
     def _drawn(self, i: int, problems: Sequence[Problem]) -> list[Problem]:
         """Iteration i's problems: lap after lap through all of them, each lap in its own order."""
-        chosen: list[Problem] = []
-        orders: dict[int, list[int]] = {}
-        for place in range(i * self.settings.problems, (i + 1) * self.settings.problems):
-            lap, n = divmod(place, len(problems))
-            if lap not in orders:
-                orders[lap] = list(range(len(problems)))
-                self.key.child("lap", lap).random().shuffle(orders[lap])
-            chosen.append(problems[orders[lap][n]])
-        return chosen
+        each = self.settings.problems
+        return [problems[n] for n in laps(len(problems), self.key, i * each, each)]
 
     # ------------------------------------------------------------------- improve and compare
 

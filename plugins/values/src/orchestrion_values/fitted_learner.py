@@ -5,7 +5,7 @@ Read `FittedLearner.iterate` first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,20 +17,18 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Plan,
     Saved,
     Session,
     Situation,
-    Split,
-    UsageError,
 )
 from orchestrion.experience import Experience, gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
+from orchestrion_values.learner import ValueLearner
 from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
-from orchestrion_values.probing import in_turn, probing
+from orchestrion_values.probing import probing
 from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions
 
@@ -98,42 +96,29 @@ class FittedModel:
         return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
 
 
-class FittedLearner:
+class FittedLearner(ValueLearner):
     """Trains the policy `values`; its state is every decision, and every sequence tried."""
 
+    name = "fitted-q"
+
     def __init__(self, settings: FittedQ, ctx: OpenContext) -> None:
-        self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
-        self._sizes = batches(settings.episodes)
+        super().__init__(ctx, batches(settings.episodes))
+        self.settings, self._tell = settings, ctx.note
         self._data: Transitions | None = None
         self._tried: list[Tried] = []
         self._seen = 0
-
-    @property
-    def iterations(self) -> int:
-        """Of growing size; see `sizes.batches`."""
-        return len(self._sizes)
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """So many episodes."""
-        episodes = self._sizes[i]
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse a policy that does not go by values."""
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError(
-                f"{self._path}: fitted-q trains the policy values; write `policy: {{use: values}}`"
-            )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Episodes by members of the ensemble and by sequences, then a fit on all episodes."""
         self.check(session)
         policy: ValuePolicy = session.policy
-        problems = in_turn(session, self._key.child("problems"), self._seen, self._sizes[i])
+        if self.settings.runs and self._data is None:
+            await self._learn_from_runs(policy)
+        problems = self.problems(session, self._seen, self.sizes[i])
         keys = [session.key.child("episode", n) for n in range(len(problems))]
         model = policy.model
-        if not isinstance(model, FittedModel):
-            explorer = probing(policy, self._turns)
+        if not isinstance(model, FittedModel) or (self.settings.plans and not self._tried):
+            explorer = probing(policy, self.turns)
             jobs = [Job(p, key, explorer) for p, key in zip(problems, keys, strict=True)]
             return self.absorb(await session.rollout(jobs), session)
         if self._finishing(i):
@@ -171,22 +156,43 @@ class FittedLearner:
         self._seen += len(episodes)
         experiences = gather(episodes, Taken)
         self._note(policy, episodes, experiences, arms)
-        new = Transitions.of(policy, experiences)
-        if new is not None:
-            self._data = new if self._data is None else self._data.joined(new)
+        self._add(policy, experiences)
         metrics = {"excluded": float(len(episodes) - len(experiences))}
         if self._data is None:
             return metrics
-        s, seed = self.settings, self._key.child("fit", len(self._data)).integer()
+        model = policy.model = self._fitted(policy)
+        trees = model.fitted.trees.weight if model.fitted.trees is not None else 0.0
+        fixed = float(model.plan is not None)
+        return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
+
+    def _fitted(self, policy: ValuePolicy) -> FittedModel:
+        """Fit on every decision so far; with the best sequence, if it did better than the mean."""
+        assert self._data is not None
+        s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plan = None
         if any(one.arm == LEARNED for one in self._tried):
             best = of_those_tried(self._tried, _agents(policy)).best
             plan = None if best == LEARNED else best
-        policy.model = FittedModel(fitted, policy, s.caution, plan)
-        trees = fitted.trees.weight if fitted.trees is not None else 0.0
-        fixed = float(plan is not None)
-        return {**metrics, "value_error": fitted.lost, "tree_weight": trees, "fixed": fixed}
+        return FittedModel(fitted, policy, s.caution, plan)
+
+    def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]) -> None:
+        new = Transitions.of(policy, experiences)
+        if new is not None:
+            self._data = new if self._data is None else self._data.joined(new)
+
+    async def _learn_from_runs(self, policy: ValuePolicy) -> None:
+        """Take in the decisions of other runs; their sequences may have gone by what was shown."""
+        from orchestrion_values.earlier import of_run
+
+        told = []
+        for run in self.settings.runs:
+            episodes, notes = await of_run(run, policy, f"{self.path}.runs")
+            told += [f"{run}: learned from {len(episodes)} episodes", *notes]
+            self._add(policy, gather(episodes, Taken))
+        self._tell("runs", "; ".join(told))
+        if not self.settings.plans:
+            policy.model = self._fitted(policy)
 
     def _note(
         self,
@@ -208,7 +214,7 @@ class FittedLearner:
 
     def _finishing(self, i: int) -> bool:
         """Whether it is time to set the values against the best sequences."""
-        left = sum(self._sizes[i:])
+        left = sum(self.sizes[i:])
         return bool(self._tried) and left <= FINISHING * self.settings.episodes
 
     def _rivals(self, policy: ValuePolicy) -> list[Arm]:
@@ -222,7 +228,7 @@ class FittedLearner:
         share = self.settings.plans
         if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            beliefs = believed(self._tried, _agents(policy), self._turns or LONGEST)
+            beliefs = believed(self._tried, _agents(policy), self.turns or LONGEST)
             for n, arm in enumerate(beliefs.draws(random, len(keys))):
                 if int((n + 1) * share) > int(n * share):
                     result[n] = arm
