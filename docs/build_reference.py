@@ -15,12 +15,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from orchestrion import components as supplied
-from orchestrion import errors, hookspecs, interfaces, keys, records
-from orchestrion.config.components import kind_of
-from orchestrion.config.plain import OMIT, Dumper
-from orchestrion.config.sections import Budget, Evaluation, Limits, RunSettings
-from orchestrion.config.shapes import (
+from orchestrion import _components as supplied
+from orchestrion import _errors as errors
+from orchestrion import _hookspecs as hookspecs
+from orchestrion import _interfaces as interfaces
+from orchestrion import _keys as keys
+from orchestrion import _records as records
+from orchestrion._config.components import kind_of
+from orchestrion._config.plain import OMIT, Dumper
+from orchestrion._config.shapes import (
     Anything,
     Choice,
     Fixed,
@@ -34,7 +37,8 @@ from orchestrion.config.shapes import (
     Table,
     Variants,
 )
-from orchestrion.plugins import Found, Plugins
+from orchestrion._plugins import Found, Plugins
+from orchestrion.config import Budget, Evaluation, Limits, RunSettings
 
 HERE = Path(__file__).parent / "reference"
 NOTE = "<!-- written by docs/build_reference.py -->\n"
@@ -106,8 +110,8 @@ def protocols() -> str:
         "# Interfaces and records",
         "",
         "What components implement, what they are handed, how a plugin names them, and errors:",
-        "all is imported from `orchestrion`, but `TurnStatus` from `orchestrion.records`, and",
-        "`Fault` from `orchestrion.errors`. A field with a value may be left out; so may an",
+        "all is imported from `orchestrion`, but `TurnStatus` from `orchestrion._records`, and",
+        "`Fault` from `orchestrion._errors`. A field with a value may be left out; so may an",
         "optional method, if its class subclasses the protocol.",
         "[Concepts](../concepts.md) tells how the parts work together, [hooks](hooks.md) how a",
         "plugin supplies them.",

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from orchestrion.statistics import mean
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader, mean
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 720, 360, 60, 50, 40, 170
 COLOURS = ("#9a3412", "#166534", "#6b21a8", "#475569", "#854d0e")

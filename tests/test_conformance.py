@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from orchestrion.discovery import installed
-from orchestrion.testing.kit import Check, checks
+from orchestrion._discovery import installed
+from orchestrion.testing._kit import Check, checks
 
 CASES = [
     pytest.param(check, id=f"{plugin.name}-{check.component}: {check.name}")

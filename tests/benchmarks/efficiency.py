@@ -44,13 +44,13 @@ from orchestrion_orchestration_bench.command import weight_of  # noqa: E402
 from orchestrion_orchestration_bench.drawn import with_tables  # noqa: E402
 from orchestrion_orchestration_bench.regret import judged  # noqa: E402
 
+from orchestrion import OrchestrionError, PluginError  # noqa: E402
+from orchestrion._config.nodes import Problems  # noqa: E402
+from orchestrion._config.sources import read_tree  # noqa: E402
+from orchestrion._plugins import Plugins  # noqa: E402
+from orchestrion._run import Run, manifest, open_run  # noqa: E402
 from orchestrion.config import Config, from_data  # noqa: E402
-from orchestrion.config.nodes import Problems  # noqa: E402
-from orchestrion.config.sources import read_tree  # noqa: E402
-from orchestrion.errors import OrchestrionError, PluginError  # noqa: E402
-from orchestrion.plugins import Plugins  # noqa: E402
-from orchestrion.run import Run, manifest, open_run  # noqa: E402
-from orchestrion.store import RunStore  # noqa: E402
+from orchestrion.runs import RunStore  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SIZES = (50, 100, 300, 1_000, 3_000, 10_000, 25_600)

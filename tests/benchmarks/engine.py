@@ -20,14 +20,25 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from attrs import frozen
 
-from orchestrion import Activation, Agent, Calls, Decision, Key, Output, Policy, Problem, View
+from orchestrion import (
+    Activation,
+    Agent,
+    Calls,
+    Decision,
+    Episode,
+    Key,
+    Output,
+    Policy,
+    Problem,
+    Turn,
+    View,
+)
 from orchestrion import Situation as Situation
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.episode import Engine, EpisodeLimits
-from orchestrion.records import Episode, Turn
-from orchestrion.session import EngineSession
-from orchestrion.store.serial import encode
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._session import EngineSession
+from orchestrion._store.serial import encode
 from orchestrion.testing import engine_for
 
 PROBLEM = Problem("p", "a problem")

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+from orchestrion._run import Run, manifest
 from orchestrion.config import Config, from_data
-from orchestrion.run import Run, manifest
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore
 
 HELPFUL, HARMFUL, USELESS = "count twice", "answer at once", "be polite"
 PLUS, MINUS = "carry the one", "mind the sign"

@@ -36,9 +36,9 @@ from orchestrion_llm.openai import OpenAIModel
 from orchestrion_llm.prices import Price
 
 from orchestrion import Key, OpenContext
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import ActivationCalls, CallPath
-from orchestrion.store import RunStore
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion.runs import RunStore
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 MESSAGES = [{"role": "user", "content": "Review this function, please. " * 20}]

@@ -32,8 +32,7 @@ from attrs import frozen
 from ruamel.yaml import YAML
 
 from orchestrion import Key
-from orchestrion.statistics import estimate
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader, estimate
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 ESTIMATORS = ("drmas", "grpo", "global_step")

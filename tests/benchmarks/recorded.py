@@ -53,9 +53,9 @@ from orchestrion_recorded.baselines import (  # noqa: E402
 )
 
 from orchestrion import Key  # noqa: E402
+from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.run import Run, manifest  # noqa: E402
-from orchestrion.store import RunReader, RunStore  # noqa: E402
+from orchestrion.runs import RunReader, RunStore  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "docs/examples/recorded.yaml"

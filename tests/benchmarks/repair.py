@@ -40,11 +40,7 @@ from orchestrion_repair.task import Repair
 
 from orchestrion import Key
 from orchestrion.config import load
-from orchestrion.report import Report
-from orchestrion.run import train
-from orchestrion.statistics import estimate
-from orchestrion.store import RunReader
-from orchestrion.trained import open_run
+from orchestrion.runs import Report, RunReader, estimate, open_run, train
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "repair.yaml"
 BUILTIN = "builtin"

@@ -46,11 +46,14 @@ from orchestrion_recorded.split import Shares, split_of  # noqa: E402
 from orchestrion_recorded.table import Row  # noqa: E402
 
 from orchestrion import Key, Situation, Trajectory  # noqa: E402
+from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.run import Run, manifest  # noqa: E402
-from orchestrion.statistics import difference  # noqa: E402
-from orchestrion.store import RunReader, RunStore  # noqa: E402
-from orchestrion.trained import open_run  # noqa: E402
+from orchestrion.runs import (  # noqa: E402
+    RunReader,
+    RunStore,
+    difference,
+    open_run,
+)
 
 ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "docs/examples/routing.yaml"

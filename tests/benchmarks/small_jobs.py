@@ -31,7 +31,7 @@ from ruamel.yaml import YAML  # noqa: E402
 from scipy.stats import t as student  # noqa: E402
 
 from orchestrion.config import from_data  # noqa: E402
-from orchestrion.run import train  # noqa: E402
+from orchestrion.runs import train  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 EPISODES = 100

@@ -31,8 +31,9 @@ from orchestrion import (
     Session,
     Situation,
     Trainer,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choices, is_blocked
 
 C = 1.41
 AT_ONCE = 8  # episodes between two updates

@@ -41,9 +41,9 @@ from orchestrion import (  # noqa: E402
     Turn,
     no_calls,
 )
+from orchestrion._run import Run, manifest, open_run  # noqa: E402
 from orchestrion.config import from_data  # noqa: E402
-from orchestrion.run import Run, manifest, open_run  # noqa: E402
-from orchestrion.store import RunStore  # noqa: E402
+from orchestrion.runs import RunStore  # noqa: E402
 
 SKILLS = ("plan", "search", "code", "test", "review")
 EPISODES = 128

@@ -42,9 +42,11 @@ from orchestrion import (
     Turn,
     Usage,
     View,
+    choice_name,
+    choices,
     hookimpl,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 
 __all__ = ["CLEAN", "PLANTED", "Planted"]
 

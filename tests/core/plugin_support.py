@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrion import Component, hookimpl
+from orchestrion._plugins import Plugins
 from orchestrion.cli import main
-from orchestrion.plugins import Plugins
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 
 __all__ = [
     "PARTS",

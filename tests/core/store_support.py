@@ -25,11 +25,12 @@ from orchestrion import (
     Turn,
     Usage,
 )
-from orchestrion.engine.calls import Recorded
-from orchestrion.store import Checkpoint, RunStore, faults
-from orchestrion.store.exports import export_run
-from orchestrion.store.safetensors import ITEM_BYTES
-from orchestrion.testing.strategies import FIELDS, json, record, text, trajectories
+from orchestrion._engine.calls import Recorded
+from orchestrion._store import Checkpoint, faults
+from orchestrion._store.exports import export_run
+from orchestrion._store.safetensors import ITEM_BYTES
+from orchestrion.runs import RunStore
+from orchestrion.testing._strategies import FIELDS, json, record, text, trajectories
 
 __all__ = ["FIELDS", "json", "record", "text", "trajectories"]
 
@@ -164,7 +165,7 @@ def ended(pid: int) -> int:
 
 
 def inject(spec: str) -> Callable[[], None]:
-    """Makes a child fail at a fault point, see `orchestrion.store.faults`."""
+    """Makes a child fail at a fault point, see `orchestrion._store.faults`."""
 
     def before() -> None:
         faults._active = faults._Injector(spec)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrion import Turn
-from orchestrion.activations import Activations, Waves, fold, waves
+from orchestrion import Activations, Turn, fold, waves
+from orchestrion._activations import Waves
 
 
 def path(text: str) -> Waves:

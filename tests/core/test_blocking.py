@@ -31,13 +31,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 import sys
 import time
 from contextlib import asynccontextmanager
 
 from attrs import frozen
 from orchestrion import Activation, Agent, Decision, Output, Policy, Problem, Scores, Task
-from orchestrion.cli import looping
+from orchestrion._cli import looping
 
 # What takes seconds otherwise.
 looping.TICK, looping.PATIENCE, looping.GRACE = 0.05, 0.4, 0.8
@@ -66,6 +67,8 @@ class Rude(Agent):
     does: str = ""
 
     async def act(self, view, key, calls):
+        if self.does == "deaf":  # like a thread that began to wait just before a signal came
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
         print("at work", file=sys.stderr, flush=True)
         if self.does == "swallow":
             await swallow()
@@ -77,6 +80,7 @@ class Rude(Agent):
         elif self.does:
             {
                 "block": lambda: time.sleep(3600),
+                "deaf": lambda: time.sleep(3600),
                 "backtrack": lambda: re.match("(a+)+$", "a" * 60 + "b"),
                 "interrupt": interrupt,
                 "stop": lambda: asyncio.get_running_loop().stop(),
@@ -169,7 +173,7 @@ def ended(process: subprocess.Popen[str], code: int) -> str:
     return said
 
 
-@pytest.mark.parametrize("does", ["block", "swallow", "thread", "backtrack"])
+@pytest.mark.parametrize("does", ["block", "swallow", "thread", "backtrack", "deaf"])
 def test_one_sigterm_ends_a_run_whatever_its_agent_does(site: Site, does: str) -> None:
     process = begun(f"agents.a.does={does}")
     process.send_signal(signal.SIGTERM)
@@ -181,7 +185,7 @@ def test_one_sigterm_ends_a_run_whatever_its_agent_does(site: Site, does: str) -
     assert status() == "cancelled"
 
 
-@pytest.mark.parametrize("does", ["block", "swallow"])
+@pytest.mark.parametrize("does", ["block", "swallow", "deaf"])
 def test_the_second_interrupt_ends_a_run_at_once(site: Site, does: str) -> None:
     process = begun(f"agents.a.does={does}")
     process.send_signal(signal.SIGINT)

@@ -11,11 +11,24 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrion import Agent, Answer, Calls, Key, Output, Problem, Request, Usage, View, no_calls
-from orchestrion.bounds import reading, route_of, team_ceiling, times, worst
-from orchestrion.errors import ReplayError
-from orchestrion.forecast import tokens_of
-from orchestrion.offline import no_network
+from orchestrion import (
+    Agent,
+    Answer,
+    Calls,
+    Key,
+    Output,
+    Problem,
+    ReplayError,
+    Request,
+    Usage,
+    View,
+    no_calls,
+    team_ceiling,
+    times,
+)
+from orchestrion._bounds import reading, route_of, worst
+from orchestrion._forecast import tokens_of
+from orchestrion._offline import no_network
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 

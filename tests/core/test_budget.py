@@ -26,8 +26,8 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import Fixed, engine_for
 from tests.core.test_calls import ASK, ONE, QUICK, Caps, Keeping, Memory, answering
 

@@ -28,10 +28,10 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath, Recorded, RetrySettings
-from orchestrion.engine.limiter import ServiceLimiter
-from orchestrion.session import EngineSession
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath, Recorded, RetrySettings
+from orchestrion._engine.limiter import ServiceLimiter
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
 QUICK = RetrySettings(base=0.0, overload_base=0.0, cap=0.0)

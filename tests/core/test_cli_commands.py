@@ -270,9 +270,9 @@ class Check:
 def kit(monkeypatch: pytest.MonkeyPatch) -> list[Check]:
     """A conformance kit that yields these checks."""
     found: list[Check] = []
-    module = types.ModuleType("orchestrion.testing.kit")
+    module = types.ModuleType("orchestrion.testing._kit")
     module.__dict__["checks"] = lambda plugin: iter(found)
-    monkeypatch.setitem(sys.modules, "orchestrion.testing.kit", module)
+    monkeypatch.setitem(sys.modules, "orchestrion.testing._kit", module)
     return found
 
 

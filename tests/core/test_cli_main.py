@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import click
@@ -15,7 +16,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrion import BudgetError, OrchestrionError, RunError, UsageError
-from orchestrion.cli import COMMANDS, main
+from orchestrion._cli import COMMANDS
+from orchestrion.cli import main
 from tests.core.plugin_support import Site
 
 
@@ -44,9 +46,8 @@ def raising(exc: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
     def boom() -> None:
         raise exc
 
-    monkeypatch.setattr("tests.core.test_cli_main.boom", boom, raising=False)
-    target = COMMANDS["doctor"]._replace(target="tests.core.test_cli_main:boom")
-    monkeypatch.setitem(COMMANDS, "boom", target)
+    monkeypatch.setitem(sys.modules, "orchestrion._cli.boom", SimpleNamespace(command=boom))
+    monkeypatch.setitem(COMMANDS, "boom", COMMANDS["doctor"]._replace(module="boom"))
 
 
 # ------------------------------------------------------------------ what there is
@@ -85,7 +86,7 @@ def test_help_and_the_list_of_plugins_import_nothing_heavy() -> None:
         import sys
         from click.testing import CliRunner
         before = set(sys.modules)
-        from orchestrion.cli import main
+        from orchestrion._cli import main
         for args in (["--help"], ["plugins"]):
             assert CliRunner().invoke(main, args).exit_code == 0
         new = {name for name in set(sys.modules) - before}

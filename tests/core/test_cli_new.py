@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from orchestrion._config.nodes import Problems
+from orchestrion._config.sources import read_tree
+from orchestrion._plugins import Plugins
+from orchestrion._scaffold import KINDS, Package, render
+from orchestrion._schema import Schema
 from orchestrion.cli import main
-from orchestrion.config.nodes import Problems
-from orchestrion.config.sources import read_tree
-from orchestrion.plugins import Plugins
-from orchestrion.scaffold import KINDS, Package, render
-from orchestrion.schema import Schema
 
 
 def new(*args: str) -> Result:

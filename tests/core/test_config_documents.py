@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrion.config.documents import MAX_BYTES, read_toml, read_yaml
-from orchestrion.config.environment import escape, expand, read_dotenv
-from orchestrion.config.nodes import BROKEN, Node, Problems, Source, parse_path, walk
-from orchestrion.config.plain import to_yaml
-from orchestrion.config.sources import override, read_tree
+from orchestrion._config.documents import MAX_BYTES, read_toml, read_yaml
+from orchestrion._config.environment import escape, expand, read_dotenv
+from orchestrion._config.nodes import BROKEN, Node, Problems, Source, parse_path, walk
+from orchestrion._config.sources import override, read_tree
+from orchestrion.config import to_yaml
 
 HERE = Source("a.yaml", Path())
 

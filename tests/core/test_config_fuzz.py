@@ -18,9 +18,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from orchestrion import ConfigError
+from orchestrion._schema import json_schema
 from orchestrion.cli import main
 from orchestrion.config import Config, from_data, load
-from orchestrion.schema import json_schema
 from tests.core.plugin_support import with_parts
 from tests.core.test_config_load import ENV, TEXT
 from tests.core.test_schema import GOOD

@@ -12,8 +12,8 @@ import pytest
 from attrs import field, frozen
 
 from orchestrion import Agent, Component, ConfigError, Kind, Meta, Model, Policy, hookimpl
+from orchestrion._plugins import Plugins
 from orchestrion.config import Config, Problem, from_data, load
-from orchestrion.plugins import Plugins
 from tests.core.plugin_support import Site, with_parts
 
 TEXT = """\

@@ -30,12 +30,13 @@ from orchestrion import (
     StoreError,
     Usage,
     View,
+    register,
 )
-from orchestrion.engine.calls import CallPath, RetrySettings
-from orchestrion.engine.pieces import cut, joined
-from orchestrion.secrets import register
-from orchestrion.session import EngineSession
-from orchestrion.store import RunReader, RunStore, StoredCall
+from orchestrion._engine.calls import CallPath, RetrySettings
+from orchestrion._engine.pieces import cut, joined
+from orchestrion._session import EngineSession
+from orchestrion._store import StoredCall
+from orchestrion.runs import RunReader, RunStore
 from orchestrion.testing import Fixed, ListTask, engine_for
 
 ONE = Usage(1, 10, 5)

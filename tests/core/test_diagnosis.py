@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from orchestrion import Output, Reward, Scores, Status, Trajectory, Turn, Usage
-from orchestrion.records import Episode
-from orchestrion.report import kinds, outcomes
-from orchestrion.store import RunStore
-from orchestrion.store.diagnosis import Finding, diagnose, stopped_at_once, warning_level
-from orchestrion.store.exports import summarize
+from orchestrion import Episode, Output, Reward, Scores, Status, Trajectory, Turn, Usage
+from orchestrion._report import kinds, outcomes
+from orchestrion._store.diagnosis import Finding, diagnose, stopped_at_once, warning_level
+from orchestrion._store.exports import summarize
+from orchestrion.runs import RunStore
 from tests.core.store_support import checkpoint, episode
 
 RISING = [0.1, 0.3, 0.5, 0.7, 0.8, 0.8, 0.8, 0.8] + [0.8, 0.81] * 8

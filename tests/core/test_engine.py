@@ -41,9 +41,9 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion.engine.episode import Engine, EpisodeLimits
-from orchestrion.readonly import read_only
-from orchestrion.session import EngineSession
+from orchestrion._engine.episode import Engine, EpisodeLimits
+from orchestrion._readonly import read_only
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
 PROBLEM = Problem("p", "what is to be done", hidden={"answer": 42})

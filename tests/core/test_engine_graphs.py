@@ -20,12 +20,12 @@ from orchestrion import (
     Problem,
     ReplayError,
     Situation,
+    Status,
     Trajectory,
     Turn,
     View,
 )
-from orchestrion.engine.calls import CallPath, Recorded
-from orchestrion.records import Status
+from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 PROBLEM = Problem("p", "a problem")

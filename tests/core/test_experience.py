@@ -11,6 +11,7 @@ from orchestrion import (
     Activation,
     Decision,
     Episode,
+    Experience,
     Key,
     Problem,
     Reward,
@@ -18,8 +19,9 @@ from orchestrion import (
     Status,
     Trajectory,
     Turn,
+    gather,
+    laps,
 )
-from orchestrion.experience import Experience, gather, laps
 
 
 def episode(

@@ -13,10 +13,11 @@ import pytest
 from attrs import frozen
 
 from orchestrion import Agent, ConfigError, Key, Output, Problem, Status, UsageError
+from orchestrion._run import open_run
 from orchestrion.config import Config, from_data
-from orchestrion.run import Progress, open_run, train
+from orchestrion.runs import Progress, train
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for, opened_engine
-from orchestrion.testing.stage import KitAgent, KitPolicy, KitReward, KitTask
+from orchestrion.testing._stage import KitAgent, KitPolicy, KitReward, KitTask
 from tests.core import planted
 
 PROBLEM = Problem("p", "what is to be done")
@@ -101,7 +102,7 @@ def test_the_command_line_imports_from_the_current_folder(tmp_path: Path) -> Non
         "    def act(self, view, key, calls):\n"
         "        return Output(view.problem.text.upper())\n"
     )
-    stage = "orchestrion.testing.stage"
+    stage = "orchestrion.testing._stage"
     (tmp_path / "c.yaml").write_text(
         f"task: {{use: '{stage}:KitTask'}}\n"
         "agents: {a: {use: 'my_parts:Shout'}}\n"
@@ -118,7 +119,7 @@ def test_the_command_line_imports_from_the_current_folder(tmp_path: Path) -> Non
     [
         (KitAgent(), "agents.a.use: a KitAgent cannot stand in a config"),
         ("no_such_module:Mine", "nor is there a module 'no_such_module'"),
-        ("orchestrion.testing.stage:Mine", "has no attribute 'Mine'"),
+        ("orchestrion.testing._stage:Mine", "has no attribute 'Mine'"),
         (Path, "write @attrs.frozen above"),
     ],
 )

@@ -38,17 +38,17 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion.cli.streams import visible
-from orchestrion.engine import deadline
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.checks import LONGEST
-from orchestrion.engine.episode import Engine
-from orchestrion.guards import check_judged
-from orchestrion.scaffold import Package, write
-from orchestrion.session import EngineSession
-from orchestrion.slow import importing
-from orchestrion.store import RunReader
+from orchestrion._cli.streams import visible
+from orchestrion._engine import deadline
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import LONGEST
+from orchestrion._engine.episode import Engine
+from orchestrion._guards import check_judged
+from orchestrion._scaffold import Package, write
+from orchestrion._session import EngineSession
+from orchestrion._slow import importing
+from orchestrion.runs import RunReader
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 

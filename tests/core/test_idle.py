@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from attrs import Factory, frozen
 
-from orchestrion.idle import refuse_idle
+from orchestrion import refuse_idle
 
 
 @frozen

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from orchestrion import Kind
-from orchestrion.components import KINDS
-from orchestrion.plugins import Plugins
-from orchestrion.testing.kit import checks
-from orchestrion.testing.stage import config_for
+from orchestrion._components import KINDS
+from orchestrion._plugins import Plugins
+from orchestrion.testing._kit import checks
+from orchestrion.testing._stage import config_for
 from tests.core.planted import CLEAN, PLANTED, Planted
 
 POLICY = next(kind for kind in KINDS if kind.name == "policy")

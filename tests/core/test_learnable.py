@@ -7,12 +7,12 @@ import asyncio
 from attrs import frozen
 
 from orchestrion import Agent, Calls, Component, Key, Output, View, hookimpl, learnable
+from orchestrion._engine.calls import CallPath
+from orchestrion._plugins import Plugins
+from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.plugins import Plugins
-from orchestrion.session import EngineSession
-from orchestrion.testing.learning_contracts import building
-from orchestrion.testing.stage import NAME, Stage, opened
+from orchestrion.testing._learning_contracts import building
+from orchestrion.testing._stage import NAME, Stage, opened
 
 
 @frozen

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from orchestrion import Member, Output, Problem, Situation, Trajectory, Turn, View
-from orchestrion.engine.making import make_situation, make_turn, make_view, maker
+from orchestrion._engine.making import make_situation, make_turn, make_view, maker
 
 TURN = (3, "a", None, Output("said"), "completed", "", 2, (1,))
 

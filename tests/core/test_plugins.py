@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from orchestrion import Component, Kind, hookimpl
-from orchestrion.errors import PluginError, RunError
-from orchestrion.plugins import Plugins
+from orchestrion import Component, Kind, PluginError, RunError, hookimpl
+from orchestrion._plugins import Plugins
 from tests.core.plugin_support import Site
 
 GOOD = """
@@ -420,9 +419,9 @@ def test_a_failing_hook_fails_the_run_and_names_the_plugin() -> None:
 def test_every_lifecycle_hook_of_the_specs_has_a_method_with_its_arguments() -> None:
     import inspect
 
-    from orchestrion import hookspecs
-    from orchestrion.hooks import LIFECYCLE, SPECS
-    from orchestrion.observers import Observers
+    from orchestrion import _hookspecs as hookspecs
+    from orchestrion._hooks import LIFECYCLE, SPECS
+    from orchestrion._observers import Observers
 
     suppliers = {kind.hook for kind in Plugins(path=[], env={}).kinds().values()}
     suppliers |= {"orchestrion_kinds", "orchestrion_components", "orchestrion_doctor"}

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrion import Saved
-from orchestrion.cli.common import failure_lines
-from orchestrion.cli.driving import EVERY_ITERATION
-from orchestrion.errors import UsageError
-from orchestrion.run import newest_states
-from orchestrion.session import summarize
-from orchestrion.store import RunReader
+from orchestrion import Saved, UsageError
+from orchestrion._cli.common import failure_lines
+from orchestrion._cli.driving import EVERY_ITERATION
+from orchestrion._run import newest_states
+from orchestrion._session import summarize
+from orchestrion.runs import RunReader
 from tests.core.plugin_support import Site, invoke, site_with_config, status, train
 
 HOOKS = """
@@ -595,7 +594,7 @@ def test_a_resume_with_other_versions_says_so_and_notes_from_where_on(
 
     assert train("trainer.mood=late").exit_code == 1
     moody_parts.MENDED.append(True)
-    monkeypatch.setattr("orchestrion.run.platform.python_version", lambda: "3.99.1")
+    monkeypatch.setattr("orchestrion._run.platform.python_version", lambda: "3.99.1")
     resumed = invoke("resume", "c-1")
     assert resumed.exit_code == 0
     assert "run: goes on with other versions than before: python 3." in resumed.stderr

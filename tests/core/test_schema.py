@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrion import ConfigError
+from orchestrion._plugins import Plugins
+from orchestrion._schema import Schema, json_schema
 from orchestrion.config import from_data
-from orchestrion.plugins import Plugins
-from orchestrion.schema import Schema, json_schema
 from tests.core.plugin_support import Site, with_parts
 
 PLUGINS = with_parts()

@@ -15,10 +15,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrion import Key, OpenContext, Secret, UsageError, secrets
+from orchestrion import (
+    Key,
+    OpenContext,
+    Secret,
+    UsageError,
+    hidden,
+    hidden_bytes,
+    register,
+    secrets,
+)
+from orchestrion._secrets import SHORTEST, begun
 from orchestrion.config import load
-from orchestrion.secrets import SHORTEST, begun, hidden, hidden_bytes, register
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore
 
 VALUES = st.text(min_size=SHORTEST, max_size=40).filter(lambda text: len(text.strip()) >= SHORTEST)
 

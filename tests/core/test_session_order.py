@@ -9,7 +9,7 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Calls, Job, Key, Problem, Scores, Trajectory
-from orchestrion.session import EngineSession
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 
 

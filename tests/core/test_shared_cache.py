@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from orchestrion import Answer, Request, Usage, UsageError
-from orchestrion.engine.calls import CallPath, Recorded
-from orchestrion.store.shared import SharedAnswers, cache_folder
+from orchestrion._engine.calls import CallPath, Recorded
+from orchestrion._store.shared import SharedAnswers, cache_folder
 from tests.core.store_support import KILLED, ended, forked
 
 ONE = Usage(1, 10, 5, 0.25, 0.25)

@@ -22,9 +22,9 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion.cli.display import Display, comparison_lines, report_lines
-from orchestrion.report import Report, compare, compare_outcomes, outcomes
-from orchestrion.statistics import convergence, difference, estimate
+from orchestrion._cli.display import Display, comparison_lines, report_lines
+from orchestrion._report import compare, compare_outcomes, outcomes
+from orchestrion.runs import Report, convergence, difference, estimate
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)
 

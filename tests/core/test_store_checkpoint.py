@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrion import Array, CheckpointError, Saved, StoreError
-from orchestrion.store import Checkpoint, files, read_checkpoint, write_checkpoint
-from orchestrion.store.checkpoint import (
+from orchestrion._store import Checkpoint, files, read_checkpoint, write_checkpoint
+from orchestrion._store.checkpoint import (
     checkpoint_name,
     checkpoint_paths,
     decode_checkpoint,
@@ -24,7 +24,7 @@ from orchestrion.store.checkpoint import (
     newest_checkpoint,
     prune_checkpoints,
 )
-from orchestrion.store.safetensors import pack, unpack
+from orchestrion._store.safetensors import pack, unpack
 from tests.core import store_support as support
 
 SMALL = Checkpoint(

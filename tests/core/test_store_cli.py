@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrion.cli import main
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore
 from tests.core.store_support import checkpoint, episode
 
 

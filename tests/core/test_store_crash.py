@@ -22,8 +22,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from orchestrion import CheckpointError, StoreError
-from orchestrion.store import RunReader, RunStore, faults
-from orchestrion.store.checkpoint import checkpoint_paths
+from orchestrion._store import faults
+from orchestrion._store.checkpoint import checkpoint_paths
+from orchestrion.runs import RunReader, RunStore
 from tests.core import store_support as support
 from tests.core.store_support import checkpoint, contents, ended, episode, forked, inject, train
 

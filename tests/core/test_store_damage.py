@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from orchestrion import StoreError, Usage
-from orchestrion.engine.calls import Recorded
-from orchestrion.store import RunReader, RunStore
+from orchestrion._engine.calls import Recorded
+from orchestrion.runs import RunReader, RunStore
 from tests.core.store_support import checkpoint, episode
 
 

@@ -12,10 +12,10 @@ import pytest
 from attrs import evolve
 
 from orchestrion import Episode, Output, Reward, Saved, Scores, Status, Trajectory, Turn, Usage
-from orchestrion.engine.calls import Recorded
-from orchestrion.store import Retention, RunReader, RunStore
-from orchestrion.store.exports import export_run
-from orchestrion.store.serial import structure
+from orchestrion._engine.calls import Recorded
+from orchestrion._store import Retention
+from orchestrion._store.exports import export_run
+from orchestrion.runs import RunReader, RunStore, structure
 from tests.core.store_support import checkpoint, episode
 
 

@@ -12,8 +12,9 @@ import pytest
 from attrs import asdict, evolve
 
 from orchestrion import StoreError, UsageError
-from orchestrion.store import RunStore, find_run, lock, next_directory, run_directories
-from orchestrion.store.lock import Holder, RunLock, lock_holder
+from orchestrion._store import lock, next_directory, run_directories
+from orchestrion._store.lock import Holder, RunLock, lock_holder
+from orchestrion.runs import RunStore, find_run
 from tests.core.store_support import ended, forked
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")

@@ -24,9 +24,10 @@ from orchestrion import (
     Usage,
     UsageError,
 )
-from orchestrion.engine.calls import Recorded
-from orchestrion.store import Retention, RunReader, RunStore, database
-from orchestrion.store.lock import RunLock
+from orchestrion._engine.calls import Recorded
+from orchestrion._store import Retention, database
+from orchestrion._store.lock import RunLock
+from orchestrion.runs import RunReader, RunStore
 from tests.core import store_support as support
 from tests.core.store_support import checkpoint, episode
 
@@ -85,7 +86,7 @@ def test_two_that_take_the_same_number_get_two_runs(
 ) -> None:
     directory = tmp_path / "x-1"
     names = iter([directory, tmp_path / "x-2"])
-    monkeypatch.setattr("orchestrion.store.run_store.next_directory", lambda *_: next(names))
+    monkeypatch.setattr("orchestrion._store.run_store.next_directory", lambda *_: next(names))
     with RunStore.create(directory, "first"), RunStore.create_next(tmp_path, "x", "second") as two:
         assert two.directory.name == "x-2"
         assert RunReader(directory).config_text == "first"

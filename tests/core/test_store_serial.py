@@ -26,7 +26,7 @@ from orchestrion import (
     Turn,
     Usage,
 )
-from orchestrion.store.serial import decode, dumps, encode, loads, parse
+from orchestrion._store.serial import decode, dumps, encode, loads, parse
 from tests.core import store_support as support
 
 

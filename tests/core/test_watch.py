@@ -8,14 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from orchestrion.cli.watching import Watch
-from orchestrion.secrets import _Known, register
+from orchestrion import register
+from orchestrion._cli.watching import Watch
+from orchestrion._secrets import _Known
 
 
 @pytest.fixture(autouse=True)
 def no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     """What may begin a secret is kept back; other tests leave secrets behind."""
-    monkeypatch.setattr("orchestrion.secrets._KNOWN", _Known())
+    monkeypatch.setattr("orchestrion._secrets._KNOWN", _Known())
 
 
 def shown(capsys: pytest.CaptureFixture[str], *pieces: tuple[str, str]) -> str:

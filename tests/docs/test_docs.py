@@ -12,11 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from orchestrion import __version__, hookspecs
+from orchestrion import __version__
+from orchestrion import _hookspecs as hookspecs
+from orchestrion._config.documents import read_yaml
+from orchestrion._config.nodes import Problems, Source
+from orchestrion._plugins import Plugins
 from orchestrion.config import from_data
-from orchestrion.config.documents import read_yaml
-from orchestrion.config.nodes import Problems, Source
-from orchestrion.plugins import Plugins
 from tests.docs.pages import ROOT, blocks, commands, matches, pages
 
 PAGES = [pytest.param(page, id=str(page.relative_to(ROOT))) for page in pages()]

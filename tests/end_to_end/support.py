@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 

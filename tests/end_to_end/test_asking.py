@@ -16,8 +16,8 @@ from urllib.parse import quote
 
 import pytest
 
-from orchestrion.store import RunReader
-from orchestrion.store.database import mark
+from orchestrion._store.database import mark
+from orchestrion.runs import RunReader
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
 from tests.end_to_end.support import command, environment, result, tried
 

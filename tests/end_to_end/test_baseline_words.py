@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from orchestrion import ConfigError, Key
+from orchestrion._report import compare
 from orchestrion.cli import main
 from orchestrion.config import from_data
-from orchestrion.report import compare
 
 CONFIG = """
 task: {use: relay, partial: 0.3, types: {quick: [code], half: [plan, code]}, train: 8, test: 40}

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from orchestrion import JSON, CheckpointError, Key, UsageError
-from orchestrion.cli.display import Display
+from orchestrion._cli.display import Display
+from orchestrion._run import Run, manifest, open_run
 from orchestrion.config import from_data
-from orchestrion.run import Run, manifest, open_run
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore
 
 NAMES = ["planner", "coder_l", "tester", "critic"]
 AGENTS: Mapping[str, JSON] = {name: {"use": "bench-agent"} for name in [*NAMES, "stop"]}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrion import Trajectory
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.loopback import Server, asking, install
 from tests.end_to_end.support import result
 from tests.end_to_end.test_asking import call, killed_in_mid_episode, sometimes

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import pytest
 from attrs import define, field
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.core.plugin_support import Site
 from tests.end_to_end.loopback import install
 from tests.end_to_end.support import command, environment, tried

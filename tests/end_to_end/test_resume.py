@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import EXAMPLES, orchestrion, result, start, wait_for_iterations
 
 CONFIG = str(EXAMPLES / "quick.yaml")

@@ -39,7 +39,7 @@ def test_every_example_is_fine_and_nothing_is_left_behind(example: Path, tmp_pat
 def test_reading_configs_imports_no_array_library_and_no_client(tmp_path: Path) -> None:
     script = """
 import sys
-from orchestrion.cli import main
+from orchestrion._cli import main
 for path in sys.argv[1:]:
     main.main(["validate", path, "--no-open", "--json"], standalone_mode=False)
 print(sorted({name.partition(".")[0] for name in sys.modules}), file=sys.stderr)

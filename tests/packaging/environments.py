@@ -22,7 +22,7 @@ _MAIN = """
 import sys
 sys.argv[0] = "orchestrion"
 try:
-    from orchestrion.cli import main
+    from orchestrion._cli import main
     sys.exit(main())
 finally:
     if {seen!r}:

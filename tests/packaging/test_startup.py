@@ -27,7 +27,7 @@ def imported(*arguments: str, folder: Path, plugins: Path | None = None) -> set[
     """Every module that a command imports, whole names and those above them."""
     run_cli(*arguments, plugins=plugins, cwd=folder, seen=folder / "seen")
     names = (folder / "seen").read_text().split()
-    assert "orchestrion.cli" in names
+    assert "orchestrion._cli" in names
     return {part for name in names for part in (name, name.partition(".")[0])}
 
 

@@ -46,16 +46,68 @@ def test_core_imports_no_plugin_and_nothing_heavy() -> None:
     assert wrong == []
 
 
+PUBLIC_OF_CORE = {
+    "orchestrion",
+    "orchestrion.cli",
+    "orchestrion.config",
+    "orchestrion.runs",
+    "orchestrion.testing",
+}
+
+
+def private_imports(file: Path, package: str) -> list[str]:
+    """Return what a file takes from inner modules of other members, for types included."""
+    others = {other.package for other in members()} - {package}
+    private = []
+    for node in ast.walk(tree_of(file)):
+        modules: list[str] = []
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            hidden = [alias.name for alias in node.names if alias.name.startswith("_")]
+            modules = [node.module, *(f"{node.module}.{name}" for name in hidden)]
+        for module in modules:
+            top, *inner = module.split(".")
+            if top in others and (
+                any(part.startswith("_") for part in inner)
+                or (top == "orchestrion" and module not in PUBLIC_OF_CORE)
+            ):
+                private.append(f"{file.name}:{node.lineno} {module}")
+    return private
+
+
 @every_member
-def test_plugins_use_the_public_names_of_others(member: Member) -> None:
-    others = {other.package for other in members()} - {member.package}
-    private = [
-        f"{file.relative_to(ROOT)}:{found.line} {found.module}"
+def test_plugins_use_the_public_modules_of_others(member: Member) -> None:
+    found = [
+        line
         for file in python_files(member.source)
-        for found in imports(file)
-        if found.top in others and any(part.startswith("_") for part in found.module.split("."))
+        for line in private_imports(file, member.package)
     ]
-    assert private == []
+    assert found == [], f"only {', '.join(sorted(PUBLIC_OF_CORE))} of core are public"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from orchestrion._engine.loop import Loop",
+        "import orchestrion._store",
+        "from orchestrion import _records",
+        "from orchestrion.testing._fakes import Fixed",
+        "from orchestrion_dag._plan import Plan",
+        "if TYPE_CHECKING:\n    from orchestrion._run import Run",
+        "def open():\n    from orchestrion._run import Run",
+    ],
+)
+def test_an_import_of_an_inner_module_would_be_found(line: str, tmp_path: Path) -> None:
+    file = tmp_path / "planted.py"
+    file.write_text(f"{line}\n")
+    assert private_imports(file, "orchestrion_beam") != []
+
+
+def test_an_import_of_a_public_module_is_allowed(tmp_path: Path) -> None:
+    file = tmp_path / "honest.py"
+    file.write_text("from orchestrion import Agent\nfrom orchestrion.runs import RunReader\n")
+    assert private_imports(file, "orchestrion_beam") == []
 
 
 @every_member

@@ -1,104 +1,132 @@
 """Orchestrion: learn which agent acts next.
 
-Public names are imported on first use, so that `import orchestrion` costs next to nothing.
+Public names are imported on first use, so that `import orchestrion` costs next to nothing. Beside
+this module, `orchestrion.config`, `orchestrion.runs`, `orchestrion.cli` and `orchestrion.testing`
+are public; modules whose names begin with an underscore are not.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
     from msgspec import Meta as Meta
 
-    from orchestrion.components import Component as Component
-    from orchestrion.components import Kind as Kind
-    from orchestrion.errors import BudgetError as BudgetError
-    from orchestrion.errors import CallError as CallError
-    from orchestrion.errors import CheckpointError as CheckpointError
-    from orchestrion.errors import ConfigError as ConfigError
-    from orchestrion.errors import OrchestrionError as OrchestrionError
-    from orchestrion.errors import PluginError as PluginError
-    from orchestrion.errors import ReplayError as ReplayError
-    from orchestrion.errors import RunError as RunError
-    from orchestrion.errors import StoreError as StoreError
-    from orchestrion.errors import UsageError as UsageError
-    from orchestrion.hookspecs import hookimpl as hookimpl
-    from orchestrion.interfaces import Agent as Agent
-    from orchestrion.interfaces import Answer as Answer
-    from orchestrion.interfaces import Branch as Branch
-    from orchestrion.interfaces import CallLimits as CallLimits
-    from orchestrion.interfaces import Calls as Calls
-    from orchestrion.interfaces import Job as Job
-    from orchestrion.interfaces import Member as Member
-    from orchestrion.interfaces import Metrics as Metrics
-    from orchestrion.interfaces import Model as Model
-    from orchestrion.interfaces import OpenContext as OpenContext
-    from orchestrion.interfaces import Plan as Plan
-    from orchestrion.interfaces import Policy as Policy
-    from orchestrion.interfaces import Request as Request
-    from orchestrion.interfaces import RewardFunction as RewardFunction
-    from orchestrion.interfaces import Session as Session
-    from orchestrion.interfaces import Situation as Situation
-    from orchestrion.interfaces import Stateful as Stateful
-    from orchestrion.interfaces import Task as Task
-    from orchestrion.interfaces import Trainer as Trainer
-    from orchestrion.interfaces import View as View
-    from orchestrion.interfaces import learnable as learnable
-    from orchestrion.interfaces import no_calls as no_calls
-    from orchestrion.interfaces import supports as supports
-    from orchestrion.keys import Key as Key
-    from orchestrion.records import JSON as JSON
-    from orchestrion.records import Activation as Activation
-    from orchestrion.records import Array as Array
-    from orchestrion.records import Decision as Decision
-    from orchestrion.records import Episode as Episode
-    from orchestrion.records import Observation as Observation
-    from orchestrion.records import Output as Output
-    from orchestrion.records import Problem as Problem
-    from orchestrion.records import Reward as Reward
-    from orchestrion.records import Saved as Saved
-    from orchestrion.records import Scores as Scores
-    from orchestrion.records import Split as Split
-    from orchestrion.records import Status as Status
-    from orchestrion.records import Step as Step
-    from orchestrion.records import Trajectory as Trajectory
-    from orchestrion.records import Turn as Turn
-    from orchestrion.records import Usage as Usage
-    from orchestrion.secrets import Secret as Secret
+    from orchestrion._activations import END as END
+    from orchestrion._activations import START as START
+    from orchestrion._activations import Activations as Activations
+    from orchestrion._activations import fold as fold
+    from orchestrion._activations import waves as waves
+    from orchestrion._bounds import ceiling_of as ceiling_of
+    from orchestrion._bounds import team_ceiling as team_ceiling
+    from orchestrion._bounds import times as times
+    from orchestrion._choices import choice_name as choice_name
+    from orchestrion._choices import choices as choices
+    from orchestrion._choices import is_blocked as is_blocked
+    from orchestrion._choices import parse_choice as parse_choice
+    from orchestrion._components import Component as Component
+    from orchestrion._components import Kind as Kind
+    from orchestrion._errors import BudgetError as BudgetError
+    from orchestrion._errors import CallError as CallError
+    from orchestrion._errors import CheckpointError as CheckpointError
+    from orchestrion._errors import ConfigError as ConfigError
+    from orchestrion._errors import Fault as Fault
+    from orchestrion._errors import OrchestrionError as OrchestrionError
+    from orchestrion._errors import PluginError as PluginError
+    from orchestrion._errors import ReplayError as ReplayError
+    from orchestrion._errors import RunError as RunError
+    from orchestrion._errors import StoreError as StoreError
+    from orchestrion._errors import UsageError as UsageError
+    from orchestrion._experience import Experience as Experience
+    from orchestrion._experience import gather as gather
+    from orchestrion._experience import laps as laps
+    from orchestrion._hookspecs import hookimpl as hookimpl
+    from orchestrion._idle import refuse_idle as refuse_idle
+    from orchestrion._interfaces import Agent as Agent
+    from orchestrion._interfaces import Answer as Answer
+    from orchestrion._interfaces import Branch as Branch
+    from orchestrion._interfaces import CallLimits as CallLimits
+    from orchestrion._interfaces import Calls as Calls
+    from orchestrion._interfaces import Job as Job
+    from orchestrion._interfaces import Member as Member
+    from orchestrion._interfaces import Metrics as Metrics
+    from orchestrion._interfaces import Model as Model
+    from orchestrion._interfaces import OpenContext as OpenContext
+    from orchestrion._interfaces import Plan as Plan
+    from orchestrion._interfaces import Policy as Policy
+    from orchestrion._interfaces import Request as Request
+    from orchestrion._interfaces import RewardFunction as RewardFunction
+    from orchestrion._interfaces import Session as Session
+    from orchestrion._interfaces import Situation as Situation
+    from orchestrion._interfaces import Stateful as Stateful
+    from orchestrion._interfaces import Task as Task
+    from orchestrion._interfaces import Trainer as Trainer
+    from orchestrion._interfaces import View as View
+    from orchestrion._interfaces import learnable as learnable
+    from orchestrion._interfaces import no_calls as no_calls
+    from orchestrion._interfaces import supports as supports
+    from orchestrion._keys import Key as Key
+    from orchestrion._offline import is_loopback as is_loopback
+    from orchestrion._records import JSON as JSON
+    from orchestrion._records import Activation as Activation
+    from orchestrion._records import Array as Array
+    from orchestrion._records import Decision as Decision
+    from orchestrion._records import Episode as Episode
+    from orchestrion._records import Observation as Observation
+    from orchestrion._records import Output as Output
+    from orchestrion._records import Problem as Problem
+    from orchestrion._records import Reward as Reward
+    from orchestrion._records import Saved as Saved
+    from orchestrion._records import Scores as Scores
+    from orchestrion._records import Split as Split
+    from orchestrion._records import Status as Status
+    from orchestrion._records import Step as Step
+    from orchestrion._records import Trajectory as Trajectory
+    from orchestrion._records import Turn as Turn
+    from orchestrion._records import TurnStatus as TurnStatus
+    from orchestrion._records import Usage as Usage
+    from orchestrion._secrets import Secret as Secret
+    from orchestrion._secrets import hidden as hidden
+    from orchestrion._secrets import hidden_bytes as hidden_bytes
+    from orchestrion._secrets import register as register
+    from orchestrion._secrets import register_named as register_named
+    from orchestrion._suggest import did_you_mean as did_you_mean
 
 __version__ = "0.1.0"
 
 API_VERSION = 1
 """Raised when a plugin written for an older core stops working."""
 
-_HOMES = {
-    "components": "Component Kind",
-    "errors": "BudgetError CallError CheckpointError ConfigError OrchestrionError PluginError "
-    "ReplayError RunError StoreError UsageError",
-    "hookspecs": "hookimpl",
-    "interfaces": "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
-    "Policy Request RewardFunction Session Situation Stateful Task Trainer View learnable no_calls "
-    "supports",
-    "keys": "Key",
-    "records": "JSON Activation Array Decision Episode Observation Output Problem Reward Saved "
-    "Scores Split Status Step Trajectory Turn Usage",
-    "secrets": "Secret",
-}
-_HOME = {name: f"orchestrion.{home}" for home, names in _HOMES.items() for name in names.split()}
-_HOME["Meta"] = "msgspec"
-
-__all__ = ["API_VERSION", "__version__", *sorted(_HOME)]  # noqa: PLE0604
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'orchestrion' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOME})
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion._activations": "Activations END START fold waves",
+        "orchestrion._bounds": "ceiling_of team_ceiling times",
+        "orchestrion._choices": "choice_name choices is_blocked parse_choice",
+        "orchestrion._components": "Component Kind",
+        "orchestrion._errors": (
+            "BudgetError CallError CheckpointError ConfigError Fault OrchestrionError "
+            "PluginError ReplayError RunError StoreError UsageError"
+        ),
+        "orchestrion._experience": "Experience gather laps",
+        "orchestrion._hookspecs": "hookimpl",
+        "orchestrion._idle": "refuse_idle",
+        "orchestrion._interfaces": (
+            "Agent Answer Branch CallLimits Calls Job Member Metrics Model OpenContext Plan "
+            "Policy Request RewardFunction Session Situation Stateful Task Trainer View "
+            "learnable no_calls supports"
+        ),
+        "orchestrion._keys": "Key",
+        "orchestrion._offline": "is_loopback",
+        "orchestrion._records": (
+            "Activation Array Decision Episode JSON Observation Output Problem Reward Saved "
+            "Scores Split Status Step Trajectory Turn TurnStatus Usage"
+        ),
+        "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
+        "orchestrion._suggest": "did_you_mean",
+        "msgspec": "Meta",
+    },
+)
+__all__ += ["API_VERSION", "__version__"]

@@ -1,6 +1,6 @@
 """`python -m orchestrion`, for where the script is not on the path."""
 
-from orchestrion.cli import main
+from orchestrion._cli import main
 
 if __name__ == "__main__":
     main()

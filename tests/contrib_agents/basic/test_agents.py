@@ -19,7 +19,7 @@ from orchestrion_basic_agents.scripted import Line, Scripted
 from orchestrion_basic_agents.terminator import Terminator
 
 from orchestrion import Agent, Key, OpenContext, Output, Problem, Trajectory, Turn, UsageError, View
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 
 

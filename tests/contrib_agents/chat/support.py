@@ -23,7 +23,7 @@ from orchestrion import (
     Turn,
     Usage,
 )
-from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import Fixed, ListTask, engine_for
 
 PROBLEM = Problem("p", "What is 2 + 2?")

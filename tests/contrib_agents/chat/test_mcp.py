@@ -23,9 +23,8 @@ from orchestrion_chat.mcp import MCP
 from orchestrion_chat.mcp_session import Session
 from orchestrion_chat.sees import BYTES_PER_TOKEN
 
-from orchestrion import CallError, Episode, Key, OpenContext, Turn, UsageError
-from orchestrion.engine.calls import CallPath, RetrySettings
-from orchestrion.secrets import hidden
+from orchestrion import CallError, Episode, Key, OpenContext, Turn, UsageError, hidden
+from orchestrion._engine.calls import CallPath, RetrySettings
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
 

@@ -24,8 +24,8 @@ from orchestrion import (
     Step,
     Turn,
 )
-from orchestrion.engine.episode import EpisodeLimits
-from orchestrion.engine.team import member_of
+from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._engine.team import member_of
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines
 

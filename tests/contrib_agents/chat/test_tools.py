@@ -15,7 +15,7 @@ from orchestrion_chat.interfaces import Bounds, Function
 from orchestrion_chat.toolbox import MOST_CALLS
 
 from orchestrion import CallError, Calls, Meta
-from orchestrion.engine.calls import CallPath
+from orchestrion._engine.calls import CallPath
 from tests.contrib_agents.chat.support import Lines, Notebook, turn_of, use
 
 

@@ -18,7 +18,7 @@ from orchestrion_code_review_agents.stage import script_of, untidy
 from orchestrion_code_review_agents.writer import PlayWriter
 
 from orchestrion import Agent, Key, Output, Problem, Trajectory, Turn, View
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, ListTask, engine_for
 
 BASIC = next(one for one in builtin() if one.level == "basic")

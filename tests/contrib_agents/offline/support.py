@@ -10,13 +10,23 @@ from typing import Any
 from attrs import frozen
 from orchestrion_offline.interfaces import Said, Speaker
 
-from orchestrion import Agent, Calls, Component, Key, Model, Output, View, hookimpl, learnable
+from orchestrion import (
+    Agent,
+    Calls,
+    Component,
+    Episode,
+    Key,
+    Model,
+    Output,
+    View,
+    hookimpl,
+    learnable,
+)
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._plugins import Plugins
+from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.plugins import Plugins
-from orchestrion.records import Episode
-from orchestrion.session import EngineSession
 
 __all__ = ["Ask", "asked", "config_data", "episodes", "plugins", "say", "with_session"]
 

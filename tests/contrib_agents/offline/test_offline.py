@@ -11,12 +11,11 @@ from orchestrion_offline.speakers.skills import HABITS
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import sheet_of
 
-from orchestrion import Key
+from orchestrion import ConfigError, Key
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.errors import ConfigError
-from orchestrion.session import EngineSession
 from tests.contrib_agents.offline.support import config_data, episodes, plugins
 
 SOLVER = {"use": "solver"}

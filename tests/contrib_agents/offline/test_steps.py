@@ -20,8 +20,7 @@ from orchestrion_offline.worksheet import (
     written,
 )
 
-from orchestrion import Key, Output, Problem, Scores, Trajectory, Turn, UsageError
-from orchestrion.records import Split
+from orchestrion import Key, Output, Problem, Scores, Split, Trajectory, Turn, UsageError
 
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 TASK = Steps()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from orchestrion_offline import values
 
-from orchestrion.records import Episode
+from orchestrion import Episode
 from tests.contrib_agents.offline.support import episodes
 
 WIRES = ("openai", "responses", "anthropic")

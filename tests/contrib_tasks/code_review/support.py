@@ -12,7 +12,7 @@ from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 
 from orchestrion import Key, OpenContext, Output, Scores, Trajectory, Turn
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 
 T = TypeVar("T")

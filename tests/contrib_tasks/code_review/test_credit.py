@@ -10,7 +10,7 @@ from orchestrion_code_review.task import problem_of
 from orchestrion_code_review.versions import versions
 
 from orchestrion import Agent, Calls, Key, Output, View
-from orchestrion.session import EngineSession
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, opened, says
 

@@ -12,7 +12,7 @@ from orchestrion_repair.state import digest_of
 from orchestrion_repair_agents.run_tests import RunTests
 
 from orchestrion import Key, Member, Observation, OpenContext, Output, Step, Trajectory, Turn, View
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.code_review.support import DOUBLE, RIGHT, WRONG, running, says
 

@@ -11,8 +11,17 @@ from orchestrion_orchestration_bench.committee import Committee
 from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.stop import Stop
 
-from orchestrion import Decision, Key, Member, Observation, Situation, Step, Turn
-from orchestrion.choices import choices, is_blocked
+from orchestrion import (
+    Decision,
+    Key,
+    Member,
+    Observation,
+    Situation,
+    Step,
+    Turn,
+    choices,
+    is_blocked,
+)
 
 Chooser = Callable[[Observation], Mapping[str, float]]
 

@@ -15,8 +15,17 @@ from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.relay_exact import process_of
 from orchestrion_orchestration_bench.stop import Stop
 
-from orchestrion import Activation, Decision, Key, Member, Observation, Situation, UsageError
-from orchestrion.choices import choices, is_blocked
+from orchestrion import (
+    Activation,
+    Decision,
+    Key,
+    Member,
+    Observation,
+    Situation,
+    UsageError,
+    choices,
+    is_blocked,
+)
 from orchestrion.testing import ListTask
 from tests.contrib_tasks.orchestration_bench.support import (
     Chooser,

@@ -12,7 +12,7 @@ from orchestrion_recorded.table import Recorded, Row, Table, same
 from orchestrion_recorded.task import RecordedTask
 
 from orchestrion import Key, Member, Output, Scores, Step, Trajectory, Turn, Usage
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 
 MODELS = ("cheap", "middle", "dear")

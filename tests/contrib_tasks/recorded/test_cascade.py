@@ -32,10 +32,10 @@ from orchestrion import (
     Saved,
     UsageError,
 )
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.session import EngineSession
 from orchestrion.testing import ScriptedAgent, engine_for
 
 MODELS = ["m1", "m2", "m3", "m4"]

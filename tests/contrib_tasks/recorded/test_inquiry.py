@@ -24,10 +24,10 @@ from orchestrion import (
     Situation,
     Trajectory,
 )
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.session import EngineSession
 
 CHEAP, DEAR = Activation("ask", "cheap"), Activation("ask", "dear")
 OFFERS = {"cheap": {"cost": 0.1}, "dear": {"cost": 1.0}}

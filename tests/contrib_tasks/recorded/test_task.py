@@ -32,10 +32,10 @@ from orchestrion import (
     UsageError,
     View,
 )
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.engine.opening import open_components
-from orchestrion.session import EngineSession
 from orchestrion.testing import Fixed, engine_for
 from tests.contrib_tasks.recorded.support import (
     ALL_TRAIN,

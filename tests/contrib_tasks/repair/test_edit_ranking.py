@@ -17,12 +17,20 @@ from orchestrion_repair.ranking import program
 from orchestrion_repair.state import digest_of
 from orchestrion_repair.task import Repair, RunningRepair
 
-from orchestrion import Episode, Key, Output, Saved, Trajectory, Turn, UsageError
+from orchestrion import (
+    Episode,
+    Key,
+    Output,
+    Reward,
+    Saved,
+    Scores,
+    Status,
+    Trajectory,
+    Turn,
+    UsageError,
+)
 from orchestrion.config import from_data
-from orchestrion.records import Reward, Scores, Status
-from orchestrion.run import train
-from orchestrion.store import RunReader
-from orchestrion.trained import open_run
+from orchestrion.runs import RunReader, open_run, train
 from tests.contrib_tasks.repair.support import TOTAL, bug
 
 WRONG = TOTAL.replace("value > 0", "value < 0")

@@ -37,12 +37,12 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    choice_name,
 )
-from orchestrion.choices import choice_name
+from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._engine.opening import open_components
+from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.engine.episode import EpisodeLimits
-from orchestrion.engine.opening import open_components
-from orchestrion.session import EngineSession
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 
 ROSTER = (Member("a"), Member("b", ("x", "y")), Member("c"))

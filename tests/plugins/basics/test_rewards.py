@@ -23,7 +23,7 @@ from orchestrion import (
     Turn,
     Usage,
 )
-from orchestrion.engine.calls import ActivationCalls
+from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 COSTS = (1.0, 2.5, 0.5)

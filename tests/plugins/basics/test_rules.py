@@ -34,10 +34,10 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    choice_name,
 )
-from orchestrion.choices import choice_name
-from orchestrion.engine.episode import EpisodeLimits
-from orchestrion.session import EngineSession
+from orchestrion._engine.episode import EpisodeLimits
+from orchestrion._session import EngineSession
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 
 KEYS = {"left": "a", "right": "ba", "rare": "b"}

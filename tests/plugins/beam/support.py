@@ -35,8 +35,8 @@ from orchestrion import (
     Usage,
     View,
 )
-from orchestrion.engine.calls import CallPath
-from orchestrion.session import EngineSession
+from orchestrion._engine.calls import CallPath
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, engine_for
 
 BASE = 10

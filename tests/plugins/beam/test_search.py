@@ -35,7 +35,7 @@ from orchestrion import (
     UsageError,
     View,
 )
-from orchestrion.session import EngineSession
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent
 from tests.plugins.beam.support import Climber, Delays, Ladder, opened, session_for
 

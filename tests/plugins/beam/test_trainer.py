@@ -40,12 +40,12 @@ from orchestrion import (
     UsageError,
     View,
 )
+from orchestrion._engine.calls import CallPath, Recorded
+from orchestrion._engine.opening import open_components
+from orchestrion._forecast import Forecast, forecast
+from orchestrion._session import EngineSession
+from orchestrion._store.serial import encode
 from orchestrion.config import from_data
-from orchestrion.engine.calls import CallPath, Recorded
-from orchestrion.engine.opening import open_components
-from orchestrion.forecast import Forecast, forecast
-from orchestrion.session import EngineSession
-from orchestrion.store.serial import encode
 from orchestrion.testing import Fixed
 from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
 

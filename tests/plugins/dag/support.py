@@ -13,7 +13,7 @@ from attrs import Factory, define, frozen
 from orchestrion_dag import Edge, Graph, Node, Wiring, policy_of, validate
 
 from orchestrion import Agent, Calls, Episode, Key, Member, Output, Problem, View
-from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion._engine.calls import CallPath, Recorded
 from orchestrion.testing import engine_for
 
 __all__ = [

@@ -21,7 +21,8 @@ from orchestrion_dag.following import (
     names,
 )
 
-from orchestrion.activations import Waves, fold
+from orchestrion import fold
+from orchestrion._activations import Waves
 from orchestrion.cli import main
 
 EPISODES = st.lists(

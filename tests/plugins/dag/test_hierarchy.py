@@ -20,11 +20,11 @@ from orchestrion import (
     OpenContext,
     Output,
     Policy,
+    Status,
     Usage,
     View,
 )
 from orchestrion.config import from_data
-from orchestrion.records import Status
 from orchestrion.testing import ScriptedAgent, engine_for
 from tests.plugins.dag.support import PROBLEM, Saying, run
 
@@ -330,8 +330,8 @@ def test_an_empty_list_gives_an_empty_list() -> None:
 def test_graphs_teams_and_maps_are_put_together_by_a_config() -> None:
     from contextlib import AsyncExitStack
 
-    from orchestrion.engine.calls import CallPath
-    from orchestrion.engine.opening import open_components
+    from orchestrion._engine.calls import CallPath
+    from orchestrion._engine.opening import open_components
 
     config = from_data(
         {

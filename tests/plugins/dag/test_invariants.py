@@ -17,7 +17,7 @@ from orchestrion_dag import Edge, node_states, policy_of
 
 from orchestrion import Activation, Episode, Member, Output, Situation, Trajectory, Turn
 from orchestrion import Key as Key
-from orchestrion.engine.calls import CallPath
+from orchestrion._engine.calls import CallPath
 from tests.plugins.dag.support import PROBLEM, Case, MemoryJournal, Timed, random_case
 
 CASES = int(os.environ.get("ORCHESTRION_DAG_CASES", "300"))

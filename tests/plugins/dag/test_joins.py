@@ -20,13 +20,13 @@ from orchestrion import (
     Output,
     Problem,
     Situation,
+    Status,
     Step,
     Trajectory,
     Turn,
     UsageError,
     View,
 )
-from orchestrion.records import Status
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 from tests.plugins.dag.support import PROBLEM, Saying, Timed, Try, run, simulated
 
@@ -368,7 +368,7 @@ def test_deciding_twice_on_one_situation_gives_the_same() -> None:
 
 
 def test_a_turn_limit_ends_a_graph_as_it_ends_everything_else() -> None:
-    from orchestrion.engine.episode import EpisodeLimits
+    from orchestrion._engine.episode import EpisodeLimits
 
     async def main() -> Episode:
         agents = {name: Saying() for name in "abc"}

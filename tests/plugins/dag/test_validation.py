@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from orchestrion_dag import Edge, Graph, Node, as_config, policy_of, validate, wire
 from orchestrion_dag.ports import fits, parse_type, wrong
 
-from orchestrion import Member
+from orchestrion import ConfigError, Member
 from orchestrion.config import from_data
-from orchestrion.errors import ConfigError
 from tests.plugins.dag.support import random_case
 
 

@@ -12,7 +12,7 @@ from orchestrion_ensemble.ensemble import Ensemble, OpenEnsemble
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
 
 from orchestrion import Agent, Calls, Episode, Key, Output, Problem, Turn, View
-from orchestrion.testing.fakes import Fixed, engine_for
+from orchestrion.testing._fakes import Fixed, engine_for
 
 PROBLEM = Problem("p", "what is it?")
 

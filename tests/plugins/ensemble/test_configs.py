@@ -15,14 +15,22 @@ from orchestrion_ensemble.fan_out import FanOut
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
 from orchestrion_ensemble.votes import Plurality
 
-from orchestrion import Activation, Component, Key, Problem, Situation, Trajectory, hookimpl
+from orchestrion import (
+    Activation,
+    Component,
+    ConfigError,
+    Episode,
+    Key,
+    Problem,
+    Situation,
+    Trajectory,
+    hookimpl,
+)
+from orchestrion._engine.calls import CallPath
+from orchestrion._plugins import Plugins
+from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data, load
-from orchestrion.engine.calls import CallPath
-from orchestrion.errors import ConfigError
-from orchestrion.plugins import Plugins
-from orchestrion.records import Episode
-from orchestrion.session import EngineSession
-from orchestrion.testing.stage import opened
+from orchestrion.testing._stage import opened
 from tests.plugins.ensemble.support import PROBLEM
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"

@@ -16,7 +16,7 @@ from orchestrion_ensemble.mixture import Mixture
 from orchestrion_ensemble.votes import Majority, Plurality, Quorum, Weighted
 
 from orchestrion import Agent, Calls, Key, OpenContext, Output, Problem, Usage, UsageError, View
-from orchestrion.testing.fakes import Fixed, ScriptedAgent, engine_for
+from orchestrion.testing._fakes import Fixed, ScriptedAgent, engine_for
 from tests.plugins.ensemble.support import PROBLEM, Says, ask, episode
 
 

@@ -12,14 +12,11 @@ import pytest
 from orchestrion_ensemble.counting import log_odds, vote_accuracy
 from orchestrion_ensemble.jury import Jury, solution
 
-from orchestrion import Trajectory, UsageError
+from orchestrion import ConfigError, Episode, Key, OrchestrionError, Trajectory, UsageError
+from orchestrion._engine.calls import CallPath
+from orchestrion._session import EngineSession
 from orchestrion.config import Config, from_data
-from orchestrion.engine.calls import CallPath
-from orchestrion.errors import ConfigError, OrchestrionError
-from orchestrion.keys import Key
-from orchestrion.records import Episode
-from orchestrion.session import EngineSession
-from orchestrion.testing.stage import opened
+from orchestrion.testing._stage import opened
 
 SKILLS = {"anna": 0.8, "ben": 0.75, "cleo": 0.7, "dan": 0.65, "eve": 0.6, "finn": 0.3}
 
@@ -51,7 +48,7 @@ def config(
 
 async def learn(one: Config) -> tuple[dict[str, Any], dict[str, float]]:
     """The overlay that the trainer adopts, and its metrics."""
-    from orchestrion.testing.learning_contracts import building
+    from orchestrion.testing._learning_contracts import building
 
     async with opened(one) as team:
         engine = team.engine(CallPath())

@@ -8,10 +8,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from orchestrion import Metrics
+from orchestrion._run import Run, manifest
 from orchestrion.config import Config, from_data
-from orchestrion.interfaces import Metrics
-from orchestrion.run import Progress, Run, manifest
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import Progress, RunReader, RunStore
 
 
 class Silent(Progress):

@@ -35,10 +35,10 @@ from orchestrion_evolution.final import finalists
 from orchestrion_evolution.topology import genome_of
 
 from orchestrion import ConfigError, Episode, Key, Member, Reward, RewardFunction, UsageError
+from orchestrion._run import open_run
+from orchestrion._session import EngineSession
 from orchestrion.config import load
-from orchestrion.run import open_run
-from orchestrion.session import EngineSession
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 from tests.plugins.evolution.support import AGENTS, config, result, train
 

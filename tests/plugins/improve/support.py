@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from orchestrion import Metrics
 from orchestrion.config import Config, from_data
-from orchestrion.interfaces import Metrics
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.plugins.evolution.support import result as result
 from tests.plugins.evolution.support import train as train
 

@@ -12,9 +12,8 @@ from orchestrion_improve.asking import Reply, UnusableError, ask, read_object
 from orchestrion_improve.coach import Proposal, read_habits
 from orchestrion_improve.reflection import read_instructions
 
-from orchestrion import JSON, Answer, CallError, Calls, Key, Model
-from orchestrion.errors import Fault
-from orchestrion.session import EngineSession
+from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
+from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 GOOD = {"habits": [{"category": "sums", "habit": "Carry the one.", "replaces": None}]}

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrion import UsageError
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.plugins.improve.support import (
     EFFECTS,
     HABITS,
@@ -94,7 +94,7 @@ def test_the_last_judgement_is_on_problems_that_decided_nothing(run: Path) -> No
 def test_the_export_shows_habits_by_role_and_category_and_begins_another_run(
     run: Path, tmp_path: Path
 ) -> None:
-    from orchestrion.store.exports import export_run
+    from orchestrion._store.exports import export_run
 
     with RunReader(run) as reader:
         export_run(reader)

@@ -9,7 +9,7 @@ import pytest
 from orchestrion_improve.practice import Pupil
 
 from orchestrion import UsageError
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.plugins.improve.support import config, metrics_of, result, state_of, train
 
 PLUS, MINUS = "carry the one", "mind the sign"

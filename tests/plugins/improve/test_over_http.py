@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from orchestrion.config import load
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import EXAMPLES
 from tests.plugins.improve.support import metrics_of, state_of, train
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from orchestrion.cli.smoke import PROBLEMS, smaller
-from orchestrion.store import RunReader
-from orchestrion.testing.stage import opened
+from orchestrion._cli.smoke import PROBLEMS, smaller
+from orchestrion.runs import RunReader
+from orchestrion.testing._stage import opened
 from tests.plugins.improve.support import config, metrics_of, train
 from tests.plugins.improve.test_gepa import given as evolving
 

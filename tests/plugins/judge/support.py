@@ -23,6 +23,7 @@ from orchestrion import (
     Output,
     Problem,
     Scores,
+    Split,
     Status,
     Task,
     Trajectory,
@@ -30,9 +31,8 @@ from orchestrion import (
     Usage,
     hookimpl,
 )
-from orchestrion.engine.calls import ActivationCalls, CallPath
-from orchestrion.records import Split
-from orchestrion.testing.fakes import Fixed, engine_for
+from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion.testing._fakes import Fixed, engine_for
 
 
 def calls(path: CallPath | None = None, name: str = "test") -> Calls:

@@ -18,8 +18,8 @@ from orchestrion_judge.hybrid import Hybrid
 from orchestrion_judge.value import JudgeValue, OpenedValue
 
 from orchestrion import Branch, Key, RewardFunction, Scores, Step
-from orchestrion.session import EngineSession
-from orchestrion.testing.fakes import Fixed, engine_for
+from orchestrion._session import EngineSession
+from orchestrion.testing._fakes import Fixed, engine_for
 from tests.plugins.judge.support import (
     ATTACKS,
     PROBLEM,

@@ -17,7 +17,7 @@ from orchestrion_judge.rubric import Scale
 from orchestrion_judge.terminal import LineReader, ask_line
 
 from orchestrion import BudgetError, Key, OpenContext, Reward, RunError, Status, UsageError
-from orchestrion.engine.calls import CallPath, Recorded
+from orchestrion._engine.calls import CallPath, Recorded
 from tests.plugins.judge.support import calls, episode
 
 

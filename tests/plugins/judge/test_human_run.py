@@ -6,7 +6,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import command, environment, orchestrion
 
 CONFIG = {

@@ -24,10 +24,10 @@ from orchestrion import (
     Status,
     Step,
     Usage,
+    no_calls,
 )
-from orchestrion.interfaces import no_calls
-from orchestrion.session import EngineSession
-from orchestrion.testing.fakes import Fixed, engine_for
+from orchestrion._session import EngineSession
+from orchestrion.testing._fakes import Fixed, engine_for
 from tests.plugins.judge.support import PROBLEM, Sums, calls, episode
 
 

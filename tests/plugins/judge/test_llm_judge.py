@@ -17,8 +17,8 @@ from orchestrion_judge.rubric import Criterion, Rubric, Scale
 from orchestrion_judge.showing import Showing
 
 from orchestrion import JSON, Answer, CallError, Calls, Episode, Key, Model, Reward, Status, Usage
-from orchestrion.engine.calls import CallPath
-from orchestrion.testing.fakes import Fixed, ListTask, ScriptedAgent, engine_for
+from orchestrion._engine.calls import CallPath
+from orchestrion.testing._fakes import Fixed, ListTask, ScriptedAgent, engine_for
 from tests.plugins.judge.support import (
     PROBLEM,
     Asked,

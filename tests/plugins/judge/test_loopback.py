@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import orchestrion
 
 HANDS = {"use": "offline", "speaker": {"use": "solver", "skill": 0.4, "remarks": 4, "skills": {}}}

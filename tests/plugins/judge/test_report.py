@@ -9,8 +9,7 @@ from collections.abc import Sequence
 import pytest
 from orchestrion_judge.report import JudgeReport, report_of
 
-from orchestrion import Episode, Key, Problem, Scores
-from orchestrion.records import Reward
+from orchestrion import Episode, Key, Problem, Reward, Scores
 from tests.plugins.judge.support import (
     Asked,
     Opinion,

@@ -13,7 +13,7 @@ from orchestrion_llm.openai import OpenAIModel
 from orchestrion_llm.settings import ApiSettings
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Usage
-from orchestrion.engine.calls import ActivationCalls, CallPath, RetrySettings
+from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 __all__ = ["APIS", "ASK", "KEY", "QUICK", "Api", "ask", "once"]

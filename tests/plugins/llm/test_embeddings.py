@@ -12,8 +12,8 @@ from orchestrion_encoders.embedding import Embedding
 from orchestrion_llm.prices import Price
 
 from orchestrion import Answer, CallError, Key, OpenContext, Usage, UsageError
+from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.cli import main
-from orchestrion.engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import KEY, QUICK, Api
 from tests.plugins.llm.server import FaultServer, Seen, reply

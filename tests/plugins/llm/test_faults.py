@@ -19,8 +19,8 @@ from orchestrion_llm.settings import Limits
 from orchestrion_llm.transport import LARGEST
 
 from orchestrion import BudgetError, CallError, Key, Usage
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import ActivationCalls, CallPath, RetrySettings
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import ASK, QUICK, USAGE, Api, ask, context, once
 from tests.plugins.llm.server import FaultServer, Reply, cut, drip, endless, hang, reply, stream

@@ -13,10 +13,9 @@ from attrs import frozen
 from orchestrion_llm.faults import hint
 from orchestrion_llm.prices import Price
 
-from orchestrion import BudgetError, UsageError
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath
-from orchestrion.secrets import register
+from orchestrion import BudgetError, UsageError, register
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath
 from tests.plugins.llm.apis import QUICK, Api, ask, once
 from tests.plugins.llm.server import FaultServer, Reply, Seen, reply, stream
 

@@ -16,8 +16,8 @@ from orchestrion_llm.openai import OpenAIModel
 from orchestrion_llm.prices import LongPrice, Price, Tokens, known_price, usage_of
 
 from orchestrion import BudgetError, Key
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import ActivationCalls, CallPath
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import ASK, QUICK, Api, ask, context
 from tests.plugins.llm.server import FaultServer, reply

@@ -8,8 +8,8 @@ import pytest
 from orchestrion_llm.prices import Price
 
 from orchestrion import CallError
-from orchestrion.engine.budget import Budget
-from orchestrion.engine.calls import CallPath, RetrySettings
+from orchestrion._engine.budget import Budget
+from orchestrion._engine.calls import CallPath, RetrySettings
 from tests.plugins.llm.apis import QUICK, Api, ask, event, once
 from tests.plugins.llm.server import FaultServer, reply, stream
 

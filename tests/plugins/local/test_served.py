@@ -20,7 +20,7 @@ from orchestrion_local.sampling import Drawn
 from orchestrion_local.server import Server
 
 from orchestrion import CallError, Key, OpenContext, UsageError
-from orchestrion.engine.calls import ActivationCalls, CallPath, RetrySettings
+from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.server import FaultServer, Reply, Seen, cut, hang, reply
 from tests.plugins.local.engine import Engine, completion, engine_of, server

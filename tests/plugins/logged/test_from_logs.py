@@ -19,7 +19,7 @@ from orchestrion_values.policy import ValuePolicy
 
 from orchestrion import CheckpointError, Key, Member, OpenContext, UsageError
 from orchestrion.cli import main
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.plugins.logged.support import pets, written
 
 ROSTER = (Member("small"), Member("large"))

@@ -10,9 +10,9 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion import Saved
+from orchestrion._run import Run, manifest
 from orchestrion.config import Config, from_data
-from orchestrion.run import Progress, Run, manifest
-from orchestrion.store import RunStore
+from orchestrion.runs import Progress, RunStore
 
 __all__ = ["SIZES", "Trained", "config", "tensors", "train"]
 

@@ -14,7 +14,7 @@ from tests.plugins.marl.support import config
 
 SCRIPT = """
 import sys
-from orchestrion.cli import main
+from orchestrion._cli import main
 try:
     main(sys.argv[1:])
 except SystemExit as stop:

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from orchestrion.store import RunReader
+from orchestrion.runs import RunReader
 from tests.end_to_end.support import orchestrion, result, start
 from tests.plugins.marl.support import config
 

@@ -12,10 +12,10 @@ import pytest
 from orchestrion_local.hf import Architecture
 
 from orchestrion import UsageError
+from orchestrion._replay import replay
+from orchestrion._run import Run
 from orchestrion.config import load
-from orchestrion.replay import replay
-from orchestrion.run import Run
-from orchestrion.store import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore
 from tests.end_to_end.support import start
 from tests.end_to_end.test_asking import rows, until
 from tests.plugins.llm.server import FaultServer

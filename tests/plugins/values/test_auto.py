@@ -11,10 +11,9 @@ from orchestrion_values.auto import CANDIDATES
 from orchestrion_values.picking import Look, look, pick
 from orchestrion_values.policy import Taken
 
+from orchestrion import gather
 from orchestrion.config import Config, from_data
-from orchestrion.experience import gather
-from orchestrion.run import Progress, train
-from orchestrion.store import RunReader
+from orchestrion.runs import Progress, RunReader, train
 from tests.plugins.values.support import episode, policy
 
 

@@ -14,8 +14,7 @@ from click.testing import CliRunner
 from orchestrion import UsageError
 from orchestrion.cli import main
 from orchestrion.config import Config, from_data
-from orchestrion.run import Progress, train
-from orchestrion.store import RunReader
+from orchestrion.runs import Progress, RunReader, train
 
 TEAM = ("planner", "searcher", "coder_s", "tester", "stop")
 

@@ -12,7 +12,7 @@ from orchestrion_values.probing import chances
 from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions, from_steps
 
-from orchestrion.experience import gather
+from orchestrion import gather
 from tests.plugins.values.support import episode, policy, situation
 
 

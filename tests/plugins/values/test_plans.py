@@ -14,8 +14,7 @@ from orchestrion_values.plans import LEARNED, Tried, _Process, believed, next_of
 from orchestrion_values.policy import Taken
 from orchestrion_values.transitions import Transitions
 
-from orchestrion import Key, OpenContext
-from orchestrion.experience import gather
+from orchestrion import Key, OpenContext, gather
 from tests.plugins.values.support import ROSTER, episode, names, policy, situation
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from orchestrion_values.policy import Exploring, Taken
 
-from orchestrion import CheckpointError, Key, Member, Saved, UsageError
-from orchestrion.experience import gather
+from orchestrion import CheckpointError, Key, Member, Saved, UsageError, gather
 from tests.plugins.values.support import Fixed, episode, names, policy, situation
 
 ALL = ["a", "b:x", "b:y", "c", "stop"]

@@ -6,8 +6,7 @@ import math
 
 from attrs import evolve
 
-from orchestrion import Model, Usage
-from orchestrion.bounds import ceiling_of
+from orchestrion import Model, Usage, ceiling_of
 from orchestrion_chat.sees import LABEL_TOKENS
 
 __all__ = ["activation"]

@@ -20,9 +20,7 @@ from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CONNECTION_CLOSED
 
-from orchestrion import JSON, CallError, UsageError
-from orchestrion.offline import is_loopback
-from orchestrion.secrets import Secret, hidden, register_named
+from orchestrion import JSON, CallError, Secret, UsageError, hidden, is_loopback, register_named
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
 from orchestrion_chat.mcp import MOST_IMAGES

@@ -6,15 +6,12 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from attrs import frozen
 
-from orchestrion import JSON, ConfigError, UsageError
-from orchestrion.config.documents import read_yaml
-from orchestrion.config.nodes import Problems, Source
-from orchestrion.config.shapes import Shaper
-from orchestrion.config.structure import Structurer
+from orchestrion import JSON, UsageError
+from orchestrion.config import read_as, text_as
 
 __all__ = ["ROLES", "CodeRule", "Preset", "Role", "preset_of", "text_of"]
 
@@ -62,33 +59,10 @@ def preset_of(role: Role | None, path: Path | None) -> Preset:
     if role is not None and path is not None:
         raise UsageError("preset and preset_file: give one of them")
     if path is not None:
-        return _from_file(path)
+        return read_as(Preset, path, "preset")
     return _builtin(role) if role is not None else Preset()
 
 
 @cache
 def _builtin(role: Role) -> Preset:
-    return _preset(text_of(role), Source(f"preset {role}", Path()))
-
-
-def _from_file(path: Path) -> Preset:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the preset {path} cannot be read: {error}") from None
-    return _preset(text, Source(str(path), path.parent))
-
-
-def _preset(text: str, source: Source) -> Preset:
-    """Read as strictly as a config, with the line of every mistake."""
-    problems = Problems()
-    node = read_yaml(text, source, problems)
-    preset: Any = None
-    if node is not None and not isinstance(node.value, dict):
-        problems.add(node, "", "expected a mapping")
-    elif node is not None:
-        preset = Structurer(Shaper(), problems).record(Preset, node, "")
-    if problems.found:
-        raise ConfigError(problems.in_order(), source.name)
-    assert isinstance(preset, Preset)
-    return preset
+    return text_as(Preset, text_of(role), f"preset {role}")

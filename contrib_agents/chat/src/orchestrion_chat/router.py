@@ -17,9 +17,11 @@ from orchestrion import (
     Output,
     Usage,
     View,
+    choice_name,
+    choices,
+    is_blocked,
     learnable,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 from orchestrion_chat.ceilings import activation
 from orchestrion_chat.chat import Temperature, Tokens
 from orchestrion_chat.forms import Form

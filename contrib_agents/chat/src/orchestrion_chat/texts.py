@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from xml.sax.saxutils import quoteattr
 
-from orchestrion import JSON
-from orchestrion.secrets import hidden
+from orchestrion import JSON, hidden
 
 __all__ = ["DATA_RULE", "capped", "labelled", "system_text", "with_parts"]
 

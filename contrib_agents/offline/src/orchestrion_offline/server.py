@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 from attrs import evolve
 
-from orchestrion import Key
-from orchestrion.suggest import did_you_mean
+from orchestrion import Key, did_you_mean
 from orchestrion_offline.answering import answers
 from orchestrion_offline.http import Exchange, Reply
 from orchestrion_offline.interfaces import Speaker

@@ -18,10 +18,10 @@ from orchestrion import (
     Output,
     Usage,
     View,
+    ceiling_of,
+    did_you_mean,
     learnable,
 )
-from orchestrion.bounds import ceiling_of
-from orchestrion.suggest import did_you_mean
 from orchestrion_prompted.reading import Form, read
 from orchestrion_prompted.template import template
 

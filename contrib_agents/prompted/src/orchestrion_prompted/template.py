@@ -8,8 +8,7 @@ from functools import lru_cache
 
 from attrs import frozen
 
-from orchestrion import Turn, View
-from orchestrion.suggest import did_you_mean
+from orchestrion import Turn, View, did_you_mean
 
 __all__ = ["Template", "template"]
 

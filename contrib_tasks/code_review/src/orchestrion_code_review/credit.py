@@ -26,8 +26,8 @@ from orchestrion import (
     Situation,
     Trainer,
     UsageError,
+    is_blocked,
 )
-from orchestrion.choices import is_blocked
 
 __all__ = ["Credit", "TurnCredit", "credits_of", "summary"]
 

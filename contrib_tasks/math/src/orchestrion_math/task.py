@@ -23,10 +23,10 @@ from orchestrion import (
     Task,
     Trajectory,
     UsageError,
+    did_you_mean,
     no_calls,
+    refuse_idle,
 )
-from orchestrion.idle import refuse_idle
-from orchestrion.suggest import did_you_mean
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
 from orchestrion_math.grader import Grader

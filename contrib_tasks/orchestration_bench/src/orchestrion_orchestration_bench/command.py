@@ -8,17 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli.common import (
-    block_option,
-    emit,
-    json_option,
-    options,
-    override_option,
-)
-from orchestrion.cli.looping import in_loop
+from orchestrion.cli import block_option, emit, in_loop, json_option, options, override_option
 
 if TYPE_CHECKING:
-    from orchestrion.run import Trained
+    from orchestrion.runs import Trained
     from orchestrion_orchestration_bench.regret import RegretReport
 
 __all__ = ["bench", "draw", "regret_of"]
@@ -75,20 +68,12 @@ def draw(config: str, seed: int) -> int:
     All other sections stay as they are: `orchestrion draw relay.yaml 3 > drawn.yaml`. Sizes given
     in the config's `task.tables`, e.g. `workers: 7`, are not drawn.
     """
-    import os
     from pathlib import Path
 
-    from orchestrion import ConfigError
-    from orchestrion.config.nodes import Problems
-    from orchestrion.config.plain import to_yaml
-    from orchestrion.config.sources import read_tree
+    from orchestrion.config import read_data, to_yaml
     from orchestrion_orchestration_bench.drawn import with_tables
 
-    problems = Problems()
-    root = read_tree(Path(config), os.environ, problems)
-    if root is None or problems.found:
-        raise ConfigError(problems.in_order(), config)
-    click.echo(to_yaml(with_tables(root.plain(), seed)), nl=False)
+    click.echo(to_yaml(with_tables(read_data(Path(config)), seed)), nl=False)
     return 0
 
 
@@ -99,7 +84,7 @@ async def _judge(
     cost_weight: float | None,
     episodes: int,
 ) -> RegretReport:
-    from orchestrion.run import open_run
+    from orchestrion.runs import open_run
 
     async with open_run(target, overrides, block) as trained:
         return regret_of(trained, cost_weight, episodes)
@@ -111,7 +96,7 @@ def regret_of(
     """The regret of an opened run's or config's policy.
 
     Args:
-        trained: from `orchestrion.run.open_run`.
+        trained: from `orchestrion.runs.open_run`.
         cost_weight: of cost; by default the reward's.
         episodes: played where the policy cannot be evaluated exactly.
 

@@ -13,8 +13,15 @@ from typing import Any
 import numpy as np
 from attrs import frozen
 
-from orchestrion import Activation, Observation, Situation, Trajectory, Turn, UsageError
-from orchestrion.choices import choice_name
+from orchestrion import (
+    Activation,
+    Observation,
+    Situation,
+    Trajectory,
+    Turn,
+    UsageError,
+    choice_name,
+)
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
 from orchestrion_orchestration_bench.solved import Solved

@@ -24,8 +24,8 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    is_blocked,
 )
-from orchestrion.choices import is_blocked
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Floats
 from orchestrion_orchestration_bench.team import Team

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from attrs import frozen
 
-from orchestrion import Activation, Member, UsageError
-from orchestrion.choices import choices
+from orchestrion import Activation, Member, UsageError, choices
 from orchestrion_orchestration_bench.process import Floats, Process
 
 __all__ = ["Team"]

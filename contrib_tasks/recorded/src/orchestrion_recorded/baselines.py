@@ -17,7 +17,7 @@ from itertools import pairwise
 import numpy as np
 
 from orchestrion import Key
-from orchestrion.statistics import Estimate, difference
+from orchestrion.runs import Estimate, difference
 from orchestrion_recorded.matrix import (
     Candidates,
     Matrix,

@@ -22,8 +22,11 @@ from orchestrion import (
     Saved,
     Situation,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
+    parse_choice,
 )
-from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 from orchestrion_recorded.table import same
 
 __all__ = ["Cascade", "CascadeRunner", "Steps", "choice_of"]

@@ -31,8 +31,8 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choices,
 )
-from orchestrion.choices import choices
 from orchestrion_recorded.inquiry import InquiryRunner, Opening, loaded_opening, saved_opening
 from orchestrion_recorded.search import price_weight
 

@@ -18,8 +18,10 @@ from orchestrion import (
     Policy,
     Saved,
     Situation,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 from orchestrion_recorded.cascade import choice_of
 
 __all__ = ["Inquiry", "InquiryRunner", "Opening", "loaded_opening", "saved_opening"]

@@ -32,8 +32,8 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    choices,
 )
-from orchestrion.choices import choices
 from orchestrion_recorded.cascade import CascadeRunner, Steps
 
 __all__ = ["BestCascade", "price_weight"]

@@ -25,10 +25,10 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    did_you_mean,
     no_calls,
+    refuse_idle,
 )
-from orchestrion.idle import refuse_idle
-from orchestrion.suggest import did_you_mean
 from orchestrion_search.answers import exact, f1
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
 from orchestrion_search.questions import load

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from orchestrion.testing.fakes import (
+from orchestrion.testing._fakes import (
     Fixed,
     ListTask,
     ScriptedAgent,
@@ -35,6 +35,6 @@ def parametrize_with_checks(
     plugin: str, expected_failures: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
     """A pytest decorator: one test for each conformance check of a plugin, see `kit`."""
-    from orchestrion.testing import kit
+    from orchestrion.testing import _kit as kit
 
     return kit.parametrize_with_checks(plugin, expected_failures)

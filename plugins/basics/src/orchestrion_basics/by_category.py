@@ -29,8 +29,9 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choice_name,
+    choices,
 )
-from orchestrion.choices import choice_name, choices
 from orchestrion_basics.policies import SequenceRunner
 from orchestrion_basics.search import BestSequence
 

@@ -8,9 +8,20 @@ from typing import Any
 
 from attrs import frozen
 
-from orchestrion import Activation, Decision, OpenContext, Policy, Situation, Turn, UsageError
+from orchestrion import (
+    Activation,
+    Decision,
+    OpenContext,
+    Policy,
+    Situation,
+    Turn,
+    UsageError,
+    choice_name,
+    choices,
+    is_blocked,
+    parse_choice,
+)
 from orchestrion import Key as Key
-from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 
 __all__ = ["Follow"]
 

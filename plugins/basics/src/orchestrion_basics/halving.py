@@ -33,8 +33,9 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choices, is_blocked
 from orchestrion_basics.order import draw_problems
 from orchestrion_basics.policies import SequenceRunner
 from orchestrion_basics.search import ended

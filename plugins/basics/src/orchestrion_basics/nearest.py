@@ -41,8 +41,10 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
 from orchestrion_basics.order import draw_problems
 
 __all__ = ["Nearest", "NearestTrainer"]

@@ -33,9 +33,12 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
+    laps,
+    parse_choice,
 )
-from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
-from orchestrion.experience import laps
 
 __all__ = ["LearnedOrder", "Order"]
 

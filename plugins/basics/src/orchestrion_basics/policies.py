@@ -18,8 +18,11 @@ from orchestrion import (
     Saved,
     Situation,
     Turn,
+    choice_name,
+    choices,
+    is_blocked,
+    parse_choice,
 )
-from orchestrion.choices import choice_name, choices, is_blocked, parse_choice
 
 __all__ = ["Hinted", "Random", "RoundRobin", "Sequence"]
 

@@ -27,8 +27,9 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choices, is_blocked
 from orchestrion_basics.policies import SequenceRunner
 
 __all__ = ["BestSequence", "ended"]

@@ -8,8 +8,18 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Key, Meta, OpenContext, Output, Policy, Usage, View
-from orchestrion.bounds import team_ceiling
+from orchestrion import (
+    Agent,
+    Calls,
+    Key,
+    Meta,
+    OpenContext,
+    Output,
+    Policy,
+    Usage,
+    View,
+    team_ceiling,
+)
 
 __all__ = ["NestedTeam"]
 

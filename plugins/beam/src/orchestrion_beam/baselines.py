@@ -21,8 +21,18 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, field
 
-from orchestrion import JSON, Activation, Branch, Episode, Key, Member, Problem, Session
-from orchestrion.choices import choices, parse_choice
+from orchestrion import (
+    JSON,
+    Activation,
+    Branch,
+    Episode,
+    Key,
+    Member,
+    Problem,
+    Session,
+    choices,
+    parse_choice,
+)
 from orchestrion_beam.choosers import Chooser, Everybody, Rotation
 from orchestrion_beam.groups import reward_of
 from orchestrion_beam.interfaces import ValueEstimator

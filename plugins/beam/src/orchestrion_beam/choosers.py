@@ -15,8 +15,8 @@ from orchestrion import (
     RunError,
     Situation,
     UsageError,
+    is_blocked,
 )
-from orchestrion.choices import is_blocked
 
 __all__ = ["Chooser", "Everybody", "PolicyChooser", "Rotation", "Start"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from orchestrion import JSON, Episode, Key, Problem, Session
-from orchestrion.statistics import Estimate, difference, estimate, mean
+from orchestrion.runs import Estimate, difference, estimate, mean
 from orchestrion_beam.baselines import Attempt, Rivals
 from orchestrion_beam.groups import Judged, judge, reward_of
 from orchestrion_beam.planning import DEPTHS

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orchestrion import JSON
-from orchestrion.store.files import make_folder, write_atomic
+from orchestrion.runs import make_folder, write_atomic
 from orchestrion_beam.groups import Judged, reward_of
 from orchestrion_beam.report import as_text
 

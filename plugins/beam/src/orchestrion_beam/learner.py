@@ -18,13 +18,13 @@ from orchestrion import (
     RunError,
     Saved,
     Session,
+    Split,
     Trainer,
     UsageError,
+    laps,
+    parse_choice,
 )
-from orchestrion.choices import parse_choice
-from orchestrion.experience import laps
-from orchestrion.records import Split
-from orchestrion.statistics import mean
+from orchestrion.runs import mean
 from orchestrion_beam.baselines import rotation
 from orchestrion_beam.choosers import Chooser, PolicyChooser, Rotation
 from orchestrion_beam.exports import write_iteration, write_report
@@ -190,14 +190,14 @@ class Learner(Trainer):
 
     def save(self) -> Saved:
         """What the next proposal is made from, and the report."""
-        from orchestrion.store.serial import encode, parse
+        from orchestrion.runs import as_data
 
-        pending = parse(encode([_fields(group) for group in self.pending]))
+        pending = as_data([_fields(group) for group in self.pending])
         return Saved(data={"pending": pending, "round": self.round, "report": self.report})
 
     def load(self, saved: Saved) -> None:
         """Take over saved state."""
-        from orchestrion.store.serial import structure
+        from orchestrion.runs import structure
 
         try:
             self.pending = [structure(one, Group) for one in saved.data["pending"]]

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 from attrs import evolve
 
-from orchestrion import Plan
-from orchestrion.bounds import ceiling_of
-from orchestrion.records import Split
+from orchestrion import Plan, Split, ceiling_of
 from orchestrion_beam.interfaces import ValueEstimator
 from orchestrion_beam.values import TaskValue
 

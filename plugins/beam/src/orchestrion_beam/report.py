@@ -9,7 +9,7 @@ from typing import Any
 from attrs import asdict
 
 from orchestrion import JSON
-from orchestrion.statistics import Estimate
+from orchestrion.runs import Estimate
 
 __all__ = ["FEW", "as_data", "as_text", "sentences"]
 

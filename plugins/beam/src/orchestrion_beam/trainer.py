@@ -8,8 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Plan, Trainer
-from orchestrion.records import Split
+from orchestrion import JSON, Meta, OpenContext, Plan, Split, Trainer
 from orchestrion_beam.advantages import Scale
 from orchestrion_beam.interfaces import Improver, ValueEstimator
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli.common import block_option, find_config, options, override_option
+from orchestrion.cli import block_option, find_config, options, override_option
 
 if TYPE_CHECKING:
     from orchestrion import Saved
     from orchestrion.config import Config
-    from orchestrion.store import RunReader, StoredEpisode
+    from orchestrion.runs import RunReader, StoredEpisode
     from orchestrion_dag.graph import Graph
 
 __all__ = ["graph", "graphs_in"]
@@ -131,8 +131,8 @@ def _front(config: Config, learned: Mapping[str, Saved], form: str) -> str:
 
 def _followed(directory: Path, source: str | None, form: str, least: float) -> tuple[str, str]:
     """Who acted after whom in a run, and which episodes these were."""
-    from orchestrion.activations import fold, waves
-    from orchestrion.store import RunReader
+    from orchestrion import fold, waves
+    from orchestrion.runs import RunReader
     from orchestrion_dag.following import DRAWINGS
 
     with RunReader(directory) as reader:
@@ -186,8 +186,7 @@ def _config(
 ) -> tuple[Config, Mapping[str, Saved], Path | None]:
     """A config, or that of a run with what it learned and its folder."""
     from orchestrion.config import load
-    from orchestrion.run import run_directory
-    from orchestrion.store import RunReader
+    from orchestrion.runs import RunReader, run_directory
 
     path = Path(target) if target is not None else None
     folder = path is not None and path.is_dir() and not (path / "config.yaml").exists()

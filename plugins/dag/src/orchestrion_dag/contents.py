@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 
-from orchestrion.suggest import did_you_mean
+from orchestrion import did_you_mean
 from orchestrion_dag.expressions import (
     Call,
     Compare,

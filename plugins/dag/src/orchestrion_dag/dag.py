@@ -25,9 +25,10 @@ from orchestrion import (
     Situation,
     Trajectory,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
-from orchestrion.engine.making import maker
 from orchestrion_dag.graph import Graph, Wiring
 from orchestrion_dag.machine import Machine
 from orchestrion_dag.order import is_sequence
@@ -38,7 +39,6 @@ from orchestrion_dag.validation import check_roster, validate
 __all__ = ["Dag", "DagPolicy", "node_states", "policy_of"]
 
 _MOST_EPISODES = 16_384
-make_decision = maker(Decision)  # there is one a node
 
 
 @frozen
@@ -160,7 +160,7 @@ class DagPolicy(Policy):
         trajectory = situation.trajectory
         self._machines[id(trajectory)] = (trajectory, machine)
         _forget(self._machines)
-        return make_decision(start, False, "each", None, None, "", self.plan.races)
+        return Decision(start, wait="each", arrival=self.plan.races)
 
     def _machine(self, situation: Situation) -> Machine:
         """The machine that was fed this trajectory, or can be fed the rest of it."""

@@ -11,7 +11,7 @@ from html import escape
 from math import ceil, cos, hypot, pi, sin
 from typing import NamedTuple
 
-from orchestrion.activations import END, START, Activations
+from orchestrion import END, START, Activations
 from orchestrion_dag.drawing import dot_text, mermaid_text
 from orchestrion_dag.svg import CHARACTER, LINE, PAD, Place, box, document
 

@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterator
 
 from orchestrion import Activation, Observation, Problem, Turn
-from orchestrion.engine.making import maker
 from orchestrion_dag.plan import Link, Plan, Step
 from orchestrion_dag.ports import wrong
 from orchestrion_dag.scope import (
@@ -30,7 +29,6 @@ from orchestrion_dag.scope import (
 
 __all__ = ["Machine"]
 
-make_activation = maker(Activation)
 TAKEN, NOT_TAKEN, BROKEN = range(3)
 """What became of an edge. A broken one leads from a failure: what needs it is skipped."""
 
@@ -151,7 +149,7 @@ class Machine:
         if len(reads) > 1:
             reads = tuple(sorted(set(reads)))
         node = step.node
-        one = make_activation(agent, option, reads, node.timeout, index, node.reuse)
+        one = Activation(agent, option, reads, node.timeout, index, node.reuse)
         self.active[index] = (scope, step, attempt, one)
         self.fresh.append(index)
 

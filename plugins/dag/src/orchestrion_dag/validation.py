@@ -8,9 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from orchestrion import Member
-from orchestrion.choices import choice_name, choices
-from orchestrion.suggest import did_you_mean
+from orchestrion import Member, choice_name, choices, did_you_mean
 from orchestrion_dag.contents import RESERVED, Checker
 from orchestrion_dag.graph import START, Graph, Node, Wiring, wire
 from orchestrion_dag.order import can_run, find_cycle, leads_to, outgoing, topological

@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from orchestrion import Calls, Model, OpenContext, RunError, Situation, Usage, UsageError, supports
-from orchestrion.bounds import ceiling_of
+from orchestrion import (
+    Calls,
+    Model,
+    OpenContext,
+    RunError,
+    Situation,
+    Usage,
+    UsageError,
+    ceiling_of,
+    supports,
+)
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import ClassVar
 
 from attrs import frozen
 
-from orchestrion import RunError, Situation
-from orchestrion.choices import choice_name
+from orchestrion import RunError, Situation, choice_name
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder
 
 __all__ = ["Hints"]

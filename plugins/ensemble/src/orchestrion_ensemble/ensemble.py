@@ -23,10 +23,11 @@ from orchestrion import (
     Usage,
     UsageError,
     View,
+    ceiling_of,
+    choice_name,
+    choices,
     learnable,
 )
-from orchestrion.bounds import ceiling_of
-from orchestrion.choices import choice_name, choices
 from orchestrion_ensemble.answers import Normal, Reading
 from orchestrion_ensemble.ballots import result_to
 from orchestrion_ensemble.fan_out import FanOut

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from attrs import frozen
 
-from orchestrion import Activation, Decision, Key, Policy, Situation, Trajectory
-from orchestrion.choices import choice_name
+from orchestrion import Activation, Decision, Key, Policy, Situation, Trajectory, choice_name
 from orchestrion_ensemble.answers import Reading
 from orchestrion_ensemble.interfaces import Aggregator, Ballot
 

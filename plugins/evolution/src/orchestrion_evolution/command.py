@@ -51,7 +51,7 @@ def report_of(run: str | Path) -> JSON:
     Raises:
         UsageError: there is no such run, or it has not come so far.
     """
-    from orchestrion.run import newest_states
+    from orchestrion.runs import newest_states
 
     directory, states = newest_states(run)
     for state in states.values():

@@ -26,7 +26,7 @@ def write_exports(evolver: Evolver) -> None:
     Nothing, if the run has no folder.
     """
     from orchestrion.config import load
-    from orchestrion.store.files import make_folder, write_atomic
+    from orchestrion.runs import make_folder, write_atomic
 
     if evolver.directory is None:
         return
@@ -80,7 +80,7 @@ def _files(report: JSON, config: Config, source: Path) -> Iterator[tuple[str, st
 
 def _runnable(config: Config, one: JSON) -> str:
     """The run's config with this graph, and nothing left to train."""
-    from orchestrion.config.plain import to_yaml
+    from orchestrion.config import to_yaml
 
     overlay = {f"policy.{name}": value for name, value in one["config"].items()}
     changed = config.with_overlay({"policy.chain": "", **overlay, **one["settings"]})

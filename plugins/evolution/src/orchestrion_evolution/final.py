@@ -15,7 +15,7 @@ from attrs import asdict, frozen
 from orchestrion_dag import as_config
 
 from orchestrion import JSON, Episode, Key, Metrics, Plan, Session, Split, UsageError
-from orchestrion.statistics import Estimate, difference, estimate
+from orchestrion.runs import Estimate, difference, estimate
 from orchestrion_evolution.evaluation import cost_of
 from orchestrion_evolution.fronts import Value, crowding, front_of, ranks
 from orchestrion_evolution.genome import Genome, Slot, canonical, extent

@@ -9,8 +9,7 @@ from typing import Literal
 from orchestrion_dag import Edge, Graph, Node
 from orchestrion_dag.plan import Plan
 
-from orchestrion.choices import choice_name, choices
-from orchestrion.interfaces import Member
+from orchestrion import Member, choice_name, choices
 from orchestrion_evolution.genome import Genome, Slot, places
 
 __all__ = ["OnError", "as_text", "genome_of", "graph_of", "names_of"]

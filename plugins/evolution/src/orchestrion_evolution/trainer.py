@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from attrs import Factory, frozen
 
-from orchestrion import JSON, Meta, OpenContext, Saved, Trainer, UsageError
-from orchestrion.choices import parse_choice
+from orchestrion import JSON, Meta, OpenContext, Saved, Trainer, UsageError, parse_choice
 
 if TYPE_CHECKING:
     from orchestrion_dag import Graph

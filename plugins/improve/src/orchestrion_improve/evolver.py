@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion_beam.interfaces import Group, Improvement, Improver
 
-from orchestrion import JSON, Episode, Job, Key, Plan, Problem, Saved, Session, UsageError
-from orchestrion.records import Split
+from orchestrion import JSON, Episode, Job, Key, Plan, Problem, Saved, Session, Split, UsageError
 from orchestrion_improve.judging import fewest_problems
 from orchestrion_improve.planning import texts_round
 from orchestrion_improve.pool import Candidate, Pool, merged_roles

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 from orchestrion_beam.interfaces import Group, Improvement, Improver
 
-from orchestrion import JSON, CheckpointError, Key, Plan, Problem, Saved, Session, UsageError
-from orchestrion.records import Split
+from orchestrion import JSON, CheckpointError, Key, Plan, Problem, Saved, Session, Split, UsageError
 from orchestrion_improve.coach import Proposal, ask_for_habits
 from orchestrion_improve.habits import ANY, Habit, Library, read_file
 from orchestrion_improve.judging import fewest_problems

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from math import ceil
 from typing import TYPE_CHECKING
 
-from orchestrion import Model, Plan, Usage
-from orchestrion.bounds import ceiling_of, times
-from orchestrion.records import Split
+from orchestrion import Model, Plan, Split, Usage, ceiling_of, times
 
 if TYPE_CHECKING:
     from orchestrion_improve.behaviours import Behaviours

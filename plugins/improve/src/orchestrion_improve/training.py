@@ -20,11 +20,11 @@ from orchestrion import (
     Problem,
     Saved,
     Session,
+    Split,
     Trainer,
     UsageError,
 )
-from orchestrion.records import Split
-from orchestrion.statistics import difference
+from orchestrion.runs import difference
 from orchestrion_improve.planning import plus
 from orchestrion_improve.settings import changes, plain
 from orchestrion_improve.standalone import Rounds
@@ -207,14 +207,12 @@ def _means(episodes: Sequence[Episode]) -> list[float]:
 
 
 def _stored(group: Group) -> JSON:
-    import json
+    from orchestrion.runs import as_data
 
-    from orchestrion.store.serial import encode
-
-    return [json.loads(encode(one)) for one in group.episodes]
+    return as_data(group.episodes)
 
 
 def _restored(data: JSON) -> Group:
-    from orchestrion.store.serial import structure
+    from orchestrion.runs import structure
 
     return group_of([structure(one, Episode) for one in data])

@@ -16,7 +16,7 @@ from itertools import groupby
 from attrs import frozen
 
 from orchestrion import JSON, Key
-from orchestrion.statistics import Estimate, estimate
+from orchestrion.runs import Estimate, estimate
 
 __all__ = ["Measured", "auc", "average", "partial", "rank_correlation", "ranks"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from orchestrion import JSON, UsageError
-from orchestrion.cli.common import answer, emit, json_option, note, table
+from orchestrion.cli import answer, emit, json_option, note, table
 
 if TYPE_CHECKING:
     from orchestrion_judge.agreement import Measured
@@ -43,7 +43,7 @@ def judge(target: str, only_list: bool, as_json: bool) -> None:
 
 
 def _questions(target: str) -> Questions:
-    from orchestrion.run import run_directory
+    from orchestrion.runs import run_directory
     from orchestrion_judge.questions import FOLDER, Questions
 
     if Path(target).is_dir() and not (Path(target) / "run.db").exists():
@@ -88,8 +88,7 @@ def judge_report(run: str, source: str | None, as_json: bool) -> None:
 
     Intervals are 95 %, over problems. `exports/judge.json` in the run's folder holds the same.
     """
-    from orchestrion.run import run_directory
-    from orchestrion.store import RunReader
+    from orchestrion.runs import RunReader, run_directory
     from orchestrion_judge.report import report_of_run
 
     directory = run_directory(run)

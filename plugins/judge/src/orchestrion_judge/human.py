@@ -24,8 +24,8 @@ from orchestrion import (
     RewardFunction,
     RunError,
     UsageError,
+    no_calls,
 )
-from orchestrion.interfaces import no_calls
 from orchestrion_judge.prompt import Block, encodable
 from orchestrion_judge.questions import FOLDER, Question, Questions, read_score
 from orchestrion_judge.rubric import Scale

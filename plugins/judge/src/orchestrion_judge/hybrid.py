@@ -6,8 +6,7 @@ from typing import Annotated
 
 from attrs import frozen
 
-from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Usage
-from orchestrion.bounds import ceiling_of
+from orchestrion import Calls, Episode, Meta, Reward, RewardFunction, Usage, ceiling_of
 
 __all__ = ["Hybrid"]
 

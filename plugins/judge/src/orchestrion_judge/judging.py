@@ -10,8 +10,7 @@ from typing import Literal
 
 from attrs import define, frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Model, Usage
-from orchestrion.bounds import ceiling_of, times
+from orchestrion import JSON, Answer, Calls, Key, Model, Usage, ceiling_of, times
 from orchestrion_judge.prompt import Block, Prompt, instructions, prompt, schema
 from orchestrion_judge.rubric import Rubric
 from orchestrion_judge.showing import Shown

@@ -111,7 +111,7 @@ class Questions:
         return found
 
     def _write(self, name: str, data: JSON) -> None:
-        from orchestrion.store.files import make_folder, write_atomic
+        from orchestrion.runs import make_folder, write_atomic
 
         write_atomic(make_folder(self.folder) / name, [_bytes(data)])
 

@@ -13,7 +13,7 @@ from orchestrion_judge.agreement import Measured, auc, average, partial, rank_co
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrion.store import RunReader
+    from orchestrion.runs import RunReader
 
 __all__ = ["JudgeReport", "report_of", "report_of_run", "write_report"]
 
@@ -193,8 +193,7 @@ def write_report(directory: Path) -> None:
     """`exports/judge.json` in a run's folder, if somebody judged."""
     import json
 
-    from orchestrion.store import RunReader
-    from orchestrion.store.files import make_folder, write_atomic
+    from orchestrion.runs import RunReader, make_folder, write_atomic
 
     with RunReader(directory) as store:
         reports = report_of_run(store)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from attrs import frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
 
-from orchestrion import Branch, Episode, Key, RewardFunction, RunError, Session, Usage
-from orchestrion.bounds import ceiling_of
+from orchestrion import Branch, Episode, Key, RewardFunction, RunError, Session, Usage, ceiling_of
 
 __all__ = ["RewardValue"]
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import ConfigError, Meta, UsageError
+from orchestrion import Meta
 
 __all__ = ["SHIPPED", "Criterion", "Rubric", "Scale", "ShippedRubric", "read_rubric", "shipped"]
 
@@ -132,35 +132,18 @@ class Rubric:
 def shipped(name: ShippedRubric) -> Rubric:
     """A rubric that comes with this distribution."""
     path = files("orchestrion_judge") / "rubrics" / f"{name}.yaml"
-    return _structured(path.read_text("utf-8"), f"{name}.yaml", Path())
+    from orchestrion.config import text_as
+
+    return text_as(Rubric, path.read_text("utf-8"), f"{name}.yaml")
 
 
 def read_rubric(path: Path) -> Rubric:
-    """A rubric from a YAML file.
+    """Return the rubric that a YAML file holds.
 
     Raises:
         UsageError: it cannot be read.
         ConfigError: everything in it that is wrong, with its line.
     """
-    try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the rubric {path} cannot be read: {error}") from None
-    return _structured(text, str(path), path.parent)
+    from orchestrion.config import read_as
 
-
-def _structured(text: str, name: str, folder: Path) -> Rubric:
-    # A rubric in a file is held to the same rules, with the same messages, as one in a config.
-    from orchestrion.config.documents import read_yaml
-    from orchestrion.config.nodes import Problems, Source
-    from orchestrion.config.shapes import Record, Shaper
-    from orchestrion.config.structure import Structurer
-
-    problems = Problems()
-    node = read_yaml(text, Source(name, folder), problems)
-    found: Any = None
-    if node is not None:
-        found = Structurer(Shaper(), problems).value(Record(cls=Rubric), node, "")
-    if problems.found or not isinstance(found, Rubric):
-        raise ConfigError(problems.in_order() or ["a rubric is a mapping"], name)
-    return found
+    return read_as(Rubric, path, "rubric")

@@ -78,6 +78,6 @@ async def ask_line() -> str | None:
 
 def say(text: str) -> None:
     """Show something on standard error; nothing in it that a terminal would obey."""
-    from orchestrion.cli.common import note
+    from orchestrion.cli import note
 
     note(text)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 from attrs import frozen
 
-from orchestrion import Answer, CallError, Usage
-from orchestrion.secrets import hidden
+from orchestrion import Answer, CallError, Usage, hidden
 from orchestrion_llm import faults
 from orchestrion_llm.embeddings import embedded
 from orchestrion_llm.faults import Place

@@ -25,8 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 from attrs import frozen
 
-from orchestrion import CallError
-from orchestrion.secrets import hidden, hidden_bytes
+from orchestrion import CallError, hidden, hidden_bytes
 from orchestrion_llm.wire import ServiceError
 
 __all__ = ["ContextOverflowError", "Place", "described", "hint", "is_refusal", "of_answer"]

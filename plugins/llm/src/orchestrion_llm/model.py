@@ -21,8 +21,8 @@ from orchestrion import (
     Model,
     Request,
     Usage,
+    hidden_bytes,
 )
-from orchestrion.secrets import hidden_bytes
 from orchestrion_llm.content import media_tokens
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price

@@ -7,8 +7,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from orchestrion import CallError, UsageError
-from orchestrion.suggest import did_you_mean
+from orchestrion import CallError, UsageError, did_you_mean
 from orchestrion_llm import faults
 from orchestrion_llm.client import Client
 from orchestrion_llm.faults import Place

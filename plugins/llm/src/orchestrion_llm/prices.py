@@ -10,8 +10,7 @@ from urllib.parse import urlsplit
 
 from attrs import evolve, frozen
 
-from orchestrion import Meta, Usage
-from orchestrion.offline import is_loopback
+from orchestrion import Meta, Usage, is_loopback
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelPrice, Provider

@@ -9,8 +9,7 @@ from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
-from orchestrion import Meta, Model, OpenContext, UsageError
-from orchestrion.suggest import did_you_mean
+from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire

@@ -16,9 +16,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from orchestrion import UsageError
-from orchestrion.offline import is_loopback
-from orchestrion.secrets import register
+from orchestrion import UsageError, is_loopback, register
 
 __all__ = ["LARGEST", "EncodedError", "TooLongError", "http_client", "timeouts"]
 

@@ -9,8 +9,7 @@ from typing import Any, Literal, Protocol, TypeVar
 import msgspec
 from attrs import frozen
 
-from orchestrion import JSON, CallError
-from orchestrion.secrets import hidden, hidden_bytes
+from orchestrion import JSON, CallError, hidden, hidden_bytes
 from orchestrion_llm.content import ToolCall
 from orchestrion_llm.prices import Tokens
 

@@ -8,8 +8,18 @@ from typing import Annotated, Any, Literal
 
 from attrs import Attribute, evolve, field, fields, frozen
 
-from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
-from orchestrion.idle import refuse_idle
+from orchestrion import (
+    JSON,
+    Answer,
+    Calls,
+    Key,
+    Meta,
+    Model,
+    OpenContext,
+    Usage,
+    UsageError,
+    refuse_idle,
+)
 from orchestrion_local.devices import Device
 from orchestrion_local.server import Server
 from orchestrion_local.settings import UNSUPPORTED, Limits

@@ -126,7 +126,7 @@ async def _merge(
 
 async def _open(name: str, is_folder: bool, stack: AsyncExitStack) -> LocalModel:
     from orchestrion import Key, OpenContext
-    from orchestrion.run import open_run
+    from orchestrion.runs import open_run
     from orchestrion_local.hf import HF
     from orchestrion_local.loading import load
     from orchestrion_local.runtime import LocalModel

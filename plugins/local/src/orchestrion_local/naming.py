@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from orchestrion import Model, OpenContext, UsageError
-from orchestrion.suggest import did_you_mean
+from orchestrion import Model, OpenContext, UsageError, did_you_mean
 from orchestrion_local.hf import HF, itself
 from orchestrion_local.interfaces import Trainable
 from orchestrion_local.server import Server

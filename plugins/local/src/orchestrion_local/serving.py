@@ -21,7 +21,7 @@ from orchestrion_llm.faults import Place, described
 from orchestrion_llm.transport import EncodedError, TooLongError, http_client
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Request, Usage, UsageError
-from orchestrion.statistics import mean
+from orchestrion.runs import mean
 from orchestrion_local.exporting import Exports
 from orchestrion_local.replies import Models, Replies, Reply, Update
 from orchestrion_local.sampling import Drawn

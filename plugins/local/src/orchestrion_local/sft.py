@@ -8,8 +8,18 @@ from typing import Annotated
 
 from attrs import Factory, field, frozen
 
-from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
-from orchestrion.idle import refuse_idle
+from orchestrion import (
+    Meta,
+    Metrics,
+    Model,
+    OpenContext,
+    Plan,
+    Session,
+    Split,
+    Trainer,
+    UsageError,
+    refuse_idle,
+)
 from orchestrion_local.naming import check_known, names_of
 from orchestrion_local.settings import Optimizer
 

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from orchestrion import UsageError
-from orchestrion.cli.common import (
+from orchestrion.cli import (
     answer,
     block_option,
     emit,
+    in_loop,
     json_option,
     note,
     options,
     override_option,
     table,
 )
-from orchestrion.cli.looping import in_loop
 
 if TYPE_CHECKING:
     from orchestrion_logged.decisions import Decisions, Floats
@@ -230,8 +230,8 @@ async def _target(
     episodes: Sequence[LoggedEpisode],
 ) -> tuple[Decisions, Floats, bool]:
     """The log as a policy's team sees it, the policy's chances, and if it learned from this log."""
-    from orchestrion.choices import choice_name, choices
-    from orchestrion.run import open_run
+    from orchestrion import choice_name, choices
+    from orchestrion.runs import open_run
     from orchestrion_logged.decisions import STOP, as_decisions
     from orchestrion_logged.evaluating import target_of
     from orchestrion_logged.from_logs import FromLogs

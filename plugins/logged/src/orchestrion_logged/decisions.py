@@ -22,8 +22,8 @@ from orchestrion import (
     Turn,
     Usage,
     UsageError,
+    did_you_mean,
 )
-from orchestrion.suggest import did_you_mean
 from orchestrion_logged.records import Logged, LoggedEpisode
 
 __all__ = ["STOP", "Decisions", "as_decisions", "choices_of", "rewards_of"]

@@ -13,8 +13,7 @@ from orchestrion_encoders.hints import Hints
 from orchestrion_encoders.interfaces import Encoded, join
 from sklearn.linear_model import LogisticRegression
 
-from orchestrion import Key, Policy, Situation, UsageError
-from orchestrion.choices import choice_name
+from orchestrion import Key, Policy, Situation, UsageError, choice_name
 from orchestrion_logged.decisions import STOP, Decisions, activation
 from orchestrion_logged.estimating import (
     Estimate,

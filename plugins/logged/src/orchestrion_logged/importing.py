@@ -18,8 +18,17 @@ import msgspec
 from attrs import Factory, asdict, frozen
 from orchestrion_values.earlier import Unlike, problems_of, situations_of
 
-from orchestrion import Decision, Episode, Observation, Problem, Task, UsageError
-from orchestrion.choices import choice_name, choices, is_blocked
+from orchestrion import (
+    Decision,
+    Episode,
+    Observation,
+    Problem,
+    Task,
+    UsageError,
+    choice_name,
+    choices,
+    is_blocked,
+)
 from orchestrion_logged.decisions import STOP, activation
 from orchestrion_logged.records import Context, Logged, check_record, encode
 
@@ -58,8 +67,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
     Raises:
         UsageError: it is no run, or nothing of it can be taken over.
     """
-    from orchestrion.run import open_run
-    from orchestrion.store import RunReader
+    from orchestrion.runs import RunReader, open_run
 
     async with open_run(target, block=block) as trained:
         if trained.directory is None:
@@ -345,7 +353,7 @@ def write(path: Path, imported: Imported) -> None:
         StoreError: it cannot be written.
         UsageError: a record is not one that a log may hold.
     """
-    from orchestrion.store.files import write_atomic
+    from orchestrion.runs import write_atomic
 
     text = b"".join(encode(record) + b"\n" for record in imported.records)
     write_atomic(path, [gzip.compress(text, mtime=0) if path.suffix == ".gz" else text])

@@ -24,7 +24,7 @@ from orchestrion import (
     Session,
     Trainer,
 )
-from orchestrion.statistics import mean
+from orchestrion.runs import mean
 from orchestrion_marl import advantages as adv
 from orchestrion_marl.calls import Call, Stream, calls_of, lengths_of, rows_of
 from orchestrion_marl.critic import Critic

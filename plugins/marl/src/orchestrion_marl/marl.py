@@ -10,8 +10,18 @@ from attrs import Factory, evolve, fields, frozen
 from orchestrion_local.naming import check_known, names_of, unsynced
 from orchestrion_local.settings import Optimizer
 
-from orchestrion import Meta, Metrics, Model, OpenContext, Plan, Session, Split, Trainer, UsageError
-from orchestrion.idle import refuse_idle
+from orchestrion import (
+    Meta,
+    Metrics,
+    Model,
+    OpenContext,
+    Plan,
+    Session,
+    Split,
+    Trainer,
+    UsageError,
+    refuse_idle,
+)
 
 __all__ = ["Advantage", "AgentSettings", "Kl", "Marl", "Overlong"]
 

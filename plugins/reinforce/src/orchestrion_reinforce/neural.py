@@ -86,7 +86,7 @@ class Neural:
 
 def _learned(run: str, ctx: OpenContext) -> Saved:
     """The policy in the newest valid checkpoint of a run."""
-    from orchestrion.store import RunReader, find_run
+    from orchestrion.runs import RunReader, find_run
 
     try:
         directory = find_run(run)

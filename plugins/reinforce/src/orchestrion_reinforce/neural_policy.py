@@ -25,8 +25,9 @@ from orchestrion import (
     Saved,
     Situation,
     UsageError,
+    choice_name,
+    choices,
 )
-from orchestrion.choices import choice_name, choices
 
 if TYPE_CHECKING:
     from orchestrion_encoders.tensors import Inputs

@@ -35,6 +35,7 @@ from torch import Tensor
 
 from orchestrion import (
     CheckpointError,
+    Experience,
     Job,
     Key,
     Metrics,
@@ -44,10 +45,11 @@ from orchestrion import (
     Saved,
     Session,
     UsageError,
+    fold,
+    gather,
+    waves,
 )
-from orchestrion.activations import fold, waves
-from orchestrion.experience import Experience, gather
-from orchestrion.statistics import convergence
+from orchestrion.runs import convergence
 from orchestrion_reinforce.reinforce import Planned, Reinforce, TorchPolicy
 from orchestrion_reinforce.value import Adam, Value
 

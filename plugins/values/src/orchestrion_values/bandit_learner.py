@@ -28,8 +28,9 @@ from orchestrion import (
     Session,
     Situation,
     UsageError,
+    gather,
+    laps,
 )
-from orchestrion.experience import gather, laps
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View

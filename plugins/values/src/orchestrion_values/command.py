@@ -46,7 +46,7 @@ def _tries(source: str) -> Tries:
 
     if Path(source).is_file():
         return read_tries(Path(source))
-    from orchestrion.run import newest_states
+    from orchestrion.runs import newest_states
 
     _, states = newest_states(source)
     found = [

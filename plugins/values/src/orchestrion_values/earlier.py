@@ -85,8 +85,7 @@ async def of_run(
     Raises:
         UsageError: it is no run, or nothing of it can be learned from.
     """
-    from orchestrion.run import open_run
-    from orchestrion.store import RunReader
+    from orchestrion.runs import RunReader, open_run
 
     episodes: list[Episode] = []
     lost: Counter[str] = Counter()

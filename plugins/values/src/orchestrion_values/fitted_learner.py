@@ -13,6 +13,7 @@ from attrs import frozen
 
 from orchestrion import (
     Episode,
+    Experience,
     Job,
     Key,
     Metrics,
@@ -20,8 +21,8 @@ from orchestrion import (
     Saved,
     Session,
     Situation,
+    gather,
 )
-from orchestrion.experience import Experience, gather
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit

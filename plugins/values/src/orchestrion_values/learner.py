@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from orchestrion import OpenContext, Plan, Problem, Session, Split, UsageError
-from orchestrion.experience import laps
+from orchestrion import OpenContext, Plan, Problem, Session, Split, UsageError, laps
 from orchestrion_values.policy import ValuePolicy
 
 __all__ = ["ValueLearner", "refuse_others"]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from orchestrion import (
+    Experience,
     Job,
     Key,
     Metrics,
@@ -25,8 +26,9 @@ from orchestrion import (
     Session,
     Situation,
     Split,
+    gather,
+    laps,
 )
-from orchestrion.experience import Experience, gather, laps
 from orchestrion_values.learner import refuse_others
 from orchestrion_values.policy import Taken, ValuePolicy
 from orchestrion_values.probing import probing

@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from attrs import frozen
 
-from orchestrion import Situation
-from orchestrion.choices import is_blocked
+from orchestrion import Situation, is_blocked
 from orchestrion_values.policy import Floats, ValuePolicy
 
 __all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of", "of_those_tried"]

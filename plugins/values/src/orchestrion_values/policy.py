@@ -3,14 +3,15 @@
     policy.model is None                        # untrained: uniform over what is allowed
     scores = policy.model.scores(situations)    # [n, k]; the highest allowed one is taken
 
-A trainer explores with `Exploring`, reads what came of it with `orchestrion.experience.gather`, and
-sets `policy.model`.
+A trainer explores with `Exploring`, reads what came of it with `orchestrion.gather`, and sets
+`policy.model`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,9 +30,10 @@ from orchestrion import (
     Saved,
     Situation,
     UsageError,
+    choice_name,
+    choices,
+    is_blocked,
 )
-from orchestrion.choices import choice_name, choices, is_blocked
-from orchestrion.discovery import installed
 
 __all__ = ["Exploring", "Floats", "Mask", "Model", "Taken", "ValuePolicy"]
 
@@ -192,7 +194,7 @@ class ValuePolicy(Reading):
         if data["model"] is None:
             self.model = None
             return
-        models = {plugin.name: plugin.value for plugin in installed(MODEL_GROUP)} | MODELS
+        models = {plugin.name: plugin.value for plugin in entry_points(group=MODEL_GROUP)} | MODELS
         where = models.get(data["model"])
         if where is None:
             raise CheckpointError(

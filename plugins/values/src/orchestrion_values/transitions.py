@@ -14,8 +14,7 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion import Problem
-from orchestrion.experience import Experience
+from orchestrion import Experience, Problem
 from orchestrion_values.policy import Floats, Mask, Taken, ValuePolicy
 
 __all__ = ["Ints", "Transitions", "from_steps", "widened"]

@@ -9,6 +9,7 @@ import numpy as np
 
 from orchestrion import (
     Episode,
+    Experience,
     Job,
     Key,
     Metrics,
@@ -16,8 +17,8 @@ from orchestrion import (
     Saved,
     Session,
     Situation,
+    gather,
 )
-from orchestrion.experience import Experience, gather
 from orchestrion_values.learner import ValueLearner
 from orchestrion_values.optimism.believing import Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn

@@ -1,0 +1,145 @@
+"""Who acted after whom: episodes of any policy, folded into one graph of agents.
+
+Puppeteer (arXiv 2505.19591, section 4.3) folds an episode into a directed graph: an edge from each
+agent to the one that acted next; agents that one decision started stand side by side, and all of
+them lead to all of the next decision's. *Compactness* is its density, edges per active agent;
+*cycles* are simple ones, counted by length, an agent after itself being one of length 1. Both are
+means over episodes.
+
+    fold(waves(episode.turns) for episode in episodes).metrics([member.name for member in roster])
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import TypeVar
+
+from attrs import Factory, frozen
+
+from orchestrion._records import Turn
+
+__all__ = ["END", "LONGEST", "START", "Activations", "Waves", "fold", "waves"]
+
+LONGEST = 4
+"""Cycles up to this length are counted."""
+START, END = "start", "end"
+"""Where episodes begin and end, as the source and the target of edges."""
+
+Waves = tuple[tuple[str, ...], ...]
+"""Who acted, decision by decision."""
+Pair = tuple[str, str]
+K = TypeVar("K")
+
+
+@frozen
+class Activations:
+    """Episodes as one graph.
+
+    Args:
+        episodes: how many, without those in which nobody acted.
+        turns: of each agent, in all episodes.
+        edges: how often the second acted right after the first; not those of `START` and `END`.
+        ends: how many episodes an agent began (`START`, agent), or ended (agent, `END`).
+        compactness: distinct edges per active agent, mean over episodes.
+        cycles: simple cycles of length 1 to `LONGEST` in an episode's graph, means over episodes.
+    """
+
+    episodes: int = 0
+    turns: Mapping[str, int] = Factory(dict)
+    edges: Mapping[Pair, int] = Factory(dict)
+    ends: Mapping[Pair, int] = Factory(dict)
+    compactness: float = 0.0
+    cycles: tuple[float, ...] = (0.0,) * LONGEST
+
+    @property
+    def cycle_length(self) -> float:
+        """Mean length of the cycles that were counted; 0 if there are none."""
+        count = sum(self.cycles)
+        return sum(n * mean for n, mean in enumerate(self.cycles, 1)) / count if count else 0.0
+
+    def metrics(self, names: Iterable[str]) -> dict[str, float]:
+        """What a trainer can report: compactness, cycles, and these agents' shares of all turns."""
+        total = sum(self.turns.values())
+        return {
+            "compactness": self.compactness,
+            **{f"cycles_{n}": mean for n, mean in enumerate(self.cycles, 1)},
+            **{f"share/{n}": self.turns.get(n, 0) / total if total else 0.0 for n in names},
+        }
+
+    def summary(self) -> list[str]:
+        """What the picture does not show, line by line."""
+        counted = ", ".join(f"{mean:.2f} of length {n}" for n, mean in enumerate(self.cycles, 1))
+        turns = sum(self.turns.values()) / self.episodes if self.episodes else 0.0
+        return [
+            f"{self.episodes} episodes with {turns:.2f} turns on average",
+            f"compactness {self.compactness:.2f} edges per active agent",
+            f"cycles in an episode: {counted}; mean length {self.cycle_length:.2f}",
+        ]
+
+
+def waves(turns: Iterable[Turn]) -> Waves:
+    """Who acted, decision by decision, in the order of the decisions' first turns."""
+    found: dict[int, list[str]] = {}
+    for turn in turns:
+        found.setdefault(turn.decision, []).append(turn.agent)
+    return tuple(map(tuple, found.values()))
+
+
+def fold(episodes: Iterable[Waves]) -> Activations:
+    """All episodes as one graph."""
+    times = Counter(one for one in episodes if one)
+    count = sum(times.values())
+    turns: Counter[str] = Counter()
+    edges: Counter[Pair] = Counter()
+    ends: Counter[Pair] = Counter()
+    dense, cycles = 0.0, [0.0] * LONGEST
+    for one, n in times.items():
+        steps = Counter(_steps(one))
+        active = Counter(name for wave in one for name in wave)
+        _add(turns, active, n)
+        _add(edges, steps, n)
+        _add(ends, {(START, name): 1 for name in one[0]}, n)
+        _add(ends, {(name, END): 1 for name in one[-1]}, n)
+        dense += n * len(steps) / len(active)
+        for length, found in enumerate(_cycles(frozenset(steps))):
+            cycles[length] += n * found
+    if not count:
+        return Activations()
+    means = tuple(total / count for total in cycles)
+    return Activations(count, turns, edges, ends, dense / count, means)
+
+
+def _add(total: Counter[K], one: Mapping[K, int], n: int) -> None:
+    total.update({key: n * count for key, count in one.items()})
+
+
+def _steps(one: Waves) -> Iterator[Pair]:
+    """Every step from one agent to another, as often as it was taken."""
+    for before, after in pairwise(one):
+        for first in before:
+            for second in after:
+                yield first, second
+
+
+@lru_cache(4096)  # episodes go alike over and over
+def _cycles(edges: frozenset[Pair]) -> tuple[int, ...]:
+    """Simple cycles by length; each is found once, from the least of its agents on."""
+    leads: dict[str, list[str]] = {}
+    for source, target in edges:
+        leads.setdefault(source, []).append(target)
+    counts = [0] * LONGEST
+    for first in leads:
+        paths: list[tuple[str, ...]] = [(first,)]
+        for length in range(LONGEST):
+            longer = []
+            for path in paths:
+                for name in leads.get(path[-1], ()):
+                    if name == first:
+                        counts[length] += 1
+                    elif name > first and name not in path:
+                        longer.append((*path, name))
+            paths = longer
+    return tuple(counts)

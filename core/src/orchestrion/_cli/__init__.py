@@ -1,0 +1,259 @@
+"""The command line. Commands are listed here with their help, and imported when invoked."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+try:
+    import click
+
+    from orchestrion import __version__
+    from orchestrion._errors import OrchestrionError, PluginError
+    from orchestrion._interrupts import from_outside
+except KeyboardInterrupt:  # Ctrl-C while it starts is no reason for a traceback
+    sys.stderr.write("interrupted\n")
+    raise SystemExit(130) from None
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from orchestrion._discovery import Plugin
+
+__all__ = ["Main", "Options", "main"]
+
+
+class _Static(NamedTuple):
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "train": _Static("train", "Train what a config describes."),
+    "run": _Static("run", "Use a config or a trained run on one input."),
+    "eval": _Static("evaluate", "Evaluate a run or a config on a split."),
+    "resume": _Static("resume", "Go on with a run that was interrupted."),
+    "replay": _Static("replay", "Check that a run comes out the same."),
+    "cost": _Static("cost", "Show what a run's calls took."),
+    "runs": _Static("runs", "List, show, export and prune runs."),
+    "validate": _Static("validate", "Check a config without running it."),
+    "plugins": _Static("plugins", "Show what is installed."),
+    "schema": _Static("schema", "Print a JSON Schema of configs."),
+    "init": _Static("init", "Write a config to start from."),
+    "new": _Static("new", "Write a plugin package to start from."),
+    "check": _Static("check", "Run the conformance checks on plugins."),
+    "doctor": _Static("doctor", "Look for problems of the installation."),
+    "completion": _Static("completion", "Print a shell completion script."),
+}
+
+
+class Options(NamedTuple):
+    """The global options, as `ctx.obj`."""
+
+    block: tuple[str, ...] = ()
+    debug: bool = False
+    verbose: int = 0
+
+
+class Main(click.Group):
+    """Commands of core by name, and those of plugins from metadata, all imported on use."""
+
+    debug = False
+
+    # ------------------------------------------------------------------ which commands there are
+
+    def _plugin_commands(self, ctx: click.Context) -> dict[str, list[Plugin]]:
+        from orchestrion._discovery import COMMANDS as GROUP
+        from orchestrion._discovery import Selection, installed
+
+        selection = Selection.of(ctx.params.get("block") or (), os.environ)
+        commands: dict[str, list[Plugin]] = {}
+        for plugin in installed(GROUP):
+            if plugin.name not in COMMANDS and not selection.refusal(plugin):
+                commands.setdefault(plugin.name, []).append(plugin)
+        return commands
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Core's commands in the order of their use, then those of plugins."""
+        return [*COMMANDS, *self._plugin_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import a command."""
+        from importlib import import_module
+
+        if static := COMMANDS.get(cmd_name):
+            command = import_module(f"orchestrion._cli.{static.module}").command
+            return command if isinstance(command, click.Command) else None
+        suppliers = self._plugin_commands(ctx).get(cmd_name, [])
+        if len(suppliers) > 1:
+            names = " and ".join(plugin.origin for plugin in suppliers)
+            raise PluginError(
+                f"both {names} supply a command {cmd_name!r}; block one with --block DISTRIBUTION"
+            )
+        return _load(suppliers[0]) if suppliers else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click does it, with the nearest name when there is no such command."""
+        name = args[0]
+        command = self.get_command(ctx, name)
+        if command is None and not name.startswith("-") and not ctx.resilient_parsing:
+            from orchestrion._suggest import did_you_mean
+
+            close = did_you_mean(name, self.list_commands(ctx))
+            ctx.fail(f"no such command: {name}{close or '; see --help'}")
+        return name if command is not None else None, command, args[1:]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List commands without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, static.help) for name, static in COMMANDS.items()])
+        plugins = self._plugin_commands(ctx)
+        if plugins:
+            with formatter.section("Commands of plugins"):
+                formatter.write_dl(
+                    [
+                        (name, " and ".join(f"from {p.origin}" for p in suppliers))
+                        for name, suppliers in plugins.items()
+                    ]
+                )
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete names of commands without importing any."""
+        from click.shell_completion import CompletionItem
+
+        if incomplete.startswith("-"):
+            return click.Command.shell_complete(self, ctx, incomplete)
+        return [
+            CompletionItem(name, help=COMMANDS[name].help if name in COMMANDS else None)
+            for name in self.list_commands(ctx)
+            if name.startswith(incomplete)
+        ]
+
+    # ------------------------------------------------------------------ how they end
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = "orchestrion",
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> Any:
+        """Run, and turn every outcome into an exit code; a command may return its own."""
+        words = list(sys.argv[1:] if args is None else args)
+        end = words.index("--") if "--" in words else len(words)
+        # Wherever it stands: people append it to the command that failed.
+        self.debug = "--debug" in words[:end] or bool(os.environ.get("ORCHESTRION_DEBUG"))
+        words = [word for word in words[:end] if word != "--debug"] + words[end:]
+
+        def run() -> Any:
+            return click.Group.main(
+                self, words, prog_name, complete_var, standalone_mode=False, **extra
+            )
+
+        if not standalone_mode:
+            return run()
+        from orchestrion._cli.signals import leave_threads, own_interrupts
+        from orchestrion._cli.streams import usable_streams
+
+        with usable_streams(), own_interrupts():
+            code = self._exit_code(run)
+        leave_threads(code)
+        sys.exit(code)
+
+    def _exit_code(self, run: Any) -> int:
+        try:
+            result = run()
+            sys.stdout.flush()
+            return result if type(result) is int else 0
+        except SystemExit as exc:
+            _discard_output()
+            return exc.code if isinstance(exc.code, int) else 1
+        except BrokenPipeError:
+            _discard_output()
+            return 1
+        except (click.exceptions.Abort, KeyboardInterrupt) as exc:
+            click.echo("interrupted", err=True)
+            # What was raised is the cause: click has an exception of its own for it.
+            cause = exc.__cause__
+            return 1 if isinstance(cause, EOFError) else getattr(cause, "exit_code", 130)
+        except click.ClickException as exc:
+            exc.show()
+            return exc.exit_code
+        except OrchestrionError as exc:
+            from orchestrion._cli.streams import visible
+
+            self._traceback(exc)
+            click.echo(f"error: {visible(str(exc))}", err=True)
+            return exc.exit_code
+        except MemoryError as exc:
+            self._traceback(exc)
+            click.echo("error: there is not enough memory", err=True)
+            return 1
+        except Exception as exc:
+            if isinstance(exc, OSError) and exc.errno == errno.ENOSPC and exc.filename is None:
+                _discard_output()
+                click.echo("error: there is no room for what was to be printed", err=True)
+                return 1
+            self._traceback(exc)
+            text = " ".join(f"{type(exc).__name__}: {exc}".split())
+            hint = "" if self.debug else " (re-run with --debug for the traceback)"
+            click.echo(f"internal error: {text[:500]}{hint}", err=True)
+            return 1
+
+    def _traceback(self, exc: BaseException) -> None:
+        if self.debug:
+            import traceback
+
+            traceback.print_exception(exc, file=sys.stderr)
+
+
+def _load(plugin: Plugin) -> click.Command:
+    from orchestrion._plugins import resolve
+
+    try:
+        command = resolve(plugin.value)
+    except BaseException as exc:
+        if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+            raise
+        raise PluginError(
+            f"command {plugin.name!r} of {plugin.origin} cannot be loaded: "
+            f"{type(exc).__name__}: {exc}"
+        ) from exc
+    if not isinstance(command, click.Command):
+        raise PluginError(
+            f"command {plugin.name!r} of {plugin.origin} is a {type(command).__name__}, "
+            "not a click command"
+        )
+    return command
+
+
+def _discard_output() -> None:
+    """Whoever read standard output is gone: nothing more may be written, nor flushed at exit."""
+    from orchestrion._cli.streams import discard
+
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):
+        discard(sys.__stdout__)
+
+
+@click.command(
+    "orchestrion",
+    cls=Main,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    no_args_is_help=True,
+)
+@click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")
+@click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
+@click.option("-v", "--verbose", count=True, help="Say more; twice for even more.")
+@click.version_option(__version__, message="orchestrion %(version)s")
+@click.pass_context
+def main(ctx: click.Context, block: tuple[str, ...], debug: bool, verbose: int) -> None:
+    """Learn which agent acts next."""
+    ctx.obj = Options(block, debug, verbose)

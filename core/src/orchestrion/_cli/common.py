@@ -1,0 +1,239 @@
+"""What commands share: arguments, options, JSON on standard output, everything else beside it."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from orchestrion._cli import Options
+from orchestrion._cli.streams import visible
+from orchestrion._errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrion._config import Config
+    from orchestrion._plugins import Plugins
+    from orchestrion._records import Usage
+
+__all__ = [
+    "SCHEMA",
+    "answer",
+    "aside",
+    "block_option",
+    "config_argument",
+    "emit",
+    "failure_lines",
+    "find_config",
+    "json_option",
+    "load_config",
+    "note",
+    "options",
+    "override_option",
+    "plugins_of",
+    "printable",
+    "table",
+    "usage_data",
+]
+
+SCHEMA = 1
+"""Version of every JSON document that commands print."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
+
+
+def config_argument(function: F) -> F:
+    """The argument `config`: a file, or a folder with an orchestrion.yaml; may be left out."""
+    from pathlib import Path  # which takes a tenth of the time that listing plugins may
+
+    return click.argument("config", required=False, type=_Named(path_type=Path))(function)
+
+
+class _Named(click.Path):
+    """A path that is not empty: a variable that is not set must not name the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As click does it."""
+        if not value:
+            self.fail("the name of the config is empty", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+def override_option(function: F) -> F:
+    """The option `-o PATH=VALUE`, any number of times, as `overrides`."""
+    return click.option(
+        "-o",
+        "--override",
+        "overrides",
+        multiple=True,
+        metavar="PATH=VALUE",
+        help="Change a value of the config, e.g. -o policy.hidden=[64].",
+    )(function)
+
+
+def block_option(function: F) -> F:
+    """The option `--block NAME` at a command, besides the global one."""
+    return click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")(
+        function
+    )
+
+
+def json_option(function: F) -> F:
+    """The flag `--json`, as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
+        function
+    )
+
+
+def options(ctx: click.Context) -> Options:
+    """The global options."""
+    return ctx.obj if isinstance(ctx.obj, Options) else Options()
+
+
+def emit(data: Mapping[str, Any]) -> None:
+    """Print a JSON document with the version of its schema; NaN and infinities become null."""
+    import json
+
+    from orchestrion._secrets import hidden
+
+    click.echo(hidden(json.dumps({"schema": SCHEMA, **_finite(data)}, indent=2)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    return str(value)
+
+
+def note(text: str) -> None:
+    """Say something on standard error."""
+    click.echo(visible(text), err=True)
+
+
+def answer(text: str) -> None:
+    """Print a text that components made: to a terminal without what it would obey."""
+    from orchestrion._secrets import hidden
+
+    text = hidden(text)
+    text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair is no text
+    click.echo(visible(text) if sys.stdout.isatty() else text)
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """What components print goes to standard error; standard output is for results."""
+    with redirect_stdout(sys.stderr):
+        yield
+
+
+def find_config(path: Path | None) -> Path:
+    """The config a command is given, or the one in the current folder.
+
+    Raises:
+        UsageError: there is none.
+    """
+    from pathlib import Path
+
+    if path is not None and not path.is_dir():
+        return path
+    folder = path or Path()
+    for name in _NAMES:
+        if (folder / name).is_file():
+            return folder / name
+    where = f"in {path}" if path is not None else "here"
+    raise UsageError(f"there is no {_NAMES[0]} {where}; name a config, or write one with 'init'")
+
+
+def load_config(
+    ctx: click.Context,
+    path: Path | None,
+    overrides: Sequence[str] = (),
+    block: Sequence[str] = (),
+) -> Config:
+    """Find and read a config with the global options.
+
+    Raises:
+        UsageError: there is none, or something in it is wrong.
+    """
+    from orchestrion._config import load
+
+    config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
+    for line in config.plugins.notes():
+        note(line)
+    return config
+
+
+def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
+    """The plugins of the environment, with the global options."""
+    from orchestrion._plugins import Plugins
+
+    plugins = Plugins([*options(ctx).block, *block])
+    for line in plugins.notes():
+        note(line)
+    return plugins
+
+
+def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
+    """How many turns, verifications and rewards failed, and the most frequent reasons."""
+    verifications = sum(n for what, n in failures.items() if what.startswith("verifier:"))
+    # A name in a config has no space.
+    rewards = sum(n for what, n in failures.items() if what.startswith(("reward (", "reward fun")))
+    turns = sum(failures.values()) - verifications - rewards
+    if not failures:
+        return []
+    also = f", {rewards} rewards" if rewards else ""
+    lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
+    order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
+    lines += [f"  {n} x {' '.join(what.split())[:200]}" for what, n in order[:shown]]
+    if len(order) > shown:
+        lines.append(f"  and {len(order) - shown} other reasons")
+    return lines
+
+
+def printable(text: str, what: str) -> str:
+    """Text from the command line or standard input.
+
+    Raises:
+        UsageError: bytes in it were no UTF-8.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{what} is not valid UTF-8 (character {error.start + 1})") from None
+    return text
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows as aligned columns; the last one is as long as it is."""
+    if not rows:
+        return ""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
+    return "\n".join(
+        "  ".join(
+            [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]
+        ).rstrip()
+        for row in rows
+    )
+
+
+def usage_data(usage: Usage) -> dict[str, Any]:
+    """Usage as commands print it in JSON."""
+    return {
+        "calls": usage.calls,
+        "input_tokens": usage.input_tokens,
+        "output_tokens": usage.output_tokens,
+        "usd": usage.usd,
+    }

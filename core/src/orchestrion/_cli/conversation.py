@@ -1,0 +1,156 @@
+"""How an episode is shown: its turns as they are, and what models and tools were shown and said."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from orchestrion._cli.display import wrapped
+from orchestrion._errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion._records import Episode
+    from orchestrion._store import RunReader, StoredCall
+
+__all__ = ["call_data", "call_lines", "episode_lines", "places_of", "talk_lines"]
+
+_LISTS = ("messages", "input")
+"""What APIs call their list of messages."""
+
+
+def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
+    """Where calls were made in an episode, and their names; turns of nested teams included.
+
+    Raises:
+        UsageError: there is no such turn.
+    """
+    from orchestrion._store.conversations import turns_with_names
+
+    if turn is not None and turn not in [one.index for one in episode.turns]:
+        raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
+    places: list[tuple[str, Sequence[str]]] = [
+        (name, one.output.calls)
+        for name, one in turns_with_names(episode.trajectory)
+        if turn is None or int(name.partition(" ")[0]) == turn
+    ]
+    return places if turn is not None else [*places, ("judged", episode.calls)]
+
+
+def episode_lines(episode: Episode) -> list[str]:
+    """An episode, every turn as a whole."""
+    reward = "missing" if episode.reward is None else f"{episode.reward.total:.4g}"
+    lines = [
+        f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip(),
+        f"problem {episode.problem.id}",
+        *_indented(episode.problem.text),
+    ]
+    for turn in episode.turns:
+        option = f":{turn.option}" if turn.option else ""
+        calls = f", {len(turn.output.calls)} calls" if turn.output.calls else ""
+        lines += ["", f"{turn.index} {turn.agent}{option}: {turn.status}{calls}"]
+        lines += _indented(turn.error or turn.output.content)
+    return _fitting(lines)
+
+
+def talk_lines(store: RunReader, places: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """What was asked and answered at some places of an episode."""
+    lines: list[str] = []
+    for place, names in places:
+        if names:
+            lines += ["", f"=== {place}"]
+            lines += call_lines(store.calls(names))
+    return lines or ["no calls were made here"]
+
+
+def call_lines(calls: Sequence[StoredCall]) -> list[str]:
+    """Calls in order; of messages that the call before showed as well, only the number."""
+    lines: list[str] = []
+    before: list[Any] = []
+    for call in calls:
+        cached = " (from a cache)" if call.kind == "cached" else ""
+        lines += ["", f"--- {call.who}, {call.service}{cached}"]
+        messages = _messages(call.asked)
+        if messages is None:
+            lines += _part("asked", call.asked)
+        else:
+            same = len(before) if before and messages[: len(before)] == before else 0
+            others = {k: v for k, v in call.asked.items() if k not in _LISTS}
+            lines += [] if same else [line for k, v in others.items() for line in _part(k, v)]
+            lines += [f"[{same} messages as before]"] if same else []
+            lines += [line for one in messages[same:] for line in _message(one)]
+            before = messages
+        lines += _answer(call)
+    return _fitting(lines)
+
+
+def call_data(call: StoredCall) -> dict[str, Any]:
+    """A call as commands print it in JSON."""
+    from attrs import asdict
+
+    return asdict(call)
+
+
+def _messages(asked: Any) -> list[Any] | None:
+    """The messages of a request to a model; None where it is something else."""
+    if isinstance(asked, Mapping):
+        for name in _LISTS:
+            if isinstance(asked.get(name), list):
+                return list(asked[name])
+    return None
+
+
+def _message(message: Any) -> list[str]:
+    if not isinstance(message, Mapping):
+        return _part("message", message)
+    role = str(message.get("role") or message.get("type") or "message")
+    rest = {k: v for k, v in message.items() if k not in ("role", "content")}
+    lines = _part(role, message.get("content"))
+    return lines + [
+        line for k, v in rest.items() if k != "type" for line in _part(f"{role}.{k}", v)
+    ]
+
+
+def _answer(call: StoredCall) -> list[str]:
+    answer = call.answer
+    if call.kind == "failed":
+        return _part("failed", answer)
+    if call.kind not in ("answer", "cached"):
+        return [f"no answer: {call.kind}"]
+    if not isinstance(answer, Mapping) or "text" not in answer:
+        return _part("answer", answer)
+    lines = _part("answer", answer["text"])
+    for name in ("tool_calls", "stop", "reason", "error"):
+        if answer.get(name) and answer[name] != "end":
+            lines += _part(f"answer.{name}", answer[name])
+    return lines
+
+
+def _part(name: str, value: Any) -> list[str]:
+    """A named value: text as it is, blocks of text as text, anything else as JSON."""
+    if value is None or value == "":
+        return []
+    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
+        return [line for one in value for line in _block(name, one)]
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if "\n" not in text and len(text) <= 60:
+        return [f"[{name}] {text}"]
+    return [f"[{name}]", *_indented(text)]
+
+
+def _block(name: str, block: Mapping[str, Any]) -> list[str]:
+    kind, text = block.get("type"), block.get("text")
+    if isinstance(text, str) and kind in ("text", "input_text", "output_text"):
+        return _part(name, text)
+    return _part(f"{name}.{kind}" if kind else name, json.dumps(block, ensure_ascii=False))
+
+
+def _indented(text: str) -> Iterator[str]:
+    for line in text.splitlines():
+        # Half a surrogate pair is no text that a terminal takes.
+        yield f"  {line}".rstrip().encode(errors="replace").decode()
+
+
+def _fitting(lines: Sequence[str]) -> list[str]:
+    return wrapped(lines, shutil.get_terminal_size().columns)

@@ -1,0 +1,126 @@
+"""`orchestrion cost`: what a run's calls took."""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion._cli.common import answer, emit, json_option, table, usage_data
+from orchestrion._cli.runs import root_option
+
+if TYPE_CHECKING:
+    from orchestrion._store.spending import Spent
+
+__all__ = ["command"]
+
+GROUPS = ("service", "who", "stage")
+
+
+@click.command("cost")
+@click.argument("run")
+@root_option
+@json_option
+def command(run: str, root: Path, as_json: bool) -> None:
+    """Show what the calls of RUN took, by service, by agent and by stage, and how long.
+
+    Calls that were dropped with an unfinished iteration were paid as well, and are counted.
+    """
+    from orchestrion._store import RunReader, find_run
+    from orchestrion._store.spending import rows_of, spent_by
+
+    directory = find_run(run, root)
+    with RunReader(directory) as store:
+        rows, stated = rows_of(store), store.stated()
+    total = spent_by(rows, lambda row: "all").get("all")
+    groups = {group: spent_by(rows, attrgetter(group)) for group in GROUPS}
+    if as_json:
+        emit(
+            {
+                "run": str(directory),
+                "total": _data(total) if total is not None else None,
+                **{f"by_{g}": {n: _data(one) for n, one in v.items()} for g, v in groups.items()},
+                "stated_by_turns": usage_data(stated),
+            }
+        )
+        return
+    if total is None:
+        click.echo(f"{directory.name}: no calls")
+    else:
+        answer(f"{directory.name}\n\n{_tables(groups, total)}")
+        for line in _notes(total):
+            answer(line)
+    if stated.calls or stated.tokens or stated.usd:
+        answer(
+            "besides, turns stated that they took "
+            f"{stated.calls:,} calls, {stated.tokens:,} tokens, {stated.usd:,.4f} US dollars"
+        )
+
+
+def _tables(groups: dict[str, dict[str, Spent]], total: Spent) -> str:
+    head = ["calls", "input", "output", "US dollars", "retried", "p50", "p90", "p99"]
+    rows = []
+    for group, found in groups.items():
+        rows.append(["agent" if group == "who" else group, *head])
+        rows += [[f"  {name or '-'}", *_cells(one)] for name, one in found.items()]
+    rows.append(["all", *_cells(total)])
+    return table(rows)
+
+
+def _cells(spent: Spent) -> list[str]:
+    usage, latencies = spent.usage, spent.latencies()
+    mark = "~" if spent.estimated.calls or spent.estimated.tokens or spent.estimated.usd else ""
+    usd = f"{mark}{usage.usd:,.4f}" + ("+?" if spent.unpriced else "")
+    return [
+        f"{mark}{usage.calls:,}",
+        f"{mark}{usage.input_tokens:,}",
+        f"{mark}{usage.output_tokens:,}",
+        usd,
+        f"{spent.retried:,}",
+        *(f"{seconds:.3g} s" for seconds in latencies.values()),
+        *([] if latencies else ["", "", ""]),
+    ]
+
+
+def _notes(total: Spent) -> list[str]:
+    from orchestrion._store.spending import UNSURE
+
+    lines = [""]
+    if total.cached:
+        lines.append(f"{total.cached:,} calls were answered from a cache, and took nothing")
+    if total.failed:
+        lines.append(f"{total.failed:,} calls failed for good")
+    for kind, (count, usage) in total.booked.items():
+        attempts = "attempt" if count == 1 else "attempts"
+        lines.append(
+            f"{count:,} {attempts} {UNSURE[kind]}: {usage.tokens:,} tokens, "
+            f"{usage.usd:,.4f} US dollars"
+        )
+    estimated = total.estimated
+    if estimated.calls or estimated.tokens or estimated.usd:
+        lines.append(
+            f"~ has estimates in it: {estimated.calls:,} calls, {estimated.tokens:,} tokens, "
+            f"{estimated.usd:,.4f} US dollars in all, which no service told"
+        )
+    if total.unpriced:
+        lines.append(f"+? has {total.unpriced:,} calls in it whose price is not known")
+    return lines if len(lines) > 1 else []
+
+
+def _data(spent: Spent) -> dict[str, Any]:
+    return {
+        "answered": spent.answered,
+        "cached": spent.cached,
+        "failed": spent.failed,
+        "retried": spent.retried,
+        "unpriced": spent.unpriced,
+        **usage_data(spent.usage),
+        "estimated": usage_data(spent.estimated),
+        "booked_without_answer": {
+            kind: {"attempts": count, **usage_data(usage)}
+            for kind, (count, usage) in spent.booked.items()
+        },
+        "seconds": {f"p{q * 100:g}": value for q, value in spent.latencies().items()},
+    }

@@ -1,0 +1,326 @@
+"""How a run is shown: a bar with rates on a terminal, plain lines elsewhere; a table at the end."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TextIO
+
+from orchestrion._cli.streams import visible
+from orchestrion._run import Progress
+
+if TYPE_CHECKING:
+    from orchestrion._interfaces import Metrics
+    from orchestrion._records import Usage
+    from orchestrion._report import Comparison, Outcomes, Report
+    from orchestrion._statistics import Estimate
+
+__all__ = [
+    "Display",
+    "comparison_lines",
+    "cost_text",
+    "figure",
+    "problem_lines",
+    "report_lines",
+    "wrapped",
+]
+
+_QUIET_SECONDS = 5.0
+
+
+class Display(Progress):
+    """Shows progress on standard error. Use as a context manager.
+
+    Args:
+        verbose: a line for every iteration, with everything the trainer reports.
+        terminal: whether to draw a bar; by default, if standard error is a terminal.
+    """
+
+    def __init__(self, verbose: bool = False, terminal: bool | None = None) -> None:
+        self._verbose = verbose
+        self._out: TextIO = sys.stderr
+        self._bar: Any = None
+        self._task: Any = None
+        self._terminal = self._out.isatty() if terminal is None else terminal
+        self._name, self._total, self._done = "", 0, 0
+        self._began = self._spoke = time.monotonic()
+        self._began_at = 0
+
+    def __enter__(self) -> Display:
+        if self._terminal:
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+            from rich.progress import Progress as Bar
+            from rich.table import Column
+
+            console = Console(file=self._out)
+            # On a narrow terminal the bar gives way first, then what does not fit of the note.
+            bar = [BarColumn(bar_width=min(24, console.width // 8))] if console.width >= 60 else []
+            self._bar = Bar(
+                TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+                *bar,
+                MofNCompleteColumn(table_column=Column(no_wrap=True)),
+                TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True)),
+                console=console,
+            )
+            self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """A line."""
+        text = visible(text)
+        if self._bar is not None:
+            self._bar.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=self._out, flush=True)
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        """See `Progress.noted`."""
+        self.say(f"{path}: {name} {text}")
+
+    def stage(self, name: str, iterations: int, done: int) -> None:
+        """See `Progress.stage`."""
+        self._name, self._total, self._done = name, iterations, done
+        self._began, self._began_at, self._spoke = time.monotonic(), done, 0.0
+        if done:
+            self.say(f"{name}: goes on after {done} of {iterations} iterations")
+        if self._bar is not None:
+            self._task = self._bar.add_task(name, total=iterations, completed=done, note="")
+
+    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """See `Progress.iteration`."""
+        self._done = iteration + 1
+        parts = self._parts(metrics, seconds)
+        note = "  ".join(parts)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=self._done, note=self._fitting(parts))
+        now = time.monotonic()
+        last = self._done == self._total
+        plain = self._bar is None and (last or now - self._spoke > _QUIET_SECONDS)
+        if plain or self._verbose:
+            self._spoke = now
+            self.say(f"{self._name} {self._done}/{self._total}  {note}")
+        if self._verbose:
+            self.say("    " + "  ".join(f"{k} {_number(v)}" for k, v in sorted(metrics.items())))
+
+    def _parts(self, metrics: Metrics, seconds: float) -> list[str]:
+        """How it goes, what matters first. Costs have no unit here: the report has them."""
+        spent = time.monotonic() - self._began
+        left = (self._total - self._done) * spent / max(1, self._done - self._began_at)
+        rate = metrics.get("episodes", 0.0) / seconds if seconds > 0 else 0.0
+        unknown = metrics.get("missing", 0.0) >= metrics.get("episodes", 1.0)
+        reward = "-" if unknown else f"{metrics.get('reward', 0.0):.4f}"
+        return [
+            f"reward {reward:>7}",
+            f"solved {metrics.get('success', 0.0):6.1%}",
+            f"ETA {_clock(left)}",
+            f"{rate:5.0f} episodes/s",
+        ]
+
+    def _fitting(self, parts: Sequence[str]) -> str:
+        """As many of the parts as the bar's line has room for."""
+        width = self._bar.console.width
+        bar = min(24, width // 8) + 1 if width >= 60 else 0
+        room = width - len(self._name) - 1 - bar - 2 * len(str(self._total)) - 3
+        note = ""
+        for part in parts:
+            longer = f"{note}  {part}" if note else part
+            if len(longer) > room:
+                break
+            note = longer
+        return note
+
+    def evaluating(self, name: str, known: bool) -> None:
+        """See `Progress.evaluating`."""
+        self.say(f"evaluating {name}" + (" (done before)" if known else ""))
+
+
+def report_lines(report: Report, width: int | None = None) -> list[str]:
+    """The report for people, in lines of at most `width` characters; default: the terminal's."""
+    width = columns() if width is None else width
+    tries = "" if report.seeds == 1 else f", {report.seeds} tries each"
+    lines = [report.verdict.as_text(report)] if report.ahead else []
+    lines += [f"held-out split '{report.split}': {report.problems} problems{tries}", ""]
+    lines += _results(report, width)
+    first = report.contenders[0].name
+    for name, ahead in report.ahead.items():
+        line = f"reward of {first} minus {name}: {interval(ahead, sign=True)}"
+        if ahead.count and not ahead.excludes_zero:
+            long = f"{line}  (the interval includes 0)"
+            line = long if len(long) <= width else f"{line}  (includes 0)"
+        lines.append(line)
+    if any(one.missing for one in report.contenders):
+        missing = ", ".join(f"{one.name} {one.missing}" for one in report.contenders if one.missing)
+        lines.append(f"episodes without a reward, left out: {missing}")
+    seeds = "; one training seed" if any(one.trained_on for one in report.contenders) else ""
+    lines.append(f"intervals: 95 %, bootstrap over problems{seeds}")
+    return wrapped(lines, width)
+
+
+def _results(report: Report, width: int) -> list[str]:
+    """Two tables side by side with the names, or one block a contender where there is no room."""
+    what = [["", "solved", f"cost ({report.unit})", "reward"]]
+    how = [["", "turns", "at limit", "failed", "trained on"]]
+    for one in report.contenders:
+        cost, reward = interval(one.cost, cost=True), interval(one.reward)
+        what.append([one.name, interval(one.solved, True), cost, reward])
+        turns = f"{one.turns.mean:.1f}" if one.turns.count else "-"
+        trained = f"{one.trained_on} episodes" if one.trained_on else "-"
+        how.append([one.name, turns, f"{one.limit:.1%}", f"{one.failed:.1%}", trained])
+    passes = _passes(report)
+    lines = [*aligned(what), "", *aligned(how), ""]
+    if max(map(len, lines)) <= width:
+        return [*lines, *passes]
+    lines = []
+    for row, other in zip(what[1:], how[1:], strict=True):
+        lines.append(row[0])
+        cells = [*zip(what[0][1:], row[1:], strict=True), *zip(how[0][1:], other[1:], strict=True)]
+        lines += [f"  {name} {value}" for name, value in cells]
+    return [*lines, "", *passes]
+
+
+def _passes(report: Report) -> list[str]:
+    """What share of problems at least one of k tries solved, where there are several."""
+    ks = list(report.contenders[0].passes)
+    if not ks:
+        return []
+    rows = [["", *(f"pass@{k}" for k in ks)]]
+    rows += [[one.name, *(interval(one.passes[k], True) for k in ks)] for one in report.contenders]
+    return [*aligned(rows), ""]
+
+
+def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:
+    """A table: a line for each problem, with what every contender made of it."""
+    names = list(outcomes)
+    problems = dict.fromkeys(problem for rows in outcomes.values() for problem in rows)
+    rows = [["problem", *(cell for name in names for cell in (name, "reward"))]]
+    for problem in problems:
+        cells = [_outcome(outcomes[name].get(problem)) for name in names]
+        rows.append([problem, *(cell for pair in cells for cell in pair)])
+    return aligned(rows)
+
+
+def _outcome(row: Mapping[str, float | None] | None) -> tuple[str, str]:
+    """How it ended, and the reward."""
+    if row is None:
+        return "", ""
+    solved, reward = row["solved"] or 0.0, row["reward"]
+    if solved in (0.0, 1.0):
+        cut = "failed" if row["failed"] == 1 else "at limit" if row["limit"] == 1 else "-"
+        told = "solved" if solved else cut
+    else:
+        told = f"{solved:.0%}"
+    return told, "missing" if reward is None else f"{reward:.3f}"
+
+
+def comparison_lines(comparison: Comparison) -> list[str]:
+    """Two results, problem by problem, for people."""
+    first, second = comparison.names
+    lines = [f"A: {first}", f"B: {second}", f"{comparison.problems} problems in both", ""]
+    rows = [["", "A", "B", "A minus B"]]
+    for name, (a, b, ahead) in comparison.means.items():
+        percent, cost = name in ("solved", "limit", "failed"), name == "cost"
+        label = {"cost": f"cost ({comparison.unit})", "limit": "at limit"}.get(name, name)
+        shown = [f"{x:.1%}" if percent else figure(x, cost) for x in (a, b)]
+        mark = "" if ahead.excludes_zero else "  (includes 0)"
+        told = interval(ahead, percent, cost, sign=True)
+        rows.append([label, *shown, f"{told}{mark}"])
+    lines += [*aligned(rows), ""]
+    for letter, better in zip("AB", comparison.better, strict=True):
+        more = f"{letter} solves more often" if comparison.several else f"only {letter} solves"
+        lines.append(f"{more} ({len(better)}): {', '.join(better) or '-'}")
+    for letter, alone in zip("AB", comparison.alone, strict=True):
+        if alone:
+            lines.append(f"left out, judged in {letter} alone: {alone} problems")
+    lines += comparison.notes
+    lines.append("intervals: 95 %, bootstrap over paired problems")
+    return wrapped(lines, columns())
+
+
+def columns() -> int:
+    """How wide the terminal is; 80 where there is none."""
+    return shutil.get_terminal_size().columns
+
+
+def wrapped(lines: Sequence[str], width: int) -> list[str]:
+    """Lines as they are where they fit, broken between words where they do not."""
+    return [
+        part
+        for line in lines
+        for part in (
+            [line]
+            if len(line) <= width
+            else textwrap.wrap(
+                line,
+                width,
+                subsequent_indent="    ",
+                break_on_hyphens=False,
+                break_long_words=False,
+            )
+        )
+    ]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as aligned columns."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
+def interval(value: Estimate, percent: bool = False, cost: bool = False, sign: bool = False) -> str:
+    """A mean with its interval: shares in percent, rewards to 3 places, costs to 3 digits."""
+    if not value.count:
+        return "-"
+    plus = "+" if sign else ""
+    if percent:
+        bounds = f"[{100 * value.low:{plus}.1f}, {100 * value.high:{plus}.1f}]"
+        return f"{value.mean:{plus}.1%} {bounds}"
+    largest = max(abs(value.mean), abs(value.low), abs(value.high))
+    digits = _places(largest) if cost else 1 if largest >= 10 else 3
+    mean, low, high = (f"{x:{plus}.{digits}f}" for x in (value.mean, value.low, value.high))
+    return f"{mean} [{low}, {high}]"
+
+
+def figure(value: float, cost: bool = False) -> str:
+    """A number on its own, as `interval` writes it."""
+    if math.isnan(value):
+        return "-"
+    return f"{value:.{_places(abs(value)) if cost else 3}f}"
+
+
+def cost_text(usage: Usage) -> str:
+    """What something cost, with its unit."""
+    from orchestrion._report import OWN_UNIT, unit_of
+
+    values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
+    unit = unit_of([values])
+    comma = "," if unit == OWN_UNIT else ""
+    return f"cost {usage.cost:g}{comma} {unit}" if usage.cost else "cost 0"
+
+
+def _places(largest: float) -> int:
+    """Decimal places that show three digits of a number: costs may be thousands or a millionth."""
+    if largest == 0 or not math.isfinite(largest):
+        return 0
+    return min(max(2 - math.floor(math.log10(largest)), 0), 12)
+
+
+def _number(value: float) -> str:
+    return f"{value:.4g}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

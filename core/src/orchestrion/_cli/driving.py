@@ -1,0 +1,231 @@
+"""What `train` and `resume` share: carry a run out, and say in the store how it ended."""
+
+from __future__ import annotations
+
+from asyncio import CancelledError
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrion._cli.common import answer, aside, emit, failure_lines, note
+from orchestrion._cli.display import Display, cost_text, report_lines
+from orchestrion._cli.looping import in_loop
+from orchestrion._errors import BudgetError, RunError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from orchestrion._config import Config
+    from orchestrion._report import Report
+    from orchestrion._run import Run
+    from orchestrion._store import RunReader, RunStore
+    from orchestrion._store.diagnosis import Finding
+    from orchestrion._store.reader import RunStatus
+
+__all__ = ["carry_out"]
+
+EVERY_ITERATION = tuple("episodes reward success cost turns missing limit failed_turns".split())
+"""The names that `session.summarize` gives, in this order."""
+
+
+def carry_out(
+    config: Config, store: RunStore, verbose: bool, as_json: bool, show_best: bool
+) -> int:
+    """Train to the end, print the report, and return the exit code."""
+    from orchestrion._run import Run
+    from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
+
+    observers = config.observers()
+    with Display(verbose, terminal=False if as_json else None) as display:
+        display.say(f"run: {store.directory}")
+        run = Run(config, store, display, observers)
+        report = _train(run, display)
+        for service, seconds in run.calls.waits().items():
+            if seconds >= 1:
+                display.say(
+                    f"calls waited {seconds:.0f} s for the limits of {service}, summed over all "
+                    "calls, many of which waited at the same time"
+                )
+    try:
+        if as_json:
+            emit(
+                {
+                    "run": str(store.directory),
+                    "status": "completed",
+                    "report": report.as_json(),
+                    "never_tried": store.never_tried(),
+                    "stopped_at_once": stopped_at_once(store.load_evaluations()),
+                    **as_document(diagnose(store)),
+                    "failures": run.failures,
+                }
+            )
+        else:
+            _print(store, report, show_best)
+    finally:  # also where nobody reads that
+        for line in failure_lines(run.failures):
+            note(line)
+        _export(store)
+    return 0
+
+
+def _train(run: Run, display: Display) -> Report:
+    """Train, note in the store how it ended, and tell the observers."""
+    status: RunStatus = "failed"
+    go_on = f"go on with: orchestrion resume {run.store.directory}"
+
+    def ended_from_outside(error: str) -> None:
+        _note_end(run, "failed" if error else "cancelled", error or "interrupted")
+        display.say(go_on)
+
+    try:
+        report = in_loop(run.train(), ended_from_outside)
+        status = "completed"
+        run.store.set_status(status, **run.unbooked())
+        return report
+    except BudgetError as error:
+        status = "budget"
+        _note_end(run, status, str(error))
+        display.say(go_on)
+        raise
+    except (KeyboardInterrupt, CancelledError):
+        status = "cancelled"
+        _note_end(run, status, "interrupted")
+        display.say(go_on)
+        raise
+    except UsageError as error:
+        # The config is at fault, and a run goes on with none but its own.
+        _note_end(run, status, str(error))
+        if run.begun:
+            display.say("the run cannot go on as it was configured: mend that, and start a new one")
+        raise
+    except Exception as error:
+        _note_end(run, status, str(error) or type(error).__name__)
+        if run.begun:
+            display.say(f"the run is kept; once that is mended, {go_on}")
+        raise
+    finally:
+        if run.begun:
+            _tell_observers(run, status, display)
+
+
+def _tell_observers(run: Run, status: str, display: Display) -> None:
+    # Whatever they raise now, it changes nothing about the run, and hides no error of it.
+    try:
+        with aside():
+            run.observers.run_finished(run.store.directory, status)
+    except RunError as error:
+        display.say(f"warning: {error}")
+
+
+def _export(store: RunStore) -> None:
+    """Write the exports; the run is completed whether or not there is room for them."""
+    from orchestrion._store.exports import export_run
+
+    try:
+        export_run(store)
+    except StoreError as error:
+        raise StoreError(
+            f"the run is completed, but its exports could not be written: {error}; "
+            f"try again with: orchestrion runs export {store.directory}"
+        ) from error
+
+
+def _note_end(run: Run, status: RunStatus, detail: str) -> None:
+    # Before it began it was refused, or could not be opened: a run that had ended stays as it was.
+    if not run.begun and run.store.status != "running":
+        return
+    # On a full disk even this may fail; what was committed stands either way.
+    with suppress(StoreError):
+        run.store.set_status(status, detail, **run.unbooked())
+
+
+def _print(store: RunStore, report: Report, show_best: bool) -> None:
+    for line in report_lines(report):
+        click.echo(line)
+    for line in training_lines(store):
+        click.echo(line)
+    if show_best:
+        click.echo()
+        for line in best_lines(store):
+            answer(line)
+    click.echo(f"\nrun: {store.directory}")
+    for line in next_lines(store.directory):
+        click.echo(line)
+
+
+def next_lines(directory: Path) -> list[str]:
+    """What a person may do with a run that has ended."""
+    import shlex
+
+    from orchestrion._store.names import RUNS
+
+    near = directory.parent == RUNS.absolute()
+    name = shlex.quote(directory.name if near else str(directory))
+    return [
+        f"next: orchestrion runs show {name} --problems    # what came of each problem",
+        f"      orchestrion eval {name} -o PATH=VALUE    # judge it elsewhere",
+        f"      orchestrion run {name} --input TEXT    # use it",
+    ]
+
+
+def training_lines(store: RunReader) -> list[str]:
+    """What the trainers said of the team in their last iterations, by name."""
+    from orchestrion._store.diagnosis import diagnose
+
+    lines = []
+    for stage in sorted({one.stage for one in store.iterations()}):
+        last = store.iterations(stage)[-1]
+        own = {name: value for name, value in last.metrics.items() if name not in EVERY_ITERATION}
+        if own:
+            lines += ["", f"stage {stage + 1}, last of {last.iteration + 1} iterations:"]
+            lines += [f"  {line}" for line in wrap("  ".join(_pair(*pair) for pair in own.items()))]
+    return [*lines, *_diagnosis_lines(diagnose(store))]
+
+
+def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
+    """What went wrong or could go better, each with what to do; nothing if all is well."""
+    from orchestrion._store.diagnosis import WARNING
+
+    lines = []
+    for finding in findings:
+        word = "warning" if finding.level == WARNING else "note"
+        lines += wrap(f"{word}: {finding.text}")
+        lines += [f"  {line}" for line in wrap(f"-> {finding.advice}", 76)]
+    return ["", *lines] if lines else []
+
+
+def _pair(name: str, value: float) -> str:
+    # A space that a line is never broken at.
+    return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
+
+
+def wrap(text: str, width: int = 78) -> list[str]:
+    """Lines of at most `width` characters; names and values stay together."""
+    import textwrap
+
+    lines = textwrap.wrap(text, width, break_on_hyphens=False)
+    return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines]
+
+
+def best_lines(store: RunStore) -> list[str]:
+    """The training episode with the highest reward, turn by turn."""
+    best = max(
+        (one for one in store.episodes(source="train") if one.episode.reward is not None),
+        key=lambda one: one.episode.reward.total if one.episode.reward else 0.0,
+        default=None,
+    )
+    if best is None or best.episode.reward is None:
+        return ["no training episode is stored"]
+    episode = best.episode
+    lines = [
+        f"best training episode: {episode.id}, problem {episode.problem.id}, "
+        f"reward {best.episode.reward.total:.4f}, {episode.status}"
+    ]
+    for turn in episode.turns:
+        option = f":{turn.option}" if turn.option is not None else ""
+        text = turn.error or turn.output.content
+        first = text.strip().splitlines()[0][:100] if text.strip() else ""
+        lines.append(f"  {turn.index + 1:3} {turn.agent}{option}  {cost_text(turn.usage)}  {first}")
+    return lines

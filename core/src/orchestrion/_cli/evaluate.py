@@ -1,0 +1,102 @@
+"""`orchestrion eval`: judge a run's policy, or a config's, on a split."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrion._cli.common import (
+    answer,
+    block_option,
+    emit,
+    failure_lines,
+    json_option,
+    note,
+    options,
+    override_option,
+)
+from orchestrion._cli.looping import in_loop
+from orchestrion._errors import StoreError
+
+if TYPE_CHECKING:
+    from orchestrion._records import Split
+
+__all__ = ["command"]
+
+
+@click.command("eval")
+@click.argument("target", metavar="RUN|CONFIG")
+@override_option
+@block_option
+@click.option(
+    "--split",
+    type=click.Choice(["train", "validation", "test"]),
+    help="The problems to judge on; default: the config's evaluation.split.",
+)
+@click.option(
+    "--episodes", type=click.IntRange(1), help="How many problems; default: as in the config."
+)
+@click.option("--seeds", type=click.IntRange(1), help="Tries a problem; default: as in the config.")
+@click.option("--no-baselines", is_flag=True, help="Leave the run's baselines out.")
+@click.option("--problems", is_flag=True, help="Print what came of each problem as well.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    split: Split | None,
+    episodes: int | None,
+    seeds: int | None,
+    no_baselines: bool,
+    problems: bool,
+    as_json: bool,
+) -> int:
+    """Evaluate RUN (a folder or its name), or CONFIG as it is, without training.
+
+    With -o the same policy is tried elsewhere, e.g. -o task.suite=my-bugs. The run's baselines
+    are judged as they were trained. What came of each problem is kept in RUN, under evaluations/;
+    `orchestrion runs compare` compares two of those, or two runs.
+    """
+    from orchestrion._cli.display import problem_lines, report_lines
+    from orchestrion._report import Report
+    from orchestrion._run import open_run
+    from orchestrion._store.evaluations import keep_evaluation
+
+    failures: dict[str, int] = {}
+    directory = None
+
+    async def judge() -> Report:
+        nonlocal directory
+        async with open_run(target, overrides, [*options(ctx).block, *block]) as trained:
+            for line in trained.notes:
+                note(line)
+            report = await trained.evaluate(split, seeds, episodes, not no_baselines)
+            failures.update(trained.failures)
+            directory = trained.directory
+            return report
+
+    report = in_loop(judge())
+    document = {
+        "target": target,
+        "overrides": list(overrides),
+        "report": report.as_json(),
+        "failures": failures,
+    }
+    if as_json:
+        emit(document)
+    else:
+        for line in report_lines(report):
+            click.echo(line)
+        for line in ["", *problem_lines(report.outcomes)] if problems else ():
+            answer(line)
+    if directory is not None:
+        try:
+            note(f"kept: {keep_evaluation(directory, document)}")
+        except StoreError as error:  # a run may be read where nothing can be written
+            note(f"not kept: {error}")
+    for line in failure_lines(failures):
+        note(line)
+    return 0

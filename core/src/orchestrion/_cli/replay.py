@@ -1,0 +1,66 @@
+"""`orchestrion replay`: a recorded run again, from its journal alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrion._cli.common import answer, block_option, emit, json_option, note, options
+from orchestrion._cli.looping import in_loop
+
+if TYPE_CHECKING:
+    from orchestrion._replay import Replayed
+
+__all__ = ["command"]
+
+
+@click.command("replay")
+@click.argument("run")
+@block_option
+@json_option
+@click.pass_context
+def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool) -> int:
+    """Run RUN (a folder or its name) again without one call, and compare the results.
+
+    Every call is answered from the run's journal, and the network is out of reach; nothing in RUN
+    is changed. Trajectories, rewards, metrics, what was learned and the exports are compared byte
+    for byte. Prints 'identical', or the first difference. Exit code 1 if there is one.
+    """
+    from orchestrion._cli.display import Display
+    from orchestrion._replay import replay
+    from orchestrion._sampling import refuse_sample
+    from orchestrion._store import RunReader, find_run
+
+    directory = find_run(run)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "replayed")
+    with Display(terminal=False if as_json else None) as display:
+        found = in_loop(replay(directory, display, [*options(ctx).block, *block]))
+    for line in found.notes:
+        note(line)
+    if as_json:
+        emit({"run": run, "identical": not found.difference, **_data(found)})
+    else:
+        answer(_told(found))
+    return 1 if found.difference else 0
+
+
+def _data(found: Replayed) -> dict[str, object]:
+    return {
+        "difference": found.difference or None,
+        "iterations": found.iterations,
+        "evaluations": found.evaluations,
+        "episodes": found.episodes,
+        "exports": list(found.exports),
+    }
+
+
+def _told(found: Replayed) -> str:
+    if found.difference:
+        return f"not identical: {found.difference}"
+    exports = f", {len(found.exports)} exports" if found.exports else ""
+    return (
+        f"identical: {found.iterations} iterations, {found.evaluations} evaluations, "
+        f"{found.episodes} episodes{exports}"
+    )

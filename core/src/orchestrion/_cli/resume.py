@@ -1,0 +1,48 @@
+"""`orchestrion resume`: go on with a run."""
+
+from __future__ import annotations
+
+import click
+
+from orchestrion._cli.common import block_option, json_option, note, options, override_option
+
+__all__ = ["command"]
+
+
+@click.command("resume")
+@click.argument("run")
+@override_option
+@block_option
+@click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
+@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    run: str,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    verbose: bool,
+    show_best: bool,
+    as_json: bool,
+) -> int:
+    """Go on with RUN, a folder or its name, from its newest valid checkpoint.
+
+    The result is the same as that of a run that was never interrupted. A finished run prints its
+    report again. -o may change what does not decide the result: budget.* and most of run.*.
+    """
+    from orchestrion._cli.driving import carry_out
+    from orchestrion._config import load
+    from orchestrion._sampling import refuse_sample
+    from orchestrion._store import RunReader, RunStore, find_run
+
+    directory = find_run(run)
+    config = load(directory / "config.yaml", overrides, block=[*options(ctx).block, *block])
+    for line in config.plugins.notes():
+        note(line)
+    with RunReader(directory) as reader:
+        refuse_sample(reader, "resumed")
+    with RunStore.open(directory) as store:
+        for line in store.usable().notes():
+            note(line)
+        return carry_out(config, store, verbose, as_json, show_best)

@@ -1,0 +1,179 @@
+"""`orchestrion run`: use a team on one input."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion._cli.common import (
+    answer,
+    block_option,
+    emit,
+    json_option,
+    note,
+    options,
+    override_option,
+    printable,
+)
+from orchestrion._cli.display import cost_text
+from orchestrion._cli.looping import in_loop
+from orchestrion._errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion._records import Episode, Split, Turn
+    from orchestrion._run import Trained
+
+__all__ = ["command"]
+
+
+@click.command("run")
+@click.argument("target", metavar="CONFIG|RUN")
+@click.option("--input", "text", help="The problem as text; '-' reads standard input.")
+@click.option("--problem", "problem_id", help="A problem of the task instead, by its id.")
+@override_option
+@block_option
+@click.option(
+    "--stream/--no-stream",
+    default=None,
+    help="Show what models write as it comes; default: if standard error is a terminal.",
+)
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    target: str,
+    text: str | None,
+    problem_id: str | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    stream: bool | None,
+    as_json: bool,
+) -> int:
+    """Run one episode of CONFIG as it is, or of RUN with what it learned.
+
+    Prints what models write as it comes, every turn as it ends, and the last content as the answer.
+    Exit code 0 if the episode was completed, 4 if a limit ended it, 1 if it failed or none of its
+    turns gave anything.
+    """
+    if (text is None) == (problem_id is None):
+        raise UsageError("give the problem: --input TEXT, --input - or --problem ID")
+    if text is not None:
+        text = printable(_standard_input() if text == "-" else text, "--input")
+    episode = in_loop(
+        _episode(
+            target, text, problem_id, overrides, [*options(ctx).block, *block], as_json, stream
+        )
+    )
+    if as_json:
+        emit({"episode": _data(episode)})
+    else:
+        _conclude(episode)
+    if episode.turns and episode.answer is None:
+        return 1
+    return {"completed": 0, "limit": 4, "budget": 4}.get(episode.status.value, 1)
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise UsageError(f"standard input is not valid UTF-8 (byte {error.start})") from None
+
+
+async def _episode(
+    target: str,
+    text: str | None,
+    problem_id: str | None,
+    overrides: tuple[str, ...],
+    block: list[str],
+    quiet: bool,
+    stream: bool | None,
+) -> Episode:
+    from orchestrion._keys import Key
+    from orchestrion._run import open_run
+
+    async with open_run(target, overrides, block) as trained:
+        for line in trained.notes:
+            note(line)
+        problem = _problem(trained, text, problem_id)
+        printer = _Printer(sys.stderr.isatty() if stream is None else stream)
+        if not quiet:
+            trained.engine.observers, trained.engine.viewer = printer, printer.watch
+        key = Key(trained.config.seed).child("run", problem.id, problem.text)
+        try:
+            return await trained.engine.run("run", problem, key)
+        finally:
+            printer.end()
+
+
+def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
+    from orchestrion._guards import calling, checked_problem, place_of, problems_of
+
+    task: Any = trained.engine.team.task
+    place = place_of(trained.config, "task")
+    if text is not None:
+        if not hasattr(task, "problem_from"):
+            raise UsageError("this task takes no free text; use --problem ID")
+        with calling(place, "problem_from"):
+            return checked_problem(task.problem_from(text), place, "problem_from")
+    splits: tuple[Split, ...] = ("train", "validation", "test")
+    for split in splits:
+        for problem in problems_of(task, split, place):
+            if problem.id == problem_id:
+                return problem
+    raise UsageError(f"the task has no problem {problem_id!r}")
+
+
+class _Printer:
+    """Shows turns on standard error as they end, and what models write as it comes."""
+
+    def __init__(self, stream: bool) -> None:
+        from orchestrion._cli.watching import Watch
+
+        self.watch = Watch() if stream else None
+        self.episode_finished: Callable[[Episode], None] | None = None
+        self.turn_finished: Callable[[str, Turn], None] | None = self._turn
+
+    def _turn(self, _: str, turn: Turn) -> None:
+        said = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
+        # What was just read need not be read again.
+        _print_turn(turn, said.strip() != turn.output.content.strip())
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        if self.watch is not None:
+            self.watch.end()
+
+
+def _print_turn(turn: Turn, content: bool) -> None:
+    option = f":{turn.option}" if turn.option is not None else ""
+    head = f"[{turn.index + 1}] {turn.agent}{option}"
+    if turn.status != "completed":
+        note(f"{head} {turn.status}: {turn.error}")
+        return
+    note(f"{head} ({cost_text(turn.usage)})")
+    if content and turn.output.content:
+        note("    " + turn.output.content.rstrip().replace("\n", "\n    "))
+
+
+def _conclude(episode: Episode) -> None:
+    text = next((t.output.content for t in reversed(episode.turns) if t.output.content), "")
+    if episode.observation is not None and episode.observation.text:
+        text = episode.observation.text
+    answer(text)
+    parts = [episode.status.value, cost_text(episode.usage)]
+    if episode.scores is not None:
+        parts.append(f"score {episode.scores.value:g}")
+        parts.append("solved" if episode.success else "not solved")
+    if episode.error:
+        parts.append(episode.error)
+    note(", ".join(parts))
+
+
+def _data(episode: Episode) -> Any:
+    from orchestrion._store.serial import encode, parse
+
+    return parse(encode(episode))

@@ -1,0 +1,72 @@
+"""Ctrl-C and SIGTERM always end a command, whatever plugins do meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, NoReturn
+
+from orchestrion._interrupts import Interrupted
+
+if TYPE_CHECKING:
+    from threading import Thread
+
+__all__ = ["end_process", "flush", "leave_threads", "left_behind", "own_interrupts"]
+
+left_behind: list[Thread] = []
+"""Threads of components that were at work when the event loop was closed."""
+
+_FAREWELL = 1.0
+"""Seconds that such threads have at the end, all of them together."""
+
+
+@contextmanager
+def own_interrupts() -> Iterator[None]:
+    """Let Ctrl-C raise `Interrupted`, which no plugin raises."""
+
+    def interrupt(number: int, frame: object) -> NoReturn:
+        raise Interrupted
+
+    # Where it is ignored it stays so; outside the main thread nothing can be done.
+    if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    try:
+        before = signal.signal(signal.SIGINT, interrupt)
+    except ValueError:
+        yield
+        return
+    Interrupted.expected = True
+    try:
+        yield
+    finally:
+        Interrupted.expected = False
+        signal.signal(signal.SIGINT, before)
+
+
+def leave_threads(code: int) -> None:
+    """End the process if threads of components do not end, for which Python would wait."""
+    until = time.monotonic() + _FAREWELL
+    for thread in left_behind:
+        thread.join(max(0.0, until - time.monotonic()))
+    stuck = [thread for thread in left_behind if thread.is_alive()]
+    left_behind.clear()
+    if stuck:
+        flush()
+        end_process(code)
+
+
+def end_process(code: int) -> NoReturn:
+    """End at once, whatever other threads do; what is stored stands, as after a kill."""
+    os._exit(code)
+
+
+def flush() -> None:
+    """Write out what was printed; may wait for whoever reads it."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()

@@ -1,0 +1,111 @@
+"""`orchestrion train`: from a config to a trained, evaluated run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+from orchestrion._cli.common import (
+    block_option,
+    config_argument,
+    find_config,
+    json_option,
+    load_config,
+    note,
+    override_option,
+)
+from orchestrion._errors import UsageError
+
+__all__ = ["command"]
+
+
+@click.command("train")
+@config_argument
+@override_option
+@block_option
+@click.option("--verbose", is_flag=True, help="A line and all metrics for every iteration.")
+@click.option("--show-best", is_flag=True, help="Print the best training episode at the end.")
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Say what would be done and what it costs at most; do none of it.",
+)
+@click.option(
+    "--sample",
+    type=click.IntRange(min=2),
+    metavar="N",
+    help="With --dry-run: run N episodes for real, and estimate from them what all will cost.",
+)
+@click.option("--smoke", is_flag=True, help="Try it out first: five problems, a few iterations.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    verbose: bool,
+    show_best: bool,
+    dry_run: bool,
+    sample: int | None,
+    smoke: bool,
+    as_json: bool,
+) -> int:
+    """Train what CONFIG (default: orchestrion.yaml) describes.
+
+    Every run has a folder of its own under runs/. What was learned is evaluated on held-out
+    problems beside the baselines of the config, all by the same evaluator.
+    """
+    if sample and not dry_run:
+        raise UsageError("--sample is for --dry-run: add it, or take --sample out")
+    path = find_config(config)
+    loaded = load_config(ctx, path, overrides, block)
+    if smoke:
+        from orchestrion._cli.smoke import smaller
+
+        changes = smaller(loaded)
+        loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
+        for line in changes.told:
+            note(line)
+    if dry_run:
+        from orchestrion._cli.dry_run import describe
+
+        name = loaded.run.name or path.stem
+        describe(loaded, as_json, _folder(loaded.run.directory), name, sample or 0)
+        return 0
+
+    from orchestrion._cli.driving import carry_out
+    from orchestrion._run import manifest
+    from orchestrion._store import RunStore
+
+    settings = loaded.run
+    keep = {"retention": settings.retention, "keep": settings.keep}
+    text, facts = loaded.to_yaml(), manifest(loaded)
+    root = _folder(settings.directory)
+    name = path.stem if settings.name is None else settings.name
+    if smoke:
+        store = RunStore.create_next(root, f"{name}-smoke", text, facts, **keep)  # type: ignore[arg-type]
+    elif settings.name is not None:
+        store = RunStore.create(root / settings.name, text, facts, **keep)  # type: ignore[arg-type]
+    else:
+        store = RunStore.create_next(root, name, text, facts, **keep)  # type: ignore[arg-type]
+    with store:
+        return carry_out(loaded, store, verbose, as_json, show_best)
+
+
+def _folder(name: str) -> Path:
+    """The folder for run folders, which need not exist yet."""
+    try:
+        folder = Path(name).expanduser()
+        os.lstat(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except (OSError, ValueError, RuntimeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
+    above = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), Path())
+    if not above.is_dir():
+        raise UsageError(f"run.directory: {above} is not a folder")
+    return folder

@@ -1,0 +1,118 @@
+"""`orchestrion validate`: check a config, and whether its parts work together; run nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrion._cli.common import (
+    block_option,
+    config_argument,
+    emit,
+    find_config,
+    json_option,
+    load_config,
+    override_option,
+)
+from orchestrion._cli.looping import in_loop
+from orchestrion._errors import ConfigError, OrchestrionError
+
+if TYPE_CHECKING:
+    from orchestrion._config import Config
+
+__all__ = ["command"]
+
+
+@click.command("validate")
+@config_argument
+@override_option
+@block_option
+@click.option("--resolved", is_flag=True, help="Print it with every default, without secrets.")
+@click.option("--no-open", is_flag=True, help="Read the file only; load no table, model or tool.")
+@json_option
+@click.pass_context
+def command(
+    ctx: click.Context,
+    config: Path | None,
+    overrides: tuple[str, ...],
+    block: tuple[str, ...],
+    resolved: bool,
+    no_open: bool,
+    as_json: bool,
+) -> int:
+    """Check CONFIG (default: orchestrion.yaml) without running it.
+
+    Reports at once everything that is wrong in the file. Then opens the components, as a run
+    would, and asks them whether they can work together. Imports the plugins it names, or all that
+    are not blocked to find a name like `neural` that does not say whose it is (`reinforce:neural`
+    does); with --no-open no heavy library.
+    """
+    path = find_config(config)
+    try:
+        loaded = load_config(ctx, path, overrides, block)
+        if not no_open:
+            in_loop(_open(loaded))
+    except OrchestrionError as exc:
+        if not as_json:
+            raise
+        problems = exc.problems if isinstance(exc, ConfigError) else [str(exc)]
+        emit({"config": str(path), "ok": False, "problems": [_problem(p) for p in problems]})
+        return exc.exit_code
+    if as_json:
+        emit({"config": str(path), "ok": True, "problems": [], **_facts(loaded, resolved)})
+    elif resolved:
+        click.echo(loaded.to_yaml(), nl=False)
+    else:
+        click.echo(f"{path}: ok")
+        for line in _summary(loaded):
+            click.echo(f"  {line}")
+    return 0
+
+
+async def _open(config: Config) -> None:
+    from contextlib import AsyncExitStack
+
+    from orchestrion._engine.opening import open_components
+    from orchestrion._keys import Key
+    from orchestrion._readiness import check_ready
+
+    async with AsyncExitStack() as stack:
+        opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+        check_ready(opened)
+
+
+def _problem(problem: str) -> dict[str, object]:
+    return {
+        "file": getattr(problem, "file", ""),
+        "line": getattr(problem, "line", None),
+        "path": getattr(problem, "path", ""),
+        "message": getattr(problem, "message", str(problem)),
+    }
+
+
+def _facts(config: Config, resolved: bool) -> dict[str, object]:
+    facts: dict[str, object] = {
+        "digest": config.digest,
+        "roster": list(config.roster),
+        "components": {path: entry.use for path, entry in config.components.items()},
+        "plugins": {p.distribution: p.version for p in config.plugins_used},
+    }
+    return {**facts, "resolved": config.resolved()} if resolved else facts
+
+
+def _summary(config: Config) -> list[str]:
+    use = {path: entry.use for path, entry in config.components.items()}
+    names = ", ".join(path.partition(".")[2] for path in config.roster)
+    lines = [
+        f"task {use[config.task]}, policy {use[config.policy]}"
+        + (f", reward {use[config.reward]}" if config.reward else ""),
+        f"team of {len(config.roster)}: {names}",
+    ]
+    if config.stages:
+        lines.append("trained by " + ", then ".join(use[path] for path in config.stages))
+    if config.evaluation.baselines:
+        lines.append("compared with " + ", ".join(config.evaluation.baselines))
+    lines.append("plugins: " + ", ".join(p.origin for p in config.plugins_used))
+    return lines

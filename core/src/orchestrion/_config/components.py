@@ -1,0 +1,307 @@
+"""From `use: name` and its settings to components, each with what is wired into it."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from orchestrion._config.nodes import BROKEN, Node, Problems
+from orchestrion._config.shapes import (
+    Fixed,
+    Items,
+    Ref,
+    Shape,
+    Shaper,
+    Table,
+    UnsupportedError,
+    Variants,
+    refers,
+)
+from orchestrion._config.structure import FAILED, Structurer
+from orchestrion._config.wording import got, named
+from orchestrion._errors import PluginError
+from orchestrion._suggest import article, did_you_mean, listed
+
+if TYPE_CHECKING:
+    from orchestrion._components import Kind
+    from orchestrion._plugins import Found, Plugins
+
+__all__ = ["Builder", "Entry", "kind_of"]
+
+NAME = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_-])?")
+_MAX_CHAIN = 24
+
+
+@frozen
+class Entry:
+    """One component of a config.
+
+    Args:
+        path: its place, e.g. "agents.critic" or, inline, "agents.team.members[0]".
+        kind: of which kind it is.
+        use: what the config says.
+        found: who supplies it, and what the plugin says about it.
+        component: the component itself; wired fields hold the components wired in.
+        refs: by field, the paths of the components wired in, in order.
+        given: the settings that the config gives, by key, before any converter.
+        agents: for a policy, the names of the agents in its team if the config gives them.
+    """
+
+    path: str
+    kind: str
+    use: str
+    found: Found = field(repr=False)
+    component: Any
+    refs: Mapping[str, tuple[str, ...]]
+    given: Mapping[str, Any] = field(repr=False, eq=False)
+    shapes: Mapping[str, Shape] = field(repr=False, eq=False)
+    agents: tuple[str, ...] | None = None
+
+    @property
+    def cls(self) -> type:
+        """The component's class."""
+        return type(self.component)
+
+    @property
+    def version(self) -> str:
+        """The component's version, part of cache and journal keys."""
+        return self.found.component.version
+
+    @property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """By field, the config names of what is wired in; inline components go by their path."""
+        return {
+            name: tuple(self._name_of(path) for path in paths) for name, paths in self.refs.items()
+        }
+
+    def _name_of(self, path: str) -> str:
+        inline = path.startswith(f"{self.path}.")
+        return path if inline else path.partition(".")[2] or path
+
+    def wired(self, runtimes: Mapping[str, Any]) -> Any:
+        """The component with the runtimes of these paths in place of the components wired in.
+
+        Neither validators nor converters run again; the entry's own `component` stays as it is.
+        """
+        if not self.refs:
+            return self.component
+        component = copy.copy(self.component)
+        for name, paths in self.refs.items():
+            taken = iter([runtimes[path] for path in paths])
+            value = _replaced(self.shapes[name], getattr(self.component, name), taken)
+            object.__setattr__(component, name, value)
+        return component
+
+
+def _replaced(shape: Shape, value: Any, taken: Iterator[Any]) -> Any:
+    """A wired field's value with every component replaced, in the order of the config."""
+    if value is None:
+        return None
+    match shape:
+        case Ref():
+            return next(taken)
+        case Items(item=item):
+            return type(value)(_replaced(item, v, taken) for v in value)
+        case Fixed(items=items):
+            return tuple(_replaced(s, v, taken) for s, v in zip(items, value, strict=True))
+        case Table(item=item):
+            return {key: _replaced(item, v, taken) for key, v in value.items()}
+        case Variants(members=members):
+            member = next(m for m in members if refers(m))
+            return _replaced(member, value, taken)
+    return value
+
+
+def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
+    """Which kind a protocol in an annotation belongs to; plugins' kinds are looked up last."""
+    from importlib import import_module
+
+    from orchestrion._components import KINDS
+
+    def interface(kind: Kind) -> Any:
+        module, _, name = kind.interface.partition(":")
+        return getattr(import_module(module), name)
+
+    known = {interface(kind): kind.name for kind in KINDS}
+    complete = False
+
+    def find(hint: Any) -> str | None:
+        nonlocal complete
+        if hint in known or not getattr(hint, "_is_protocol", False):
+            return known.get(hint)
+        if not complete:
+            complete = True
+            for kind in plugins.kinds().values():
+                try:
+                    known.setdefault(interface(kind), kind.name)
+                except Exception:  # a plugin's kind whose interface cannot be imported
+                    continue
+        return known.get(hint)
+
+    return find
+
+
+class Builder:
+    """Builds the components of one config, those wired in before those they are wired into."""
+
+    def __init__(self, root: Node, plugins: Plugins, shaper: Shaper, problems: Problems) -> None:
+        self.root, self.plugins, self.shaper, self.problems = root, plugins, shaper, problems
+        self.structurer = Structurer(shaper, problems, self._refer)
+        self.entries: dict[str, Entry] = {}
+        self._done: dict[str, Entry | None] = {}
+        # Components being built, outermost first, with the references found so far.
+        self._open: list[tuple[str, dict[str, list[str]]]] = []
+
+    def section(self, kind: Kind, node: Node) -> None:
+        """Build every component of a section."""
+        if not kind.many:
+            self.define(kind.name, kind.section, node)
+            return
+        if not isinstance(node.value, dict):
+            if node.value is not BROKEN:
+                self.problems.add(
+                    node, kind.section, f"expected a mapping of names, got {got(node)}"
+                )
+            return
+        for name, child in node.value.items():
+            path = f"{kind.section}.{name}"
+            if not NAME.fullmatch(name):
+                text = f"{name!r} cannot be a name: use letters, digits, '-', '_' and '.'"
+                self.problems.add(child, path, text)
+                self._done[path] = None
+            elif before := [other for other in node.value if name.startswith(f"{other}.")]:
+                text = f"{name!r} reads like a setting of {before[0]!r}; rename one of them"
+                self.problems.add(child, path, text)
+                self._done[path] = None
+            else:
+                self.define(kind.name, path, child)
+
+    def define(self, kind: str, path: str, node: Node, team: bool = False) -> Entry | None:
+        """The component at a path, built once; None if it has problems."""
+        if path in self._done:
+            return self._done[path]
+        chain = [open_path for open_path, _ in self._open]
+        if path in chain:
+            cycle = " -> ".join([*chain[chain.index(path) :], path])
+            self.problems.add(node, path, f"refers to itself: {cycle}")
+            return None
+        if len(chain) >= _MAX_CHAIN:
+            self.problems.add(node, path, f"more than {_MAX_CHAIN} components, each in the next")
+            return None
+        refs: dict[str, list[str]] = {}
+        self._open.append((path, refs))
+        try:
+            entry = self._build(kind, path, node, refs, team)
+        finally:
+            self._open.pop()
+        self._done[path] = entry
+        if entry is not None:
+            self.entries[path] = entry
+        return entry
+
+    def _build(
+        self, kind: str, path: str, node: Node, refs: dict[str, list[str]], team: bool
+    ) -> Entry | None:
+        found = self._found(kind, path, node)
+        if found is None:
+            return None
+        skip = ("use", "agents") if team else ("use",)
+        try:
+            cls = self.plugins.component_class(found)
+            settings = self.shaper.settings(cls, wired=True)
+            if team and any(setting.key == "agents" for setting in settings):
+                raise UnsupportedError("a policy cannot have a setting called 'agents'")
+            given = self.structurer.settings(cls, node, path, skip, wired=True)
+        except PluginError as exc:
+            self.problems.add(node, path, str(exc))
+            return None
+        except UnsupportedError as exc:
+            self.problems.add(node, path, f"{found} cannot be configured: {exc}")
+            return None
+        component = FAILED if given is FAILED else self.structurer.build(cls, given, node, path)
+        if component is FAILED:
+            return None
+        wired = {s.key: s for s in settings if refers(s.shape)}
+        return Entry(
+            path=path,
+            kind=kind,
+            use=str(node.value["use"].value),
+            found=found,
+            component=component,
+            refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
+            given={key: value for key, value in given.items() if key not in wired},
+            shapes={wired[key].name: wired[key].shape for key in refs},
+        )
+
+    def _found(self, kind: str, path: str, node: Node) -> Found | None:
+        """The component that `use` names, or None with a problem."""
+        if node.value is BROKEN:
+            return None
+        if not isinstance(node.value, dict):
+            bare = isinstance(node.value, str) and node.raw is None
+            hint = f"; write {{use: {node.value}}}" if bare else ""
+            self.problems.add(node, path, f"expected a mapping, got {got(node)}{hint}")
+            return None
+        use = node.child("use")
+        if use is None:
+            close = did_you_mean("use", node.value)
+            self.problems.add(node, path, f"'use' is missing: it says which {kind} this is{close}")
+            return None
+        if use.value is BROKEN:
+            return None
+        if not isinstance(use.value, str) or not use.value:
+            self.problems.add(
+                use, f"{path}.use", f"expected the name of {article(kind)}, got {got(use)}"
+            )
+            return None
+        try:
+            return self.plugins.find(kind, use.value)
+        except PluginError as exc:
+            # The sentence repeats the name.
+            text = str(exc) if use.raw is None else f"no {kind} is called what {named(use)} says"
+            self.problems.add(use, f"{path}.use", text)
+            return None
+
+    def _refer(self, kind: str, node: Node, path: str) -> Any:
+        """Called for every wired value: build what it names, note the reference."""
+        owner, refs = self._open[-1]
+        key = re.split(r"[.\[]", path[len(owner) + 1 :], maxsplit=1)[0]
+        if isinstance(node.value, dict):
+            target, entry = path, self.define(kind, path, node)
+        else:
+            target, entry = self._named(kind, node, path)
+        if entry is None:
+            return FAILED
+        refs.setdefault(key, []).append(target)
+        return entry.component
+
+    def _named(self, kind_name: str, node: Node, path: str) -> tuple[str, Entry | None]:
+        kind = self.plugins.kind(kind_name)
+        section = self.root.child(kind.section)
+        if not kind.many:
+            if node.value == kind.section and section is not None:
+                return kind.section, self.define(kind_name, kind.section, section)
+            self.problems.add(
+                node,
+                path,
+                f"{article(kind_name)} is named only by {kind.section!r} or given as {{use: ...}}, "
+                f"got {named(node)}",
+            )
+            return "", None
+        target = section.child(node.value) if section is not None else None
+        if target is not None:
+            where = f"{kind.section}.{node.value}"
+            return where, self.define(kind_name, where, target)
+        names = section.value if section is not None and isinstance(section.value, dict) else {}
+        defined = f" (defined: {listed(names)})" if names else f" (no {kind.section} are defined)"
+        close = did_you_mean(node.value, names) if node.raw is None else ""
+        self.problems.add(
+            node,
+            path,
+            f"no {kind_name} is called {named(node)}{close}{defined}",
+        )
+        return "", None

@@ -1,0 +1,103 @@
+"""`${env:NAME}` in values, and the `.env` file beside a config."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
+from orchestrion._suggest import did_you_mean
+
+__all__ = ["escape", "expand", "read_dotenv", "variables"]
+
+_REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+
+
+def expand(root: Node, environment: Mapping[str, str], problems: Problems) -> None:
+    """Replace references in all text below `root`; a node remembers its text from before.
+
+    `$${env:NAME}` stands for the text `${env:NAME}` itself.
+    """
+    for path, node in walk(root):
+        if isinstance(node.value, str) and "${env:" in node.value:
+            _expand(node, path, environment, problems)
+
+
+def _expand(node: Node, path: str, environment: Mapping[str, str], problems: Problems) -> None:
+    text: str = node.value
+    missing: list[str] = []
+    used: list[str] = []
+
+    def value_of(match: re.Match[str]) -> str:
+        escaped, name = match.groups()
+        if escaped:
+            return match[0][1:]
+        if not _NAME.fullmatch(name):
+            problems.add(node, path, f"{match[0]!r} names no environment variable")
+            missing.append(name)
+        elif name not in environment:
+            close = did_you_mean(name, environment)
+            problems.add(
+                node, path, f"environment variable {name} is set neither here nor in .env{close}"
+            )
+            missing.append(name)
+        used.append(name)
+        return environment.get(name, "")
+
+    value = _REFERENCE.sub(value_of, text)
+    node.value = BROKEN if missing else value
+    node.raw = text if used else None
+
+
+def escape(text: str) -> str:
+    """Text that `expand` gives back as it is."""
+    return _REFERENCE.sub(lambda match: f"${match[0]}", text) if "${env:" in text else text
+
+
+def variables(root: Node) -> list[str]:
+    """The names of all environment variables that a config refers to."""
+    names: dict[str, None] = {}
+    for _, node in walk(root):
+        for escaped, name in _REFERENCE.findall(node.raw or ""):
+            if not escaped:
+                names[name] = None
+    return list(names)
+
+
+def read_dotenv(path: Path, problems: Problems) -> dict[str, str]:
+    """The variables of a `.env` file: NAME=value lines, quotes and `export` allowed."""
+    try:
+        if path.exists() and not path.is_file():
+            # A pipe would keep us waiting.
+            source = Source(str(path), path.parent)
+            problems.add(Node(None, source), "", "cannot be read: it is not a file")
+            return {}
+        text = path.read_text("utf-8-sig")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, ValueError) as exc:
+        source = Source(str(path), path.parent)
+        problems.add(Node(None, source), "", f"cannot be read: {type(exc).__name__}")
+        return {}
+    values: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        match = _LINE.fullmatch(line)
+        if match is None:
+            # The line is not shown: it may be a key.
+            place = Node(None, Source(str(path), path.parent), number)
+            problems.add(place, "", "not of the form NAME=value")
+            continue
+        values[match[1]] = _unquoted(match[2])
+    return values
+
+
+def _unquoted(text: str) -> str:
+    for quote in "\"'":
+        if text.startswith(quote) and (end := text.find(quote, 1)) > 0:
+            return text[1:end]
+    return re.split(r"\s+#", text)[0]

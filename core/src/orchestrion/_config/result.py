@@ -1,0 +1,248 @@
+"""A config that is right: its sections, its components, and what can be made of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from orchestrion._config.components import Entry
+from orchestrion._config.documents import from_plain
+from orchestrion._config.nodes import Node, Problem, Source, next_key, parse_path, replaced
+from orchestrion._config.plain import Dumper, to_yaml
+from orchestrion._config.sections import (
+    AS_UNTRAINED,
+    COSMETIC,
+    Budget,
+    Evaluation,
+    Limits,
+    RunSettings,
+)
+from orchestrion._config.shapes import Shaper
+from orchestrion._errors import ConfigError
+from orchestrion._records import JSON
+from orchestrion._suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from orchestrion._discovery import Plugin
+    from orchestrion._observers import Observers
+    from orchestrion._plugins import Plugins
+
+__all__ = ["Config"]
+
+
+@frozen
+class Config:
+    """A config without problems.
+
+    Args:
+        source: the file it was read from, as given.
+        seed: the root of all randomness of a run.
+        limits, budget, run, evaluation: the plain sections.
+        task, policy: paths of these components.
+        reward: path of the reward function, if there is one.
+        stages: paths of the trainers, in order.
+        roster: paths of the team's agents, in config order.
+        components: what a run opens, by path, each after what is wired into it.
+        definitions: all that is defined, also agents that `policy.agents` leaves out.
+        environment: the environment variables with those of `.env` added.
+        plugins: the plugins it was read with.
+    """
+
+    source: str = field(eq=False)
+    seed: int
+    limits: Limits
+    budget: Budget
+    run: RunSettings
+    evaluation: Evaluation
+    task: str
+    policy: str
+    reward: str | None
+    stages: tuple[str, ...]
+    roster: tuple[str, ...]
+    components: Mapping[str, Entry]
+    definitions: Mapping[str, Entry] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False, eq=False)
+    plugins: Plugins = field(repr=False, eq=False)
+    _tree: Node = field(repr=False, eq=False)
+    _raw: Mapping[str, str] = field(repr=False, eq=False)
+    _shaper: Shaper = field(repr=False, eq=False)
+
+    @property
+    def plugins_used(self) -> tuple[Plugin, ...]:
+        """The plugins that supply its components, by name, with distribution and version.
+
+        A class of the user's own comes from none.
+        """
+        used = {entry.found.plugin for entry in self.components.values()}
+        return tuple(sorted(used.intersection(self.plugins.installed)))
+
+    def observers(self) -> Observers:
+        """The lifecycle hooks of the plugins in use and of those in `run.observers`."""
+        names = [plugin.distribution for plugin in self.plugins_used]
+        return self.plugins.observers([*names, *self.run.observers])
+
+    # ------------------------------------------------------------------ as plain data
+
+    def resolved(self) -> dict[str, Any]:
+        """The config with every default, as plain data that loads again to an equal config.
+
+        Values from the environment stand there as `${env:NAME}`; secrets that the config holds
+        itself are masked.
+        """
+        dumper = Dumper(self._shaper, self._raw)
+        data: dict[str, Any] = {"seed": self.seed}
+        for section in self._sections():
+            data[section] = self._section(section, dumper)
+        for name in ("limits", "budget", "run"):
+            part = getattr(self, name)
+            data[name] = dumper.settings(type(part), part, name)
+        data["evaluation"] = self._evaluation(dumper)
+        return data
+
+    def to_yaml(self) -> str:
+        """The resolved config as YAML text."""
+        return to_yaml(self.resolved())
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 of what decides the result: everything but the budget, names and folders."""
+        data = self.resolved()
+        del data["budget"]
+        data["run"] = {k: v for k, v in data["run"].items() if k not in COSMETIC}
+        text = json.dumps([data, self.roster], ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    def _sections(self) -> list[str]:
+        """Sections of components, in the order of core's kinds."""
+        kinds = self._kinds()
+        defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
+        return [kind for kind in kinds if kind in defined]
+
+    def _kinds(self) -> list[str]:
+        from orchestrion._components import KINDS
+
+        core = [kind.section for kind in KINDS]
+        # Sorted: in which order components were built depends on how the config was written.
+        extra = sorted({entry.found.kind.section for entry in self.definitions.values()})
+        return list(dict.fromkeys([*core, *extra]))
+
+    def _section(self, section: str, dumper: Dumper) -> Any:
+        if section in self.definitions:
+            return self._component(section, dumper)
+        if f"{section}[0]" in self.definitions:
+            return [self._component(path, dumper) for path in self.stages]
+        # In the order of the config: it is the order of the roster.
+        node = self._tree.child(section)
+        names = node.value if node is not None else ()
+        return {name: self._component(f"{section}.{name}", dumper) for name in names}
+
+    def _component(self, path: str, dumper: Dumper) -> dict[str, Any]:
+        entry = self.definitions[path]
+        data: dict[str, Any] = {"use": dumper.raw.get(f"{path}.use", entry.use)}
+        if entry.agents is not None:
+            data["agents"] = list(entry.agents)
+        settings = dumper.settings(entry.cls, entry.component, path, entry.given, wired=True)
+        for name, targets in entry.refs.items():
+            key = next(s.key for s in self._shaper.settings(entry.cls, True) if s.name == name)
+            node = self._node(path)
+            written = node.child(key) if node is not None else None
+            remaining = iter(targets)
+            if written is not None:
+                settings[key] = self._references(written, entry, remaining, dumper)
+        return data | settings
+
+    def _references(self, node: Node, entry: Entry, targets: Any, dumper: Dumper) -> Any:
+        """A wired setting as it was written, inline components resolved."""
+        if isinstance(node.value, list):
+            return [self._references(child, entry, targets, dumper) for child in node.value]
+        if isinstance(node.value, dict):
+            if "use" in node.value:
+                return self._component(next(targets), dumper)
+            return {k: self._references(v, entry, targets, dumper) for k, v in node.value.items()}
+        if node.value is None:
+            return None
+        next(targets)
+        return node.raw if node.raw is not None else node.value
+
+    def _node(self, path: str) -> Node | None:
+        node: Node | None = self._tree
+        segments = parse_path(path) or []
+        while segments and node is not None:
+            if isinstance(segments[0], int):
+                node, segments = node.value[segments[0]], segments[1:]
+            else:
+                key, segments = next_key(node.value, segments)
+                node = node.child(key)
+        return node
+
+    def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
+        data = dumper.settings(Evaluation, self.evaluation, "evaluation")
+        data["baselines"] = {
+            name: AS_UNTRAINED
+            if baseline.untrained
+            else {
+                key: self._component(path, dumper)
+                for key, path in (("policy", baseline.policy), ("trainer", baseline.trainer))
+                if path is not None
+            }
+            | ({"as_configured": True} if baseline.as_configured else {})
+            for name, baseline in self.evaluation.baselines.items()
+        }
+        return data
+
+    # ------------------------------------------------------------------ overlays
+
+    def with_overlay(self, overlay: Mapping[str, JSON]) -> Config:
+        """The config with other values of learnable settings, by config path.
+
+        Values are taken as they are: `${env:NAME}` in them is text.
+
+        Raises:
+            ConfigError: a path is no learnable setting, or a value does not fit.
+        """
+        from orchestrion._config.loading import build
+
+        root = self._tree
+        problems = []
+        for path, value in overlay.items():
+            node = Node(None, Source("overlay", Path.cwd()))
+            try:
+                node = from_plain(value, node.source)
+                self._check_learnable(path)
+                root = replaced(root, parse_path(path) or [], node)
+            except ValueError as exc:
+                problems.append(Problem(node, path, str(exc)))
+        if problems:
+            raise ConfigError(problems, self.source)
+        return build(root, self.source, self.plugins, self.environment, shaper=self._shaper)
+
+    def learnable(self) -> dict[str, Any]:
+        """The learnable settings and their present values, by config path."""
+        return {
+            f"{entry.path}.{setting.key}": getattr(entry.component, setting.name)
+            for entry in self.components.values()
+            for setting in self._shaper.settings(entry.cls, True)
+            if setting.learnable
+        }
+
+    def _check_learnable(self, path: str) -> None:
+        owner = max(_prefixes(path, self.components), key=len, default=None)
+        if owner is None:
+            raise ValueError(f"no component there{did_you_mean(path, self.learnable())}")
+        entry = self.components[owner]
+        key = path[len(owner) + 1 :].partition(".")[0].partition("[")[0]
+        settings = {s.key: s for s in self._shaper.settings(entry.cls, True)}
+        if key not in settings:
+            raise ValueError(f"{entry.use!r} has no setting {key!r}{did_you_mean(key, settings)}")
+        if not settings[key].learnable:
+            raise ValueError("this setting is not learnable, so an overlay cannot change it")
+
+
+def _prefixes(path: str, components: Iterable[str]) -> list[str]:
+    return [owner for owner in components if path.startswith(f"{owner}.")]

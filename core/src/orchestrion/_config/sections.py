@@ -1,0 +1,149 @@
+"""The plain sections of a config: settings of core, not of components."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from attrs import Factory, field, frozen
+from msgspec import Meta
+
+from orchestrion._records import Split
+
+__all__ = ["AS_UNTRAINED", "Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
+
+Count = Annotated[int, Meta(ge=1)]
+Amount = Annotated[int, Meta(ge=0)]
+
+
+@frozen
+class Limits:
+    """How far one episode may go; reaching a limit ends it, and is never a success.
+
+    Args:
+        turns: how many activations.
+        calls: how many calls to the outside; the turn that passes it is the last.
+        tokens: how many input and output tokens together; likewise.
+    """
+
+    turns: Count | None = 100
+    calls: Amount | None = None
+    tokens: Amount | None = None
+
+
+@frozen
+class Budget:
+    """What a run may spend; when it is used up, the run ends and can be resumed.
+
+    Args:
+        calls: how many calls to the outside: those through `calls.run`, which are refused before
+            they would pass it, and those that turns state in `Output.usage`, known only
+            afterwards: the turn that passes it is the last.
+        tokens: how many input and output tokens together, likewise.
+        usd: US dollars, likewise.
+        minutes: of wall-clock time; whatever is under way then is cut off.
+    """
+
+    calls: Amount | None = None
+    tokens: Amount | None = None
+    usd: Annotated[float, Meta(ge=0)] | None = None
+    minutes: Annotated[float, Meta(gt=0)] | None = None
+
+
+@frozen
+class RunSettings:
+    """How a run is carried out; `timeout`, `problems` and `iterations` change what is learned.
+
+    Args:
+        name: of the run's folder; by default the config's name and a number.
+        directory: the folder for run folders, taken from where the command is run.
+        concurrency: how many episodes run at once.
+        timeout: seconds after which an activation fails; null means never.
+        problems: use only so many problems of each split, the first ones; null means all.
+        iterations: end every stage after so many iterations; null means when it ends itself.
+        retention: what of each episode is stored.
+        checkpoint_every: iterations between two checkpoints.
+        keep: how many checkpoints are kept.
+        block: plugins that are never imported.
+        observers: plugins whose lifecycle hooks are called, besides those that are used.
+        cache: a folder of answers that runs share: what an earlier run with the same seed asked a
+            model, word for word, is not asked again. "shared" is the platform's folder for caches;
+            another is taken from where the command is run; null means none.
+    """
+
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=100)] | None = (
+        None
+    )
+    directory: Annotated[str, Meta(min_length=1)] = "runs"
+    concurrency: Count = 64
+    timeout: Annotated[float, Meta(gt=0)] | None = 600.0
+    problems: Count | None = None
+    iterations: Count | None = None
+    retention: Literal["all", "turns", "episodes", "none"] = "all"
+    checkpoint_every: Count = 1
+    keep: Count = 3
+    block: tuple[str, ...] = ()
+    observers: tuple[str, ...] = ()
+    cache: Annotated[str, Meta(min_length=1)] | None = None
+
+
+AS_UNTRAINED = "untrained"
+"""The word for the baseline that is the run's own team before its first episode."""
+
+
+@frozen
+class Baseline:
+    """A policy to compare with.
+
+    Args:
+        policy: path of its policy.
+        trainer: path of what trains it; None for what needs no training.
+        agents: paths of its agents, if it has a team of its own.
+        as_configured: whether learnable settings are for it as the config has them, whatever the
+            run's trainers made of them.
+        word: the word that stands for it in the config; empty if it is written out.
+    """
+
+    policy: str
+    trainer: str | None = None
+    agents: tuple[str, ...] | None = None
+    as_configured: bool = False
+    word: str = ""
+
+    @property
+    def untrained(self) -> bool:
+        """Whether it is the run's own team, as it was before its first episode."""
+        return self.word == AS_UNTRAINED
+
+
+@frozen
+class Evaluation:
+    """How the result of a run is judged.
+
+    Args:
+        split: the problems it is judged on.
+        episodes: how many of them; null means all.
+        seeds: how often each problem is tried, with different randomness.
+        baselines: policies to compare with: {name: {policy: ..., trainer: ...}}, or {name: word},
+            or a list of words. A word is a trainer's name, for it and the policy it trains; a
+            policy's name; or `untrained`, for the run's own team before its first episode.
+    """
+
+    split: Split = "test"
+    episodes: Count | None = None
+    seeds: Count = 1
+    baselines: Mapping[str, Baseline] = field(default=Factory(dict))
+
+
+COSMETIC = (
+    "name",
+    "directory",
+    "concurrency",
+    "retention",
+    "checkpoint_every",
+    "keep",
+    "block",
+    "observers",
+    "cache",
+)
+"""Settings of `run` that are no part of a config's digest."""

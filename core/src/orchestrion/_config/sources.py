@@ -1,0 +1,173 @@
+"""From files, includes and overrides to one tree of nodes."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml, read_yaml
+from orchestrion._config.environment import expand
+from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced
+
+__all__ = ["merge", "override", "read_tree", "tree_of"]
+
+_MAX_INCLUDES = 64
+_OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+
+
+def read_tree(path: Path, environment: Mapping[str, str], problems: Problems) -> Node | None:
+    """A config file with what it includes; None if it cannot be read at all."""
+    return _Reader(environment, problems).read(path, ())
+
+
+class _Reader:
+    def __init__(self, environment: Mapping[str, str], problems: Problems) -> None:
+        self.environment, self.problems = environment, problems
+        self.files = 0
+
+    def read(self, path: Path, above: tuple[Path, ...], by: Node | None = None) -> Node | None:
+        source = Source(str(path), path.parent)
+        text = self._text(path, by)
+        if text is None:
+            return None
+        reader = read_toml if path.suffix.lower() == ".toml" else read_yaml
+        root = reader(text, source, self.problems)
+        if root is None:
+            return None
+        if not isinstance(root.value, dict):
+            what = "is empty" if root.value is None else "must be a mapping of sections"
+            self.problems.add(Node(None, source, root.line), "", f"a config {what}")
+            return None
+        # Names of files are taken as they stand: a message may show them.
+        include = root.value.pop("include", None)
+        expand(root, self.environment, self.problems)
+        return self._include(root, include, path, (*above, _identity(path)))
+
+    def _text(self, path: Path, by: Node | None) -> str | None:
+        place = by if by is not None else Node(None, Source(str(path), path.parent))
+        name = "include" if by is not None else ""
+        if problem := _no_file(path, by is not None):
+            self.problems.add(place, name, f"{path} {problem}")
+            return None
+        try:
+            with open(path, "rb") as file:
+                data = file.read(MAX_BYTES + 1)
+            if len(data) > MAX_BYTES:
+                self.problems.add(place, name, f"{path} is larger than {MAX_BYTES >> 20} MiB")
+                return None
+            return data.decode("utf-8-sig")
+        except FileNotFoundError:
+            self.problems.add(place, name, f"there is no file {path}")
+        except UnicodeDecodeError as exc:
+            self.problems.add(place, name, f"{path} is not UTF-8 (byte {exc.start})")
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or exc
+            self.problems.add(place, name, f"{path} cannot be read: {reason}")
+        return None
+
+    def _include(
+        self, root: Node, include: Node | None, path: Path, above: tuple[Path, ...]
+    ) -> Node:
+        """`root` over the files it includes; of these, later ones win."""
+        if include is None:
+            return root
+        if not isinstance(include.value, list):
+            self.problems.add(include, "include", "expected a list of files")
+            return root
+        below: Node | None = None
+        for item in include.value:
+            if not isinstance(item.value, str) or not item.value or "\0" in item.value:
+                self.problems.add(item, "include", "expected the name of a file")
+                continue
+            file = path.parent / item.value
+            self.files += 1
+            if _identity(file) in above:
+                chain = " -> ".join(p.name for p in (*above, _identity(file)))
+                self.problems.add(item, "include", f"files include each other: {chain}")
+            elif self.files > _MAX_INCLUDES:
+                self.problems.add(item, "include", f"more than {_MAX_INCLUDES} files")
+            elif (included := self.read(file, above, item)) is not None:
+                below = included if below is None else merge(below, included)
+        return root if below is None else merge(below, root)
+
+
+def _no_file(path: Path, included: bool) -> str:
+    """Why a path is nothing to be read from: opening a pipe may wait forever."""
+    if not included and str(path) in _OPEN_ALREADY:
+        return ""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return ""  # opening it says more
+    if stat.S_ISDIR(mode):
+        return "cannot be read: it is a folder"
+    return "" if stat.S_ISREG(mode) else "cannot be read: it is a pipe or device"
+
+
+def _identity(path: Path) -> Path:
+    return Path(os.path.realpath(path))
+
+
+def merge(below: Node, above: Node) -> Node:
+    """Two trees as one: mappings are merged, everything else is replaced by what is above.
+
+    A mapping that `use`s another component is replaced too: its settings belong to the other.
+    """
+    if not (isinstance(below.value, dict) and isinstance(above.value, dict)):
+        return above
+    use, other = below.child("use"), above.child("use")
+    if use is not None and other is not None and use.value != other.value:
+        return above
+    value = dict(below.value)
+    for key, child in above.value.items():
+        value[key] = merge(value[key], child) if key in value else child
+    return Node(value, above.source, above.line)
+
+
+def override(
+    root: Node, overrides: Sequence[str], environment: Mapping[str, str], problems: Problems
+) -> Node:
+    """The tree after `a.b=c` overrides; values are YAML 1.2."""
+    for text in overrides:
+        source = Source(f"-o {text.partition('=')[0]}", Path.cwd())
+        place = Node(None, source)
+        path, equals, value = text.partition("=")
+        segments = parse_path(path.strip())
+        if not equals or segments is None:
+            problems.add(place, "", "an override is PATH=VALUE, e.g. policy.hidden=[64]")
+        elif segments[0] == "include":
+            problems.add(place, "", "include cannot be overridden")
+        else:
+            node = read_yaml(value, source, problems)
+            if node is None:
+                continue
+            expand(node, environment, problems)
+            try:
+                root = replaced(root, segments, _unlined(node))
+            except ValueError as exc:
+                problems.add(place, "", str(exc))
+    return root
+
+
+def _unlined(node: Node) -> Node:
+    """Lines within an override say nothing."""
+    node.line = None
+    if isinstance(node.value, dict):
+        for child in node.value.values():
+            _unlined(child)
+    elif isinstance(node.value, list):
+        for child in node.value:
+            _unlined(child)
+    return node
+
+
+def tree_of(data: Mapping[str, Any], name: str, directory: Path) -> Node:
+    """Plain data as a tree, as if a file of this name held it.
+
+    Raises:
+        ValueError: something in it cannot stand in a config.
+    """
+    return from_plain(dict(data), Source(name, directory))

@@ -1,0 +1,336 @@
+"""Strict structuring: nodes become values of the types that settings declare.
+
+Nothing is converted on a guess: text is no number, 7.9 is no integer, 1 is no boolean. cattrs is
+not used here: it stops at a class's first failing validator, knows neither lines nor wiring, and
+would have to be told about every type twice, here and in the JSON Schema.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import NOTHING, Factory, fields_dict, frozen
+
+from orchestrion._config.nodes import BROKEN, Node, Problems, at_index, at_key, walk
+from orchestrion._config.shapes import (
+    Anything,
+    Choice,
+    Fixed,
+    Items,
+    Record,
+    Ref,
+    Scalar,
+    Setting,
+    Shape,
+    Shaper,
+    Table,
+    UnsupportedError,
+    Variants,
+    names_components,
+)
+from orchestrion._config.wording import expected, got, habit, violations
+from orchestrion._interrupts import from_outside
+from orchestrion._suggest import did_you_mean
+
+__all__ = ["FAILED", "MASK", "Structurer"]
+
+
+class _Failed:
+    def __repr__(self) -> str:
+        return "FAILED"
+
+
+FAILED: Final = _Failed()
+"""Stands for a value that could not be structured; the problem is noted."""
+
+MASK: Final = "<masked>"
+"""What a secret that was written into a config itself looks like in a stored one."""
+
+Refer = Callable[[str, Node, str], Any]
+"""Resolves (kind, node, path) to a component's settings, or `FAILED`."""
+
+
+def _refuse(kind: str, node: Node, path: str) -> Any:
+    raise UnsupportedError(f"{path}: no {kind} can be wired in here")
+
+
+@frozen
+class Structurer:
+    """Structures values and notes every problem on the way.
+
+    Args:
+        shaper: reads the shapes of nested classes.
+        problems: where problems go.
+        refer: resolves references to components.
+    """
+
+    shaper: Shaper
+    problems: Problems
+    refer: Refer = _refuse
+
+    # ------------------------------------------------------------------ values
+
+    def value(self, shape: Shape, node: Node, path: str, secret: bool = False) -> Any:
+        """The structured value, or `FAILED`."""
+        if node.value is BROKEN:
+            return FAILED
+        result = self._value(shape, node, path, secret)
+        if result is not FAILED and not self._within(shape, node, path, secret):
+            return FAILED
+        return result
+
+    def _value(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
+        match shape:
+            case Scalar(type=kind):
+                result = _scalar(kind, node)
+            case Choice():
+                return self._choice(shape, node, path, secret)
+            case Items(container=container, item=item):
+                if not isinstance(node.value, list):
+                    return self._wrong(shape, node, path, secret)
+                items = [
+                    self.value(item, child, at_index(path, i), secret)
+                    for i, child in enumerate(node.value)
+                ]
+                return FAILED if FAILED in items else container(items)
+            case Fixed(items=shapes):
+                if not isinstance(node.value, list) or len(node.value) != len(shapes):
+                    return self._wrong(shape, node, path, secret)
+                items = [
+                    self.value(item, child, at_index(path, i), secret)
+                    for i, (item, child) in enumerate(zip(shapes, node.value, strict=True))
+                ]
+                return FAILED if FAILED in items else tuple(items)
+            case Table():
+                return self._table(shape, node, path, secret)
+            case Record(cls=cls):
+                if not isinstance(node.value, dict):
+                    return self._wrong(shape, node, path, secret)
+                return self.record(cls, node, path)
+            case Ref(kind=kind):
+                if not isinstance(node.value, (str, dict)):
+                    return self._wrong(shape, node, path, secret)
+                return self.refer(kind, node, path)
+            case Variants():
+                return self._variants(shape, node, path, secret)
+            case Anything():
+                result = self._anything(node, path)
+            case _:
+                raise TypeError(f"unknown shape {shape!r}")
+        return self._wrong(shape, node, path, secret) if result is FAILED else result
+
+    def _wrong(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
+        hint = "" if secret or node.raw is not None else habit(shape, node.value)
+        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{hint}")
+        return FAILED
+
+    def _choice(self, shape: Choice, node: Node, path: str, secret: bool) -> Any:
+        for value in shape.values:
+            if type(value) is type(node.value) and value == node.value:
+                return value if shape.enum is None else shape.enum(value)
+        texts = [v for v in shape.values if isinstance(v, str)]
+        hidden = secret or node.raw is not None or not isinstance(node.value, str)
+        close = "" if hidden else did_you_mean(node.value, texts)
+        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{close}")
+        return FAILED
+
+    def _table(self, shape: Table, node: Node, path: str, secret: bool) -> Any:
+        if not isinstance(node.value, dict):
+            return self._wrong(shape, node, path, secret)
+        if names_components(shape) and "use" in node.value:
+            text = "expected names, each with a component; 'use' cannot be a name"
+            self.problems.add(node, path, text)
+            return FAILED
+        result = {}
+        for key, child in node.value.items():
+            key_node = Node(key, child.source, child.line)
+            key_value = self.value(shape.key, key_node, at_key(path, key))
+            result[key if key_value is FAILED else key_value] = (
+                FAILED
+                if key_value is FAILED
+                else self.value(shape.item, child, at_key(path, key), secret)
+            )
+        return FAILED if FAILED in result.values() else result
+
+    def _variants(self, shape: Variants, node: Node, path: str, secret: bool) -> Any:
+        """The first alternative that fits, else the problems of the only one that could."""
+        possible = [member for member in shape.members if _could_be(member, node.value)]
+        for member in possible:
+            trial = Structurer(self.shaper, Problems(), self.refer)
+            if len(possible) > 1:
+                result = trial.value(member, node, path, secret)
+                if result is not FAILED and not trial.problems.found:
+                    return result
+        if len(possible) == 1:
+            return self.value(possible[0], node, path, secret)
+        return self._wrong(shape, node, path, secret)
+
+    def _anything(self, node: Node, path: str) -> Any:
+        if node.value is BROKEN:
+            return FAILED
+        if isinstance(node.value, dict):
+            table = {k: self._anything(v, at_key(path, k)) for k, v in node.value.items()}
+            return FAILED if FAILED in table.values() else table
+        if isinstance(node.value, list):
+            items = [self._anything(v, at_index(path, i)) for i, v in enumerate(node.value)]
+            return FAILED if FAILED in items else items
+        if isinstance(node.value, float) and not math.isfinite(node.value):
+            return FAILED
+        return node.value
+
+    # ------------------------------------------------------------------ constraints
+
+    def _within(self, shape: Shape, node: Node, path: str, secret: bool) -> bool:
+        messages = [text for meta in shape.limits for text in violations(meta, node.value)]
+        for text in messages:
+            self.problems.add(node, path, f"must {text}, got {got(node, secret)}")
+        return not messages
+
+    # ------------------------------------------------------------------ attrs classes
+
+    def record(self, cls: type, node: Node, path: str, skip: Collection[str] = ()) -> Any:
+        """An instance of an attrs class, or `FAILED`; keys in `skip` are left to the caller."""
+        values = self.settings(cls, node, path, skip)
+        return FAILED if values is FAILED else self.build(cls, values, node, path)
+
+    def settings(
+        self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
+    ) -> Any:
+        """The given settings of an attrs class by key, or `FAILED`."""
+        settings = {s.key: s for s in self.shaper.settings(cls, wired)}
+        values: dict[str, Any] = {}
+        failed = False
+        for key, child in node.value.items():
+            if key in skip:
+                continue
+            if key not in settings:
+                # Also those that are given: an override may mean what the file has.
+                close = did_you_mean(key, (*settings, *skip))
+                known = "" if close else _known(settings)
+                self.problems.add(child, at_key(path, key), f"unknown key{close}{known}")
+                failed = True
+                continue
+            value = self._setting(settings[key], child, at_key(path, key))
+            failed = failed or value is FAILED
+            if value is not FAILED:
+                values[key] = value
+        for setting in settings.values():
+            if setting.required and setting.key not in node.value and setting.key not in skip:
+                text = f"{setting.key!r} is missing: expected {expected(setting.shape)}"
+                self.problems.add(node, path, text)
+                failed = True
+        if failed:
+            # What did structure is checked all the same: every problem is reported at once.
+            self._validate(cls, values, node, path)
+        return FAILED if failed else values
+
+    def _setting(self, setting: Setting, node: Node, path: str) -> Any:
+        if setting.secret and (masked := [n for _, n in walk(node) if n.value == MASK]):
+            self.problems.add(
+                masked[0],
+                path,
+                'this secret was masked when the config was stored; write "${env:NAME}" here, '
+                "or give it with -o",
+            )
+            return FAILED
+        return self.value(setting.shape, node, path, setting.secret)
+
+    def build(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> Any:
+        """Call the class; on an error, run every validator for itself and note what each says."""
+        try:
+            return cls(**values)
+        except BaseException as exc:  # also SystemExit, which would end the command as a success
+            if from_outside(exc):
+                raise
+            if not self._validate(cls, values, node, path):
+                hidden = any(n.raw is not None for n in node.value.values() if n is not None)
+                self.problems.add(node, path, _message(exc, hidden))
+            return FAILED
+
+    def _validate(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> bool:
+        """Run each validator on a stand-in that has whatever did structure."""
+        attributes = fields_dict(cls)
+        settings = {s.key: s for s in self.shaper.settings(cls, True)}
+        stand_in: Any = object.__new__(cls)
+        for attribute in attributes.values():
+            key = str(attribute.alias)
+            value = values.get(key, attribute.default)
+            if isinstance(value, Factory):  # type: ignore[arg-type]
+                value = NOTHING if value.takes_self else value.factory()
+            if value is not NOTHING and not (key in node.value and key not in values):
+                object.__setattr__(stand_in, attribute.name, value)
+        found = False
+        for key, value in values.items():
+            setting = settings[key]
+            attribute = attributes[setting.name]
+            if attribute.validator is None:
+                continue
+            try:
+                attribute.validator(stand_in, attribute, value)
+            except AttributeError:
+                continue  # it compares with a field that did not structure
+            except Exception as exc:
+                child = node.value.get(key, node)
+                hidden = setting.secret or child.raw is not None
+                self.problems.add(child, at_key(path, key), _message(exc, hidden))
+                found = True
+        return found
+
+
+def _known(settings: Mapping[str, Setting]) -> str:
+    return f" (known: {', '.join(settings)})" if settings else " (there are no settings here)"
+
+
+def _message(exc: BaseException, hidden: bool) -> str:
+    """What an exception says; nothing that may repeat a secret."""
+    if hidden:
+        return f"not accepted ({type(exc).__name__}; not shown, since it may hold a secret)"
+    # attrs' validators raise with (message, attribute, ...) as arguments.
+    text = str(exc.args[0]) if exc.args else ""
+    text = " ".join(text.split())
+    return (
+        text
+        if isinstance(exc, (ValueError, TypeError)) and text
+        else f"{type(exc).__name__}: {text}"
+    )
+
+
+def _scalar(kind: type, node: Node) -> Any:
+    value = node.value
+    if kind is float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return float(value) if number and math.isfinite(value) else FAILED
+    if kind is Path:
+        ok = isinstance(value, str) and value and "\0" not in value
+        return _path(value, node) if ok else FAILED
+    return value if type(value) is kind else FAILED
+
+
+def _path(text: str, node: Node) -> Any:
+    """A path is taken from the folder of the file that names it."""
+    try:
+        return (node.source.directory / Path(text).expanduser()).resolve()
+    except (OSError, RuntimeError, ValueError):
+        return FAILED
+
+
+def _could_be(shape: Shape, value: Any) -> bool:
+    match shape:
+        case Scalar(type=kind):
+            if kind is float:
+                return isinstance(value, (int, float)) and not isinstance(value, bool)
+            return type(value) is (str if kind is Path else kind)
+        case Choice(values=values):
+            return any(type(v) is type(value) for v in values)
+        case Items() | Fixed():
+            return isinstance(value, list)
+        case Table() | Record():
+            return isinstance(value, dict)
+        case Ref():
+            return isinstance(value, (str, dict))
+        case Variants(members=members):
+            return any(_could_be(member, value) for member in members)
+    return True

@@ -1,0 +1,97 @@
+"""Whose code a thread or a task is in, found by its stack: it costs the engine nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType, FrameType
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion._engine.activation import act
+from orchestrion._engine.batch import DecisionBatcher
+from orchestrion._engine.episode import Engine
+from orchestrion._engine.loop import Loop
+
+__all__ = ["Work", "of_stack", "of_task"]
+
+
+@frozen(eq=False)
+class Work:
+    """A component at work.
+
+    Args:
+        who: it is, as messages call it; empty if it cannot be told.
+        limit: seconds that it has; None means no limit.
+        line: of its code, as a file and a number.
+        imports: whether a module is being imported, which is slow when the machine is cold.
+        frame: of the call, to tell it from the next one.
+    """
+
+    who: str
+    limit: float | None = None
+    line: str = ""
+    frame: FrameType | None = None
+    imports: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.who or 'something'} (in {self.line})" if self.line else self.who
+
+
+def _agent(names: dict[str, Any]) -> tuple[str, float | None]:
+    return names["engine"].name_of(names["seat"]), names["seconds"]
+
+
+def _task(engine: Engine) -> tuple[str, float | None]:
+    return engine.place(engine.team.task, "task"), None
+
+
+_CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] = {
+    act.__code__: _agent,
+    DecisionBatcher._ask.__code__: lambda names: (names["self"].place, None),
+    Engine._result.__code__: lambda names: (names["who"], names["self"].timeout),
+    Engine.first_step.__code__: lambda names: _task(names["self"]),
+    Loop._step.__code__: lambda names: _task(names["self"].engine),
+}
+"""What calls components, and how its variables say which and for how long."""
+
+_LIBRARY = os.path.dirname(os.__file__)
+
+
+def of_stack(thread: int) -> Work:
+    """What a thread is at."""
+    inner = frame = sys._current_frames().get(thread)
+    while inner is not None and _is_library(inner.f_code.co_filename):
+        inner = inner.f_back
+    line = f"{inner.f_code.co_filename}, line {inner.f_lineno}" if inner is not None else ""
+    imports = False
+    while frame is not None:
+        imports = imports or frame.f_code.co_filename.startswith("<frozen importlib")
+        caller = _CALLERS.get(frame.f_code)
+        if caller is not None:
+            return Work(*caller(frame.f_locals), line, frame, imports)
+        if frame.f_globals.get("__name__", "").startswith("orchestrion."):
+            place = frame.f_locals.get("place")
+            if isinstance(place, str):
+                return Work(place, None, line, frame, imports)
+        frame = frame.f_back
+    return Work("", None, line)
+
+
+def _is_library(file: str) -> bool:
+    inside = file.startswith((_LIBRARY, "<frozen")) and "-packages" not in file
+    return inside or file.startswith(os.path.dirname(os.path.dirname(__file__)))
+
+
+def of_task(task: asyncio.Task[Any]) -> str:
+    """The agent, verifier or reward function that a task waits for; empty if there is none."""
+    waits: Any = task.get_coro()
+    while waits is not None:
+        frame = getattr(waits, "cr_frame", None)
+        if frame is not None and frame.f_code in _CALLERS:
+            return _CALLERS[frame.f_code](frame.f_locals)[0]
+        waits = getattr(waits, "cr_await", None)
+    return ""

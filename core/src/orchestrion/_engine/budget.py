@@ -1,0 +1,267 @@
+"""What a run may spend, kept below its caps also with many calls in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Protocol
+
+from orchestrion._errors import BudgetError
+from orchestrion._records import NO_USAGE, Usage
+
+__all__ = ["Budget", "BudgetCaps", "inside"]
+
+
+class BudgetCaps(Protocol):
+    """The caps of a run; None means no cap."""
+
+    @property
+    def calls(self) -> int | None: ...
+    @property
+    def tokens(self) -> int | None: ...
+    @property
+    def usd(self) -> float | None: ...
+    @property
+    def minutes(self) -> float | None: ...
+
+
+inside: ContextVar[bool] = ContextVar("inside", default=False)
+"""Whether the current code is part of a call, which has a reservation of its own."""
+
+
+class Budget:
+    """Reserves the worst case before a call, settles what it took after it.
+
+    At every moment spent + reserved <= cap, so that a cap is never passed, however many calls
+    are in flight. A reservation that does not fit waits, first come, first served, until calls in
+    flight give back what they did not take. A call made inside another one goes before all that
+    are not: the other one holds a reservation until it is done. When nothing in flight can give
+    anything back, whoever waits first gets a `BudgetError`: nothing that was paid for is cut off.
+
+    Args:
+        caps: see `BudgetCaps`; None means no cap at all.
+        spent: what earlier parts of this run spent.
+        elapsed: seconds that earlier parts of this run took.
+    """
+
+    def __init__(
+        self, caps: BudgetCaps | None = None, spent: Usage = NO_USAGE, elapsed: float = 0.0
+    ) -> None:
+        self._caps = caps
+        minutes = caps.minutes if caps is not None else None
+        self._seconds = minutes * 60 if minutes is not None else None
+        self._started = time.monotonic() - elapsed
+        self._spent, self._reserved = _Sum(), _Sum()
+        self._spent.add(spent)
+        self._stated = NO_USAGE
+        self._open = 0
+        """How many reservations there are that have something to give back."""
+        self._used_up = ""
+        """Why no call is made any more."""
+        self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
+
+    @property
+    def spent(self) -> Usage:
+        """What was taken; calls with no known price count as free."""
+        return self._spent.usage()
+
+    @property
+    def reserved(self) -> Usage:
+        """What is set aside for calls in flight."""
+        return self._reserved.usage()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds this run has taken, earlier parts included."""
+        return time.monotonic() - self._started
+
+    def check(self) -> None:
+        """Raise `BudgetError` when the minutes are used up, or a cap was passed."""
+        if self._seconds is not None and self.elapsed > self._seconds:
+            raise self._late()
+        if self._caps is not None:
+            passed = self._lacking(NO_USAGE, _NOTHING)
+            if passed:
+                raise BudgetError(passed)
+
+    @asynccontextmanager
+    async def deadline(self) -> AsyncIterator[None]:
+        """Cancel what runs inside when the minutes are used up.
+
+        Raises:
+            BudgetError: that happened.
+        """
+        left = None if self._seconds is None else self._seconds - self.elapsed
+        limit = asyncio.timeout(left)
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise self._late() from None
+
+    def _late(self) -> BudgetError:
+        return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
+
+    def charge(self, usage: Usage) -> bool:
+        """Book what a turn states that it took beside its calls.
+
+        It is known only now, so that a cap can be passed by the turns under way: `check` tells.
+
+        Returns:
+            Whether it must be recorded at once, as it costs money or counts against a cap. What
+            need not be is summed up for `take_stated`.
+        """
+        caps = self._caps
+        if caps is None:
+            return False
+        self._spent.add(usage)
+        if (
+            usage.usd > 0
+            or (caps.calls is not None and usage.calls)
+            or (caps.tokens is not None and usage.tokens)
+        ):
+            return True
+        self._stated = self._stated + usage
+        return False
+
+    def take_stated(self) -> Usage:
+        """What turns stated since this was asked last and no journal has."""
+        taken, self._stated = self._stated, NO_USAGE
+        return taken
+
+    async def reserve(self, worst: Usage, service: str = "this call") -> None:
+        """Set `worst` aside, once it fits beside what others have set aside.
+
+        Raises:
+            BudgetError: it does not fit, and nothing in flight can make room for it.
+        """
+        if self._seconds is not None and self.elapsed > self._seconds:
+            raise self._late()
+        caps = self._caps
+        if caps is not None:
+            if caps.usd is not None and math.isnan(worst.usd):
+                raise BudgetError(
+                    f"budget.usd is set but the price of {service} is not known; "
+                    "give the model's `price` in the config, or take budget.usd out"
+                )
+            if self._used_up:
+                raise BudgetError(self._used_up)
+            nested = inside.get()
+            lacking = self._lacking(worst, self._reserved)
+            if lacking and nested:
+                raise BudgetError(lacking)
+            if lacking or (self._waiting and not nested and worst != NO_USAGE):
+                await self._room(worst)
+                return
+        self._grant(worst)
+
+    def settle(self, worst: Usage, actual: Usage) -> None:
+        """Give a reservation back and book what the call really took."""
+        self._open -= worst != NO_USAGE
+        self._reserved.take_back(worst)
+        if not self._open:
+            self._reserved = _Sum()  # a running difference of floats would drift away from zero
+        self._spent.add(actual)
+        self._wake()
+
+    def _grant(self, worst: Usage) -> None:
+        self._open += worst != NO_USAGE
+        self._reserved.add(worst)
+
+    async def _room(self, worst: Usage) -> None:
+        """Wait until a reservation was granted."""
+        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((worst, granted))
+        self._wake()
+        try:
+            await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled() and granted.exception() is None:
+                self.settle(worst, NO_USAGE)
+            else:
+                self._wake()  # another one may be the first now
+            raise
+
+    def _wake(self) -> None:
+        """Grant what fits now, in order; where nothing ever will, say so to all who wait."""
+        while self._waiting:
+            worst, granted = self._waiting[0]
+            lacking = self._used_up or self._lacking(worst, self._reserved)
+            if lacking and self._open and not granted.done():
+                return
+            self._waiting.popleft()
+            if granted.done():
+                continue  # cancelled
+            if lacking:
+                self._used_up = lacking
+                granted.set_exception(BudgetError(lacking))
+                granted.exception()  # whoever waited may be cancelled before it looks
+            else:
+                self._grant(worst)
+                granted.set_result(None)
+
+    def _lacking(self, worst: Usage, held: _Sum) -> str:
+        """Why the caps do not cover `worst` beside what is held; empty if they do."""
+        caps, spent = self._caps, self._spent
+        assert caps is not None
+        for name, cap, taken, aside, more in (
+            ("calls", caps.calls, spent.calls, held.calls, worst.calls),
+            ("tokens", caps.tokens, spent.tokens, held.tokens, worst.tokens),
+            ("usd", caps.usd, spent.usd, held.usd, worst.usd),
+        ):
+            if cap is not None and taken + aside + more > cap:
+                return _told(name, cap, taken, aside, more)
+        return ""
+
+
+def _told(name: str, cap: float, taken: float, aside: float, more: float) -> str:
+    text = f"budget.{name}: {taken:g} of {cap:g} spent"
+    if aside:
+        text += f" and {aside:g} reserved"
+    if not more:
+        return text
+    text += f"; the next call could take {more:g}"
+    return text if name == "calls" else f"{text}: raise it, or lower `max_tokens` of its model"
+
+
+class _Sum:
+    """A running sum, which costs less than a new usage for every call."""
+
+    __slots__ = ("calls", "cost", "input_tokens", "output_tokens", "usd")
+
+    def __init__(self) -> None:
+        self.calls = self.input_tokens = self.output_tokens = 0
+        self.usd = self.cost = 0.0
+
+    @property
+    def tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def usage(self) -> Usage:
+        return Usage(self.calls, self.input_tokens, self.output_tokens, self.usd, self.cost)
+
+    def add(self, usage: Usage) -> None:
+        self.calls += usage.calls
+        self.input_tokens += usage.input_tokens
+        self.output_tokens += usage.output_tokens
+        self.cost += usage.cost
+        if not math.isnan(usage.usd):
+            self.usd += usage.usd
+
+    def take_back(self, usage: Usage) -> None:
+        self.calls -= usage.calls
+        self.input_tokens -= usage.input_tokens
+        self.output_tokens -= usage.output_tokens
+        self.cost -= usage.cost
+        if not math.isnan(usage.usd):
+            self.usd -= usage.usd
+
+
+_NOTHING = _Sum()

@@ -1,0 +1,169 @@
+"""How fast each service is asked: concurrency, requests and tokens a minute, adaptive."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from math import ceil
+
+from orchestrion._interfaces import CallLimits
+
+__all__ = ["ServiceLimiter"]
+
+_SHRINK = 0.8
+_GROW = 1.05
+_COOL_DOWN = 15.0
+_BURST_SECONDS = 10.0
+
+
+class _Bucket:
+    """A token bucket that holds ten seconds' worth."""
+
+    def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
+        self._rate = per_minute / 60
+        self._capacity = max(1.0, self._rate * _BURST_SECONDS)
+        self._level, self._clock, self._at = self._capacity, clock, clock()
+
+    def wait(self, amount: float) -> float:
+        """Seconds until `amount` may be taken; an amount over the capacity waits for a full one."""
+        now = self._clock()
+        self._level = min(self._capacity, self._level + (now - self._at) * self._rate)
+        self._at = now
+        return max(0.0, (min(amount, self._capacity) - self._level) / self._rate)
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
+
+
+class ServiceLimiter:
+    """One service's queue. First come, first served.
+
+    Without a concurrency limit a fan-out is as wide as it asks to be, until the service answers
+    with a rate limit: then concurrency shrinks to 80 % of what was in flight, once in 15 seconds,
+    and grows by 5 % with every clean round.
+    """
+
+    def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._cap = limits.concurrency
+        self._limit: float | None = limits.concurrency
+        self._requests = (
+            _Bucket(limits.requests_per_minute, clock) if limits.requests_per_minute else None
+        )
+        self._tokens = (
+            _Bucket(limits.tokens_per_minute, clock) if limits.tokens_per_minute else None
+        )
+        self._paced = self._requests is not None or self._tokens is not None
+        self._active = 0
+        self._clean = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._pause_until = 0.0
+        self._shrunk_at = float("-inf")
+        self.waited = 0.0
+        """Seconds that calls have waited here, all together."""
+
+    @property
+    def active(self) -> int:
+        """Calls in flight."""
+        return self._active
+
+    def slot(self, tokens: int) -> _Slot:
+        """Hold one place in the service while the block runs; `tokens` is the expected size."""
+        return _Slot(self, tokens)
+
+    async def enter(self, tokens: int) -> None:
+        """Wait for a place, and for the time to use it."""
+        if self._limit is None and not self._paced:
+            self._active += 1
+            return
+        start = self._clock()
+        await self._enter()
+        try:
+            await self._pace(tokens)
+        except BaseException:
+            self.leave()
+            raise
+        self.waited += self._clock() - start
+
+    def leave(self) -> None:
+        """Give a place up."""
+        self._active -= 1
+        if self._waiting:
+            self._wake()
+
+    async def _enter(self) -> None:
+        if not self._waiting and (self._limit is None or self._active < int(self._limit)):
+            self._active += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._active -= 1
+                self._wake()
+            raise
+
+    def _wake(self) -> None:
+        while self._waiting and (self._limit is None or self._active < int(self._limit)):
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._active += 1
+                turn.set_result(None)
+
+    async def _pace(self, tokens: int) -> None:
+        while True:
+            waits = [self._pause_until - self._clock()]
+            if self._requests is not None:
+                waits.append(self._requests.wait(1))
+            if self._tokens is not None:
+                waits.append(self._tokens.wait(tokens))
+            longest = max(waits)
+            if longest <= 0:
+                break
+            await asyncio.sleep(longest)
+        if self._requests is not None:
+            self._requests.take(1)
+        if self._tokens is not None:
+            self._tokens.take(tokens)
+
+    def rate_limited(self, pause: float) -> None:
+        """The service said it is asked too often: all callers wait `pause` seconds."""
+        now = self._clock()
+        self._pause_until = max(self._pause_until, now + pause)
+        self._paced = True
+        self._clean = 0
+        if now - self._shrunk_at >= _COOL_DOWN:
+            self._shrunk_at = now
+            current = self._limit if self._limit is not None else float(self._active)
+            self._limit = max(1.0, min(current, self._active or current) * _SHRINK)
+
+    def succeeded(self) -> None:
+        """A call came back clean."""
+        if self._limit is None or self._limit == self._cap:
+            return
+        self._clean += 1
+        if self._clean >= self._limit:
+            self._clean = 0
+            self._limit = float(ceil(self._limit * _GROW + 1e-9))
+            if self._cap is not None:
+                self._limit = min(self._limit, float(self._cap))
+            self._wake()
+
+
+class _Slot:
+    """One place in a service, held by a block."""
+
+    __slots__ = ("_limiter", "_tokens")
+
+    def __init__(self, limiter: ServiceLimiter, tokens: int) -> None:
+        self._limiter, self._tokens = limiter, tokens
+
+    async def __aenter__(self) -> None:
+        await self._limiter.enter(self._tokens)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limiter.leave()

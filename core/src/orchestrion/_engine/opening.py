@@ -1,0 +1,269 @@
+"""From a config's components to runtimes: opened once, wired, closed in reverse."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.episode import Engine, EpisodeLimits, Observers
+from orchestrion._engine.team import Team, member_of
+from orchestrion._errors import OrchestrionError, RunError
+from orchestrion._guards import calling, described, place_of
+from orchestrion._interfaces import Member, OpenContext, Stateful
+from orchestrion._interrupts import from_outside
+from orchestrion._keys import Key
+
+if TYPE_CHECKING:
+    from orchestrion._config import Config, Entry
+
+__all__ = ["Opened", "open_components"]
+
+
+class Opened:
+    """The runtimes of a config's components, by config path."""
+
+    def __init__(self, config: Config, runtimes: Mapping[str, Any]) -> None:
+        self.config = config
+        self.runtimes = dict(runtimes)
+
+    def roster(self, agents: Sequence[str] | None = None) -> tuple[Member, ...]:
+        """Members by agent path; by default the config's team."""
+        return tuple(self.member(path) for path in agents or self.config.roster)
+
+    def member(self, path: str) -> Member:
+        """An agent as policies see it."""
+        agent, place = self.runtimes[path], place_of(self.config, path)
+        with calling(place, "options or role"):
+            member = member_of(_name(self.config, path), agent)
+        options = member.options
+        if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
+            raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
+        return member
+
+    def engine(
+        self,
+        calls: CallPath,
+        policy: str = "policy",
+        agents: Sequence[str] | None = None,
+        observers: Observers | None = None,
+    ) -> Engine:
+        """An engine for the team with this policy."""
+        config = self.config
+        paths = list(agents or config.roster)
+        limits = config.limits
+        team = Team(
+            {},
+            self.roster(paths),
+            self.runtimes[policy],
+            self.runtimes["task"],
+            self.runtimes.get("reward"),
+        )
+        engine = Engine(
+            team,
+            calls,
+            EpisodeLimits(limits.turns, limits.calls, limits.tokens),
+            config.run.timeout,
+            observers,
+        )
+        seats = engine.seats(
+            {_name(config, path): self.runtimes[path] for path in paths},
+            {_name(config, path): _identity(config, path) for path in paths},
+        )
+        engine.team = attrs.evolve(team, seats=seats)
+        engine.places = {
+            id(runtime): place_of(config, path) for path, runtime in self.runtimes.items()
+        }
+        engine.learnable = config.learnable
+        engine.problems = config.run.problems
+        engine.identities = {
+            id(self.runtimes[path]): _identity(config, path)
+            for path, entry in config.components.items()
+            if entry.kind == "agent" and path in self.runtimes
+        }
+        return engine
+
+
+async def open_components(
+    config: Config,
+    stack: AsyncExitStack,
+    key: Key,
+    directory: Path | None = None,
+    previous: Opened | None = None,
+    note: Callable[[str, str, str], None] | None = None,
+    live: bool = True,
+    trial: bool = False,
+) -> Opened:
+    """Open every component of a config once, dependencies first.
+
+    Args:
+        config: structured and checked.
+        stack: closes them, in reverse.
+        key: randomness; each component has its own below it.
+        directory: the run's folder.
+        previous: an opening of the same config with other learnable settings: what did not
+            change is taken over as it is, and what did takes over the learned state.
+        note: called with a component's path and what it notes, see `OpenContext.note`.
+        live: whether calls to the outside may follow, see `OpenContext.live`.
+        trial: whether nothing will be run, see `OpenContext.trial`.
+
+    Raises:
+        OrchestrionError: as raised by a component's `open`; any other error of it as a
+            `RunError` that names the component's place.
+    """
+    opener = _Opener(config, stack, key, directory, previous, note, live, trial)
+    # Agents first: policies choose from them.
+    for path in config.roster:
+        await opener.ensure(path, ())
+    roster = Opened(config, opener.runtimes).roster()
+    for baseline in config.evaluation.baselines.values():
+        # A baseline's policy may name a team of its own.
+        for path in baseline.agents or ():
+            await opener.ensure(path, ())
+        team = Opened(config, opener.runtimes).roster(baseline.agents)
+        await opener.ensure(baseline.policy, team)
+        if baseline.trainer is not None:
+            await opener.ensure(baseline.trainer, team)
+    for path in config.components:
+        if not opener.is_nested(path):
+            await opener.ensure(path, roster)
+    return Opened(config, opener.runtimes)
+
+
+class _Opener:
+    def __init__(
+        self,
+        config: Config,
+        stack: AsyncExitStack,
+        key: Key,
+        directory: Path | None,
+        previous: Opened | None,
+        note: Callable[[str, str, str], None] | None,
+        live: bool,
+        trial: bool,
+    ) -> None:
+        self.config, self.stack, self.key, self.directory = config, stack, key, directory
+        self.live, self.trial = live, trial
+        self.previous = previous
+        self.note = note or (lambda path, name, text: None)
+        self.runtimes: dict[str, Any] = {}
+        self.changed: set[str] = set()
+        self._nested = {
+            path
+            for entry in config.components.values()
+            for refs in entry.refs.values()
+            for path in refs
+        }
+
+    def is_nested(self, path: str) -> bool:
+        """Whether another component refers to this one, and so opens it."""
+        return path in self._nested
+
+    async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
+        """The runtime at a path; opens it and what it refers to if need be."""
+        if path in self.runtimes:
+            return self.runtimes[path]
+        entry = self.config.components[path]
+        await self._ensure_refs(entry, roster)
+        before = self.previous.config.components.get(path) if self.previous is not None else None
+        refs = [ref for refs in entry.refs.values() for ref in refs]
+        same = before is not None and before.component == entry.component
+        if self.previous is not None and same and not self.changed.intersection(refs):
+            self.runtimes[path] = self.previous.runtimes[path]
+            return self.runtimes[path]
+        self.changed.add(path)
+        runtime = self.runtimes[path] = await self._open(path, entry, roster)
+        if self.previous is not None and isinstance(runtime, Stateful):
+            old = self.previous.runtimes.get(path)
+            if isinstance(old, Stateful):
+                runtime.load(old.save())
+        return runtime
+
+    async def _ensure_refs(self, entry: Entry, roster: tuple[Member, ...]) -> None:
+        paths = [path for refs in entry.refs.values() for path in refs]
+        kinds = {path: self.config.components[path].kind for path in paths}
+        for path in paths:
+            if kinds[path] != "policy":
+                await self.ensure(path, roster)
+        # A policy inside a component chooses from the agents beside it there.
+        agents = [path for path in paths if kinds[path] == "agent"]
+        members = tuple(Opened(self.config, self.runtimes).member(path) for path in agents)
+        for path in paths:
+            if kinds[path] == "policy":
+                await self.ensure(path, members or roster)
+
+    async def _open(self, path: str, entry: Entry, roster: tuple[Member, ...]) -> Any:
+        component = entry.wired(self.runtimes)
+        opener = getattr(component, "open", None)
+        if opener is None:
+            return component
+        context = OpenContext(
+            path=path,
+            key=self.key.child("open", path),
+            roster=roster,
+            names={
+                field: tuple(_name(self.config, ref) for ref in refs)
+                for field, refs in entry.refs.items()
+            },
+            turns=self.config.limits.turns,
+            directory=self.directory,
+            note=partial(self.note, path),
+            live=self.live,
+            trial=self.trial,
+            environment=self.config.environment,
+        )
+        place = place_of(self.config, path)
+        try:
+            return await self.stack.enter_async_context(_Closing(opener(context), place))
+        except OrchestrionError:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            raise RunError(f"{place} cannot be opened: {described(error)}") from error
+
+
+class _Closing:
+    """An opened component whose end can neither fail what was done with it nor hide its error."""
+
+    def __init__(self, manager: AbstractAsyncContextManager[Any], place: str) -> None:
+        self._manager, self._place = manager, place
+
+    async def __aenter__(self) -> Any:
+        return await self._manager.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: Any
+    ) -> None:
+        try:
+            await self._manager.__aexit__(kind, error, trace)
+        except BaseException as raised:
+            if from_outside(raised):
+                raise
+            if raised is not error:
+                logging.getLogger("orchestrion").warning(
+                    "%s: raised %s when it was closed", self._place, described(raised)
+                )
+
+
+def _name(config: Config, path: str) -> str:
+    """The name of a component defined in a section of its own; others go by their path."""
+    section, _, name = path.partition(".")
+    if section not in ("agents", "models") or not name:
+        return path
+    inline = "." in name and any(path.startswith(f"{owner}.") for owner in config.definitions)
+    return path if inline else name
+
+
+def _identity(config: Config, path: str) -> str:
+    """A component with its settings and, if it has any wired in, theirs."""
+    entry = config.components[path]
+    parts = [entry.found.qualified, entry.found.component.version, repr(entry.component)]
+    parts += [_identity(config, ref) for refs in entry.refs.values() for ref in refs]
+    return " ".join(parts)

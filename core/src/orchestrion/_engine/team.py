@@ -1,0 +1,107 @@
+"""Components as the engine runs them: opened, wired, and named."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Mapping
+from concurrent.futures import Executor
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion._interfaces import (
+    Agent,
+    Calls,
+    Member,
+    Policy,
+    RewardFunction,
+    Task,
+    View,
+)
+from orchestrion._keys import Key
+from orchestrion._records import Output
+
+__all__ = ["Act", "Seat", "Team", "member_of", "options_of", "seats_of"]
+
+Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
+
+
+@frozen
+class Seat:
+    """One agent of a team, with all that the engine needs to know of it.
+
+    `identity` stands for the component and its settings in the keys of reused results.
+    """
+
+    name: str
+    agent: Agent
+    act: Act
+    options: frozenset[str]
+    pure: bool
+    memo: Callable[[View], Any] | None
+    identity: str
+
+
+@frozen
+class Team:
+    """What episodes run with."""
+
+    seats: Mapping[str, Seat]
+    roster: tuple[Member, ...]
+    policy: Policy
+    task: Task
+    reward: RewardFunction | None
+
+
+def seats_of(
+    agents: Mapping[str, Agent], executor: Executor, identities: Mapping[str, str]
+) -> dict[str, Seat]:
+    """Seats for agents by name; plain `act` functions are moved to worker threads."""
+    return {
+        name: Seat(
+            name=name,
+            agent=agent,
+            act=_async_act(agent, executor),
+            options=frozenset(options_of(agent)),
+            pure=bool(getattr(agent, "pure", False)),
+            memo=getattr(agent, "memo", None),
+            identity=identities.get(name, name),
+        )
+        for name, agent in agents.items()
+    }
+
+
+def options_of(agent: Agent) -> tuple[str, ...]:
+    """An agent's options, in its own order."""
+    options = getattr(agent, "options", ())
+    if isinstance(options, str):
+        raise TypeError(f"options is the text {options!r:.80}, not a sequence of texts")
+    return tuple(options)
+
+
+def member_of(name: str, agent: Agent) -> Member:
+    """An agent as policies and other agents see it."""
+    role = getattr(agent, "role", "")
+    ends = getattr(agent, "ends", False) is True
+    return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
+
+
+def _async_act(agent: Agent, executor: Executor) -> Act:
+    act: Any = agent.act
+    if inspect.iscoroutinefunction(act):
+        return act  # type: ignore[no-any-return]
+
+    def guarded(*arguments: Any) -> Any:
+        try:
+            return act(*arguments)
+        except StopIteration as error:  # no future can hold it, and we would wait for ever
+            raise RuntimeError("act() raised StopIteration") from error
+
+    async def in_thread(view: View, key: Key, calls: Calls) -> Output:
+        loop = asyncio.get_running_loop()
+        result = await loop.run_in_executor(executor, guarded, view, key, calls)
+        # A plain function may still hand back an awaitable.
+        return await result if inspect.isawaitable(result) else result  # type: ignore[no-any-return]
+
+    return in_thread

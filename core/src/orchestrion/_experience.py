@@ -1,0 +1,109 @@
+"""What trainers have in common: the order of problems, and what came after each decision."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from attrs import frozen
+
+from orchestrion._errors import RunError
+from orchestrion._keys import Key
+from orchestrion._records import Episode, Reward
+
+__all__ = ["Experience", "gather", "laps"]
+
+R = TypeVar("R")
+
+
+@frozen(eq=False)
+class Experience(Generic[R]):
+    """The recorded decisions of one episode, in order, m of them.
+
+    Args:
+        episode: the whole of it.
+        taken: what each decision was taken on, its `record` [m].
+        rewards: what came between each decision and the next [m]: its turns' rewards, and for the
+            last one the terminal reward too. Their sum is the episode's reward.
+        outcome: the terminal part of the last one: the reward that no turn has.
+    """
+
+    episode: Episode
+    taken: tuple[R, ...]
+    rewards: tuple[float, ...]
+    outcome: float
+
+    @property
+    def returns(self) -> list[float]:
+        """What came after each decision, until the end [m]."""
+        total, result = 0.0, []
+        for reward in reversed(self.rewards):
+            total += reward
+            result.append(total)
+        return result[::-1]
+
+
+def laps(count: int, key: Key, start: int, number: int, *purpose: str) -> list[int]:
+    """Return places of problems in an order in which all are equally frequent.
+
+    The order goes through all problems lap by lap, each lap shuffled by a key of its own, so that
+    any part of it can be computed alone.
+
+    Args:
+        count: of problems, at least 1.
+        key: of the order.
+        start: how many places were used before.
+        number: how many are wanted.
+        purpose: further parts of the key's path.
+    """
+    result: list[int] = []
+    order: list[int] = []
+    for i in range(start, start + number):
+        lap, place = divmod(i, count)
+        if not order or place == 0:
+            order = list(range(count))
+            key.child(*purpose, "lap", lap).random().shuffle(order)
+        result.append(order[place])
+    return result
+
+
+def gather(episodes: Sequence[Episode], kind: type[R]) -> list[Experience[R]]:
+    """The episodes that can be learned from, in order, by decisions with a record of a kind.
+
+    One without a reward, or without such a decision, is left out, never given a default. One that
+    ended at a limit counts as ended: its reward says what that is worth. What turns got
+    (`reward.turns`) belongs to the decisions that started them, the rest to the last one; what
+    belongs to a decision without a record, to the one before it.
+
+    Raises:
+        RunError: a reward function gave more or fewer turn rewards than there are turns.
+    """
+    found = (_experience(one, one.reward, kind) for one in episodes if one.reward is not None)
+    return [experience for experience in found if experience is not None]
+
+
+def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R] | None:
+    parts = [0.0] * len(episode.decisions)
+    given = 0.0
+    if reward.turns is not None:
+        if len(reward.turns) != len(episode.turns):
+            raise RunError(
+                f"episode {episode.id}: the reward function gave {len(reward.turns)} turn rewards "
+                f"for {len(episode.turns)} turns; it must give one for each, or none"
+            )
+        for turn, part in zip(episode.turns, reward.turns, strict=True):
+            parts[turn.decision] += part
+            given += part
+    taken: list[R] = []
+    rewards: list[float] = []
+    for decision, part in zip(episode.decisions, parts, strict=True):
+        if decision.record is not None and isinstance(decision.record, kind):
+            taken.append(decision.record)
+            rewards.append(part)
+        elif rewards:
+            rewards[-1] += part
+    if not taken:
+        return None
+    outcome = reward.total - given
+    rewards[-1] += outcome
+    return Experience(episode, tuple(taken), tuple(rewards), outcome)

@@ -1,0 +1,133 @@
+"""The hooks a plugin may implement. A plugin is one light module named by one entry point.
+
+    # pyproject.toml
+    [project.entry-points.orchestrion]
+    my-critic = "orchestrion_my_critic.plugin"
+
+    # orchestrion_my_critic/plugin.py
+    from orchestrion import Component, hookimpl
+
+    @hookimpl
+    def orchestrion_agents():
+        yield Component("critic", "orchestrion_my_critic.critic:Critic", "says what is wrong")
+
+Specs only grow: an implementation may take fewer arguments than the spec has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from orchestrion._components import Component, Kind
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from orchestrion._interfaces import Metrics
+    from orchestrion._records import Episode, Turn
+
+__all__ = ["hookimpl", "hookspec"]
+
+hookspec = pluggy.HookspecMarker("orchestrion")
+hookimpl = pluggy.HookimplMarker("orchestrion")
+
+# ---------------------------------------------------------------- what a plugin supplies
+# Called when a name is looked up, at most once a process. Must return quickly and import
+# nothing heavy.
+
+
+@hookspec
+def orchestrion_agents() -> Iterable[Component]:
+    """Agents this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_models() -> Iterable[Component]:
+    """Models this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_tasks() -> Iterable[Component]:
+    """Tasks this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_rewards() -> Iterable[Component]:
+    """Reward functions this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_policies() -> Iterable[Component]:
+    """Policies this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_trainers() -> Iterable[Component]:
+    """Trainers this plugin supplies. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_kinds() -> Iterable[Kind]:
+    """Kinds of components that this plugin adds to the six of core. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_components() -> Iterable[tuple[str, Component]]:
+    """Components of kinds that plugins added, as (kind name, component) pairs. Since 0.1."""
+    return ()
+
+
+@hookspec
+def orchestrion_doctor() -> Iterable[tuple[str, str, str]]:
+    """What `orchestrion doctor` reports of this plugin: (topic, state, text), a line each.
+
+    The state is "ok", "note" (worth knowing) or "problem" (the exit code is not 0). Called by
+    that command alone; may take seconds. Since 0.1.
+    """
+    return ()
+
+
+# ---------------------------------------------------------------- the life of a run
+# Called by the engine for the plugins that the config uses, and those listed in `run.observers`,
+# never for a plugin that is merely installed. Must return quickly; raising fails the run, and the
+# error names the plugin.
+
+
+@hookspec
+def orchestrion_run_started(directory: Path | None, config: dict[str, Any]) -> None:
+    """A run begins or is resumed. `config` is the resolved one, without secrets. Since 0.1."""
+
+
+@hookspec
+def orchestrion_turn_finished(episode: str, turn: Turn) -> None:
+    """A turn was appended to the episode with this id. Since 0.1."""
+
+
+@hookspec
+def orchestrion_episode_finished(episode: Episode) -> None:
+    """An episode was verified and rewarded; its iteration is not committed yet. Since 0.1."""
+
+
+@hookspec
+def orchestrion_iteration_finished(stage: int, iteration: int, metrics: Metrics) -> None:
+    """An iteration was committed to the store. Since 0.1."""
+
+
+@hookspec
+def orchestrion_checkpoint_written(path: Path, iteration: int) -> None:
+    """A checkpoint is on disk and valid. Since 0.1."""
+
+
+@hookspec
+def orchestrion_run_finished(directory: Path | None, status: str) -> None:
+    """A run ends: "completed", "failed", "budget" or "cancelled". Since 0.1."""

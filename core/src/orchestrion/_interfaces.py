@@ -1,0 +1,683 @@
+"""What components are: six small protocols and what they are handed.
+
+The loop that uses them, in words:
+
+    state = task.start(problem)
+    until the policy stops, an output is final, the task is done or a limit is reached:
+        decision = policy.decide([situation], [key])[0]
+        outputs  = [await agent.act(view, key, calls) for each activation it starts]
+        state    = task.step(state, turn) for each finished turn
+    scores = await task.verify(problem, trajectory, state)
+    reward = await reward.score(episode)
+
+A component is a frozen attrs class whose public fields are its settings and nothing else. Its
+runtime is the component itself, unless it has `open(ctx)`, an async context manager that yields
+another object with the same methods. A field whose type is one of these protocols is wired by
+core: when `open` or any method runs, it holds the runtime of what the config names there.
+Subclassing a protocol gives the defaults of its optional methods.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from attrs import Factory, field, frozen
+
+from orchestrion._errors import CallError, UsageError
+from orchestrion._keys import Key
+from orchestrion._records import (
+    JSON,
+    NO_USAGE,
+    Activation,
+    Decision,
+    Episode,
+    Observation,
+    Output,
+    Problem,
+    Reward,
+    Saved,
+    Scores,
+    Split,
+    Step,
+    Trajectory,
+    Turn,
+    Usage,
+)
+from orchestrion._secrets import Secret
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "Branch",
+    "CallLimits",
+    "Calls",
+    "Job",
+    "Member",
+    "Metrics",
+    "Model",
+    "OpenContext",
+    "Plan",
+    "Policy",
+    "Request",
+    "RewardFunction",
+    "Session",
+    "Situation",
+    "Stateful",
+    "Task",
+    "Trainer",
+    "View",
+    "learnable",
+    "no_calls",
+    "supports",
+]
+
+Metrics = Mapping[str, float]
+"""Numbers by name; what an iteration reports.
+
+From `entropy`, the mean entropy of its decisions, a run's diagnosis tells whether choices settled
+early.
+"""
+
+
+def learnable(default: Any, **kwargs: Any) -> Any:
+    """An attrs field that trainers may change through an overlay, e.g. an agent's instructions."""
+    metadata = {**kwargs.pop("metadata", {}), "learnable": True}
+    return field(default=default, metadata=metadata, **kwargs)
+
+
+def supports(model: Model, setting: str) -> bool:
+    """Return whether a model can honour a setting of requests, such as "schema"; see `Model`."""
+    return setting not in getattr(model, "unsupported", ())
+
+
+def no_calls(component: Any, tokens: int) -> Usage:
+    """What a component makes no calls with: `ceiling = no_calls` in its class says so."""
+    return NO_USAGE
+
+
+@frozen
+class Plan:
+    """What one iteration of a trainer takes at most, so that its price is known before it is paid.
+
+    Args:
+        activations: of agents of the team.
+        verdicts: finished episodes, each of which is verified and rewarded.
+        scores: partial scores by the verifier.
+        usage: the trainer's own calls.
+        exact: whether the counts are what will be, rather than a bound.
+        forked: whether episodes share turns. If not, `activations` are whole episodes.
+        turns: how many turns an episode gets, where that is not up to the run's limits.
+        readings: what the trainer lets read a trajectory by itself, and how often: something that
+            has `ceiling(tokens)`, such as an estimator of its own.
+    """
+
+    activations: int = 0
+    verdicts: int = 0
+    scores: int = 0
+    usage: Usage = NO_USAGE
+    exact: bool = False
+    forked: bool = True
+    turns: int = 0
+    readings: tuple[tuple[Any, int], ...] = ()
+
+
+@frozen
+class Member:
+    """An agent as a policy sees it: its name in the team, its options, its role in words.
+
+    `ends` says that it is its job to end the episode, whenever it is started.
+    """
+
+    name: str
+    options: tuple[str, ...] = ()
+    role: str = ""
+    ends: bool = False
+
+
+@frozen
+class OpenContext:
+    """What a component's `open` is handed.
+
+    Args:
+        path: the component's place in the config, e.g. "agents.critic".
+        key: randomness of this component, e.g. for initial weights.
+        roster: the team, in config order; what a policy chooses from.
+        names: the config names of components wired into this one, by field name (a list field
+            has one name an element); inline components are named by their path.
+        directory: the run's folder, or None where nothing is stored.
+        note: called with a name and a text, puts in the run's manifest what opening found out,
+            e.g. which of several backends was chosen, and tells the person who started the run.
+        live: whether calls to the outside may follow; not in a replay, a dry run or `validate`,
+            where `open` must neither make one nor ask for a key.
+        trial: whether nothing will be run at all, as in `validate` and a dry run: what components
+            say of themselves is asked for, and what is heavy to load may be left out.
+        environment: the environment variables, with those of the config's `.env`.
+        turns: that an episode may have, by `limits.turns`; None for no limit.
+    """
+
+    path: str
+    key: Key
+    roster: tuple[Member, ...] = ()
+    names: Mapping[str, tuple[str, ...]] = Factory(dict)
+    directory: Path | None = None
+    note: Callable[[str, str], None] = lambda name, text: None
+    live: bool = True
+    trial: bool = False
+    environment: Mapping[str, str] = field(factory=lambda: os.environ, repr=False)
+    turns: int | None = None
+
+    def secret(self, name: str) -> Secret:
+        """The secret in an environment variable, which from now on is kept out of all we write.
+
+        Where the context is not `live` it may be absent, and is empty then.
+
+        Raises:
+            UsageError: the variable is not set, or empty.
+        """
+        value = self.environment.get(name, "").strip()
+        if not value and self.live:
+            raise UsageError(
+                f"{self.path}: the environment variable {name} is not set; set it, or put it in a "
+                ".env file beside the config"
+            )
+        return Secret(name, value)
+
+
+@runtime_checkable
+class Stateful(Protocol):
+    """A runtime that learns: what it saves is what it loads."""
+
+    def save(self) -> Saved:
+        """Everything that `load` needs to go on exactly as before."""
+        ...
+
+    def load(self, saved: Saved) -> None:
+        """Take over saved state; raises `CheckpointError` if it does not fit."""
+        ...
+
+
+@frozen
+class View:
+    """What one activation may read. Failed turns are not in it.
+
+    `given` is what a nested team was given to read, by its outer team. `team` is who else is in the
+    team, and this agent itself, in config order.
+    """
+
+    agent: str
+    option: str | None
+    problem: Problem
+    trajectory: Trajectory
+    observation: Observation | None = None
+    reads: tuple[int, ...] | None = None
+    given: tuple[Turn, ...] = ()
+    team: tuple[Member, ...] = ()
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The finished turns this activation may read, in order of activation; `given` first."""
+        if self.reads is None:
+            turns = [turn for turn in self.trajectory.turns if turn.status == "completed"]
+        else:
+            turns = _found(self.trajectory, set(self.reads))
+        return (*self.given, *turns)
+
+
+def _found(trajectory: Trajectory, wanted: set[int]) -> list[Turn]:
+    """The completed turns with these indices, in order."""
+    # From the end: what is read is mostly recent, and the whole may be long.
+    turns: list[Turn] = []
+    for turn in trajectory.backward() if wanted else ():
+        if turn.index in wanted:
+            wanted.discard(turn.index)
+            if turn.status == "completed":
+                turns.append(turn)
+            if not wanted:
+                break
+    turns.sort(key=lambda turn: turn.index)
+    return turns
+
+
+@frozen
+class CallLimits:
+    """How fast one service may be asked; None means no limit."""
+
+    concurrency: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@frozen
+class Request:
+    """One call to the outside, in canonical form.
+
+    Args:
+        service: whom it asks, e.g. "openai:gpt-5"; limiter, journal and cache go by it.
+        content: all that the answer is drawn from, as JSON (model, messages, settings).
+        version: of the component that makes the call; part of cache and journal keys.
+        sample: tells samples of one content apart; part of the cache key.
+        cache: whether an equal earlier request may answer this one: one of this run, and one of
+            an earlier run where `run.cache` names a cache that runs share; None means only there.
+        journal: whether the answer is recorded. Not needed where it follows from what a checkpoint
+            holds, as with weights on this machine: resume and replay then compute it again.
+        limits: the service's limits; the first request of a service sets them.
+        timeout: seconds for one attempt.
+        shown: what stands for `content` where people look at the call later, if that is in a form
+            they cannot read, such as numbers of tokens.
+    """
+
+    service: str
+    content: JSON
+    version: str = ""
+    sample: str = ""
+    cache: bool | None = False
+    journal: bool = True
+    limits: CallLimits = CallLimits()
+    timeout: float = 600.0
+    shown: JSON = None
+
+
+@frozen
+class Answer:
+    """What a call gave: JSON data, and what it took.
+
+    `estimated` says that the service did not tell, and `usage` is a bound or a guess.
+    """
+
+    data: JSON
+    usage: Usage = NO_USAGE
+    estimated: bool = False
+
+
+class Calls(Protocol):
+    """The one path on which anything that costs is done; each activation has its own.
+
+    What goes through `run` and `team` is booked on the activation's turn by the engine;
+    `Output.usage` states only what did not.
+    """
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody reads along, so that a model should stream and `show` what comes."""
+        return False
+
+    def show(self, text: str) -> None:
+        """A piece of an answer as it comes, for whoever reads along; no part of any record."""
+        return
+
+    async def run(
+        self,
+        request: Request,
+        do: Callable[[], Awaitable[Answer]],
+        reserve: Usage = NO_USAGE,
+    ) -> Answer:
+        """Do a call: limited, retried, budgeted, cached, journaled.
+
+        Args:
+            request: names the call.
+            do: one attempt; raises `CallError` with a fault class. It has no retry of its own.
+            reserve: an upper bound of what one attempt can take; `usd` is NaN where the price
+                is not known, which a budget in US dollars refuses.
+
+        Raises:
+            CallError: after the last attempt.
+            BudgetError: the run's budget does not cover `reserve`.
+        """
+        ...
+
+    async def reuse(self, content: JSON, do: Callable[[], Awaitable[Any]]) -> Any:
+        """The result of a pure computation, done once for equal `content` in this process.
+
+        `content` is hashed as JSON. Callers that come while it is being computed wait for it. The
+        result must be immutable, or never changed.
+        """
+        ...
+
+    async def team(
+        self,
+        view: View,
+        key: Key,
+        members: Mapping[str, Agent],
+        policy: Policy,
+        turns: int | None = None,
+    ) -> Trajectory:
+        """Run a nested team on what `view` shows; at most `turns` turns.
+
+        The inner trajectory starts empty; every member may read what `view` shows, as
+        `View.given`. An inner `final` ends the inner team only. Return
+        `Output(inner=trajectory, ...)`; the inner usage is booked on the outer turn, once.
+
+        Raises:
+            RunError: the inner policy could not go on (`Decision.error`).
+        """
+        ...
+
+
+class Agent(Protocol):
+    """Does one piece of work.
+
+    `act` may be a coroutine function (it runs on the event loop) or a plain function (it runs in
+    a worker thread). `options` is a finite set; an activation carries one of them. An agent that
+    is `pure` is a function of `memo(view)`, or, without that method, of everything in its view:
+    the engine reuses results of equal content and charges their usage as if it had run.
+    """
+
+    @property
+    def options(self) -> Sequence[str]:
+        """The finite set an activation's option is drawn from; empty means no option."""
+        return ()
+
+    @property
+    def pure(self) -> bool:
+        """Whether the output depends on nothing but settings, option and `memo(view)`."""
+        return False
+
+    @property
+    def ends(self) -> bool:
+        """Whether it is its job to end the episode: its output is always `final`."""
+        return False
+
+    def act(self, view: View, key: Key, calls: Calls) -> Output | Awaitable[Output]:
+        """One turn. Raising fails the turn; the episode goes on and the policy sees it."""
+        ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one activation takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds the problem and what it may read of the trajectory, in tokens. The result's
+        `output_tokens` also bounds what the turn adds to the trajectory, with or without calls.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
+
+
+class Model(Protocol):
+    """Access to a language model. Agents name a model; two that name the same one share it.
+
+    A request is a mapping with
+
+        messages: list of {role, content}; role is "system" (first only), "user", "assistant" or
+            "tool"; an assistant's may have `tool_calls`, a tool's has `tool_call_id`. Content is a
+            text, or a list of parts where the model takes them: {type: "text", text}, {type:
+            "image", media_type, data} with data as base64, {type: "image", url}, and {type:
+            "file", ...} likewise, with an optional `name`. An assistant's message has the `raw` of
+            the answer it stands for, if that has one
+        max_tokens, temperature, top_p, stop: sampling, each optional; by default the model's own
+        tools: optional list of {name, description, schema}; `schema` is JSON Schema
+        tool_choice: optional; "auto", "none", "required" or the name of a tool
+        schema: optional JSON Schema of an object that the text must be
+
+    and an answer's data is a mapping with
+
+        text: str
+        stop: "end", "length" (cut at max_tokens), "tools" or "refused"
+        tool_calls: list of {id, name, arguments}; `arguments` is the text that the model wrote
+        model: what the service says that answered
+        reason: why it ended in the service's own word, where that is an unusual one
+        raw: the answer as the service wrote it, where it holds more (signed thinking), for that
+            service alone: {service, api, content}
+        generation: where the weights are at hand, the tokens as they were sampled; agents pass it
+            on in their output's metadata, as `generations`, a list, for those who train the weights
+
+    A model refuses, with a permanent `CallError`, a setting that it cannot honour. It may list
+    those of `tools`, `schema` and `stop` that it never can in an attribute `unsupported`; agents
+    ask by `supports` before a run.
+    """
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """One completion; see above. `key` tells samples of one request apart."""
+        ...
+
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """The texts as vectors of one length; the answer's data is {"vectors": [[number]]}.
+
+        Raises:
+            CallError: permanent, if the model cannot embed, which is the default.
+        """
+        raise CallError(f"{type(self).__name__} cannot embed texts", "permanent")
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one completion takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds the request's messages, in tokens.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
+
+
+class Task(Protocol):
+    """Where the work comes from, and who says how good the result is."""
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """All problems of a split, in a fixed order; splits never overlap."""
+        ...
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """The environment at the beginning."""
+        return Step()
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """The environment after a turn. Pure: states are immutable and shared by forks."""
+        return Step(state)
+
+    async def verify(
+        self,
+        problem: Problem,
+        trajectory: Trajectory,
+        state: Any,
+        *,
+        final: bool,
+        calls: Calls,
+    ) -> Scores:
+        """Judge a result, whatever any agent claims. `final=False` asks for a partial score."""
+        ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one verification takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds problem and trajectory.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
+
+    def problem_from(self, text: str) -> Problem:
+        """A problem from free text, for `orchestrion run --input`."""
+        return Problem(id="input", text=text)
+
+
+@frozen
+class Situation:
+    """What a policy decides on.
+
+    Args:
+        problem: the public part.
+        trajectory: all finished turns.
+        observation: the environment's latest.
+        running: activations still in flight (only with `wait: each`).
+        turns_left: how many more activations the limits allow; None means no limit.
+        training: whether the decision is taken to learn from (explore) or to use.
+    """
+
+    problem: Problem
+    trajectory: Trajectory
+    observation: Observation | None = None
+    running: tuple[Activation, ...] = ()
+    turns_left: int | None = None
+    training: bool = False
+
+
+class Policy(Protocol):
+    """Says which agents to start next. Sync and pure; never calls a model."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """One decision a situation. A batch's make-up must not change any of them."""
+        ...
+
+    @property
+    def prepares(self) -> bool:
+        """Whether `prepare` is to be awaited before each decision."""
+        return False
+
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Get from the outside what `decide` needs in this situation, such as embeddings.
+
+        It goes through `calls` every time, so that a replay finds it: let the cache of the call
+        path answer what was asked before. What it takes is part of the run's spend, and of no
+        turn's cost.
+
+        Raises:
+            CallError: after the last attempt; the episode fails.
+        """
+        return
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one `prepare` takes, where problem and trajectory have `tokens` tokens.
+
+        None says that it is not known; asked only of a policy that `prepares`.
+        """
+        return None
+
+    def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
+        """Who may take each turn of an episode of at most `turns` turns; None: anybody may.
+
+        A turn that one agent alone may take is taken by it, unless the episode ends before; "" in
+        a turn says that it may be left out.
+        """
+        return None
+
+
+class RewardFunction(Protocol):
+    """Turns a verified episode into numbers."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        """The reward; None means missing: the episode is excluded and counted."""
+        ...
+
+    def ceiling(self, tokens: int) -> Usage | None:
+        """The most that one scoring takes, of everything its calls may need, failures aside.
+
+        `tokens` bounds problem and trajectory.
+        None, which is the default, says that it is not known; `ceiling = no_calls` that there are
+        no calls. A price that is not known is NaN.
+        """
+        return None
+
+
+@frozen
+class Job:
+    """One episode to run. `policy` overrides the team's."""
+
+    problem: Problem
+    key: Key
+    policy: Policy | None = None
+    training: bool = True
+
+
+@frozen
+class Branch:
+    """An unfinished episode that can be forked: extend it twice and both share its prefix.
+
+    `key` is that of the last extension; it names the calls that scoring this branch makes.
+    """
+
+    problem: Problem
+    trajectory: Trajectory
+    step: Step
+    key: Key
+
+
+class Session(Protocol):
+    """What a trainer works with: episodes on demand, never the engine."""
+
+    key: Key
+    """Randomness of this stage and iteration."""
+    policy: Any
+    """The runtime of the policy in training."""
+    roster: tuple[Member, ...]
+
+    def problems(self, split: Split = "train") -> Sequence[Problem]:
+        """Problems of a split; `test` raises `UsageError` while training."""
+        ...
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        """Run all jobs at once; episodes come back in the order of the jobs."""
+        ...
+
+    async def evaluate(
+        self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
+    ) -> list[Episode]:
+        """One episode on each problem of a split, for use and not for training.
+
+        The keys depend on the split and the problem alone, so that policies are compared on
+        common random numbers.
+        """
+        ...
+
+    def begin(self, problem: Problem, key: Key) -> Branch:
+        """A fresh branch."""
+        ...
+
+    async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
+        """The branch after these activations, which run in parallel."""
+        ...
+
+    async def score(self, branch: Branch, *, final: bool = False) -> Scores:
+        """The verifier's score of a branch."""
+        ...
+
+    async def finish(self, branch: Branch) -> Episode:
+        """The branch as a completed, verified and rewarded episode."""
+        ...
+
+    def calls(self, key: Key) -> Calls:
+        """Calls of the trainer's own; `key` names them, and must be another one each time."""
+        ...
+
+    def learnable(self) -> Mapping[str, JSON]:
+        """The learnable settings by config path, as they are, or will be by what was adopted."""
+        ...
+
+    def build(self, overlay: Mapping[str, JSON]) -> AbstractAsyncContextManager[Session]:
+        """A session whose components have other learnable settings, by config path."""
+        ...
+
+    def adopt(self, overlay: Mapping[str, JSON]) -> None:
+        """Make an overlay the run's own from the next iteration on."""
+        ...
+
+
+class Trainer(Protocol):
+    """Uses many episodes to improve whatever can learn.
+
+    A class attribute `smoke` may name settings, with the values they have in a trial run of a few
+    problems (`orchestrion train --smoke`).
+    """
+
+    @property
+    def iterations(self) -> int:
+        """How many iterations this stage has."""
+        ...
+
+    def check(self, session: Session) -> None:
+        """Refuse, with a `UsageError`, a policy, team or task it cannot train; run nothing.
+
+        Called once before the run begins, and by `orchestrion validate`.
+        """
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """What iteration `i` takes at most; None, which is the default: that is not known.
+
+        `sizes` is how many problems each split has, `turns` the limit of an episode.
+        """
+        return None
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Iteration `i`, from 0. Core commits its episodes, metrics and state together."""
+        ...

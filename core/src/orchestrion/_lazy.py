@@ -1,0 +1,35 @@
+"""Names of public modules are imported when they are first used: importing one is cheap."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+__all__ = ["names_on_first_use"]
+
+
+def names_on_first_use(
+    module: str, homes: Mapping[str, str]
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a module.
+
+    Args:
+        module: its name.
+        homes: by module, the names it supplies, with spaces between them.
+    """
+    home = {name: where for where, names in homes.items() for name in names.split()}
+
+    def get(name: str) -> Any:
+        where = home.get(name)
+        if where is None:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(import_module(where), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    def names() -> list[str]:
+        return sorted({*vars(sys.modules[module]), *home})
+
+    return get, names, sorted(home)

@@ -1,0 +1,103 @@
+"""The lifecycle hooks of the plugins that take part in a run, one typed method each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orchestrion._errors import RunError
+from orchestrion._hooks import LIFECYCLE
+from orchestrion._interrupts import from_outside
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pluggy
+
+    from orchestrion._discovery import Plugin
+    from orchestrion._interfaces import Metrics
+    from orchestrion._plugins import Loaded
+    from orchestrion._records import Episode, Turn
+
+__all__ = ["Observers"]
+
+
+class _Call(NamedTuple):
+    """One plugin's implementation of one hook; it may take fewer arguments than the spec has."""
+
+    plugin: Plugin
+    hook: str
+    function: Callable[..., object]
+    names: tuple[str, ...]
+
+    def __call__(self, arguments: dict[str, Any]) -> None:
+        try:
+            self.function(*[arguments[name] for name in self.names])
+        # BaseException: a plugin does not end the process either.
+        except BaseException as exc:
+            if from_outside(exc):
+                raise
+            raise RunError(
+                f"plugin {self.plugin} failed in {self.hook}: {type(exc).__name__}: {exc}"
+            ) from exc
+
+
+class Observers:
+    """Calls lifecycle hooks; costs next to nothing where no plugin implements one.
+
+    Every method raises `RunError`, naming the plugin, if an implementation raises.
+    """
+
+    def __init__(self, manager: pluggy.PluginManager | None, loaded: Iterable[Loaded]) -> None:
+        owners = {id(item.namespace): item.plugin for item in loaded}
+        self._calls: dict[str, tuple[_Call, ...]] = dict.fromkeys(LIFECYCLE, ())
+        if manager is None:
+            return
+        for hook in LIFECYCLE:
+            self._calls[hook] = tuple(
+                _Call(owners[id(impl.plugin)], hook, impl.function, tuple(impl.argnames))
+                for impl in reversed(getattr(manager.hook, hook).get_hookimpls())
+                if id(impl.plugin) in owners
+            )
+
+    def watches(self, hook: str) -> bool:
+        """Whether any plugin implements this lifecycle hook."""
+        return bool(self._calls[hook])
+
+    def run_started(self, directory: Path | None, config: dict[str, Any]) -> None:
+        """Call `orchestrion_run_started`."""
+        for call in self._calls["orchestrion_run_started"]:
+            call({"directory": directory, "config": deepcopy(config)})
+
+    def turn_finished(self, episode: str, turn: Turn) -> None:
+        """Call `orchestrion_turn_finished`."""
+        for call in self._calls["orchestrion_turn_finished"]:
+            call({"episode": episode, "turn": turn})
+
+    def episode_finished(self, episode: Episode) -> None:
+        """Call `orchestrion_episode_finished`."""
+        for call in self._calls["orchestrion_episode_finished"]:
+            call({"episode": episode})
+
+    def iteration_finished(self, stage: int, iteration: int, metrics: Metrics) -> None:
+        """Call `orchestrion_iteration_finished`."""
+        for call in self._calls["orchestrion_iteration_finished"]:
+            # A copy for each: what one plugin does to it is nobody else's business.
+            call({"stage": stage, "iteration": iteration, "metrics": dict(metrics)})
+
+    def checkpoint_written(self, path: Path, iteration: int) -> None:
+        """Call `orchestrion_checkpoint_written`."""
+        for call in self._calls["orchestrion_checkpoint_written"]:
+            call({"path": path, "iteration": iteration})
+
+    def run_finished(self, directory: Path | None, status: str) -> None:
+        """Call `orchestrion_run_finished`: of all plugins, before the first error is raised."""
+        errors = []
+        for call in self._calls["orchestrion_run_finished"]:
+            try:
+                call({"directory": directory, "status": status})
+            except RunError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]

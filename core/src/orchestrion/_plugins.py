@@ -1,0 +1,495 @@
+"""Loads plugins, one by one and only when needed, and finds the components they supply.
+
+A plugin that cannot be loaded is unregistered and remembered with its reason; it hurts nobody who
+does not use it. pluggy's own loader is not used: it imports everything, stops at the first error
+and drops the second of two plugins of one name without a word.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import redirect_stdout
+from functools import cached_property
+from importlib import import_module, invalidate_caches
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from orchestrion._components import KINDS, Component, Kind
+from orchestrion._discovery import Plugin, Selection, installed, normal
+from orchestrion._errors import PluginError
+from orchestrion._interrupts import from_outside
+from orchestrion._slow import importing
+from orchestrion._suggest import article, did_you_mean, listed, nearest
+
+if TYPE_CHECKING:
+    import pluggy
+
+    from orchestrion._observers import Observers
+
+__all__ = ["Failure", "Found", "Loaded", "Plugins", "reason_of", "resolve"]
+
+_CORE_SECTIONS = ("seed", "limits", "budget", "run", "evaluation", "include")
+
+
+class Loaded(NamedTuple):
+    """A plugin that was imported and registered, with what it supplies by kind and name."""
+
+    plugin: Plugin
+    namespace: Any
+    components: Mapping[str, Mapping[str, Component]]
+    kinds: tuple[Kind, ...]
+    seconds: float
+
+
+class Failure(NamedTuple):
+    """Why a plugin cannot be used: its state in listings, a sentence, and the exception."""
+
+    state: str
+    reason: str
+    cause: BaseException | None = None
+
+
+class Found(NamedTuple):
+    """A component and who supplies it."""
+
+    kind: Kind
+    component: Component
+    plugin: Plugin
+
+    @property
+    def qualified(self) -> str:
+        """The name that no other distribution can supply."""
+        return f"{self.plugin.distribution}:{self.component.name}"
+
+    def __str__(self) -> str:
+        return f"{self.kind.name} {self.component.name!r} of plugin {self.plugin}"
+
+
+class Plugins:
+    """The plugins of an environment.
+
+    Args:
+        block: names of plugins or distributions that are never imported; those in
+            ORCHESTRION_BLOCK are added. If ORCHESTRION_PLUGINS is set, it names all that are.
+        env: the environment variables; those of the process by default.
+        path: folders to search instead of `sys.path`.
+    """
+
+    def __init__(
+        self,
+        block: Iterable[str] = (),
+        env: Mapping[str, str] | None = None,
+        path: Sequence[str] | None = None,
+    ) -> None:
+        block = tuple(block)
+        self._block = block
+        self.selection = Selection.of(block, os.environ if env is None else env)
+        self._path = path
+        self._added: dict[Plugin, Any] = {}
+        self._results: dict[Plugin, Loaded | Failure] = {}
+        self._all_kinds: dict[str, Kind] | None = None
+
+    # ------------------------------------------------------------------ from metadata alone
+
+    @cached_property
+    def _indexed(self) -> list[Plugin]:
+        return installed(path=self._path)
+
+    @property
+    def installed(self) -> tuple[Plugin, ...]:
+        """Every plugin of the environment, whatever its state; nothing is imported."""
+        return tuple(sorted([*self._indexed, *self._added]))
+
+    def notes(self) -> list[str]:
+        """What a person should know: names to be blocked that name nothing installed."""
+        known = {normal(n) for p in self.installed for n in (p.name, p.distribution)}
+        return [
+            f"warning: --block or run.block names {name!r}, and no such plugin is installed"
+            f"{did_you_mean(name, known)}"
+            for name in dict.fromkeys(self._block)
+            if normal(name) not in known
+        ]
+
+    def failure(self, plugin: Plugin) -> Failure | None:
+        """Why a plugin cannot be used, as far as is known without importing it now."""
+        result = self._results.get(plugin)
+        if result is not None:
+            return result if isinstance(result, Failure) else None
+        if plugin.problem:
+            return Failure("broken", plugin.problem)
+        if refusal := self.selection.refusal(plugin):
+            return Failure("blocked", refusal)
+        rivals = [p for p in self._rivals(plugin) if not self.selection.refusal(p)]
+        if rivals:
+            names = " and ".join(p.origin for p in sorted([plugin, *rivals]))
+            return Failure(
+                "clash",
+                f"both {names} call themselves {plugin.name!r}, and neither is loaded by that "
+                "name; uninstall one, or block it by its distribution's name",
+            )
+        return None
+
+    def _rivals(self, plugin: Plugin) -> list[Plugin]:
+        name, dist = normal(plugin.name), normal(plugin.distribution)
+        everybody = (*self._indexed, *self._added)
+        return [p for p in everybody if normal(p.name) == name and normal(p.distribution) != dist]
+
+    def get(self, name: str) -> Plugin:
+        """The plugin with this name, or that of this distribution.
+
+        Raises:
+            PluginError: no such plugin, or several.
+        """
+        wanted = self._named(name)
+        if len(wanted) > 1:
+            wanted = [p for p in wanted if not self.selection.refusal(p)] or wanted
+        if len(wanted) == 1:
+            return wanted[0]
+        if wanted:
+            raise PluginError(
+                f"plugin name {name!r} is ambiguous: {listed(str(p) for p in wanted)}; "
+                "use the distribution's name"
+            )
+        names = {n for p in self.installed for n in (p.name, p.distribution)}
+        raise PluginError(
+            f"no plugin called {name!r} is installed{did_you_mean(name, names)}"
+            if names
+            else f"no plugin called {name!r} is installed, nor any other"
+        )
+
+    def _named(self, name: str) -> list[Plugin]:
+        """Plugins of a distribution of this name, or else those that call themselves so."""
+        wanted = normal(name)
+        of_distribution = [p for p in self.installed if normal(p.distribution) == wanted]
+        return of_distribution or [p for p in self.installed if normal(p.name) == wanted]
+
+    # ------------------------------------------------------------------ loading
+
+    @cached_property
+    def _manager(self) -> pluggy.PluginManager:
+        import pluggy
+
+        from orchestrion import _hookspecs as hookspecs
+
+        manager = pluggy.PluginManager("orchestrion")
+        manager.add_hookspecs(hookspecs)
+        return manager
+
+    def register(self, namespace: Any, name: str) -> Loaded:
+        """Add a plugin that is no distribution, e.g. in a test: any object with hooks.
+
+        Raises:
+            PluginError: its hooks are wrong, or the name is taken.
+        """
+        plugin = Plugin(name, name, "", "")
+        if self._named(name):
+            raise PluginError(f"plugin name {name!r} is taken by {self._named(name)[0]}")
+        self._added[plugin] = namespace
+        try:
+            return self.load(plugin)
+        except PluginError:
+            del self._added[plugin]
+            raise
+
+    def load(self, plugin: Plugin) -> Loaded:
+        """Import and register a plugin, at most once.
+
+        Raises:
+            PluginError: it is blocked, broken, incompatible, or its name is claimed twice.
+        """
+        failure = self.failure(plugin)
+        # A name claimed twice is only ambiguous as a name; its distribution tells it apart.
+        if failure is None or failure.state == "clash":
+            result = self._results.get(plugin)
+            if result is None:
+                result = self._results[plugin] = self._try(plugin)
+            if isinstance(result, Loaded):
+                return result
+            failure = result
+        error = PluginError(f"plugin {plugin} cannot be used: {failure.reason}")
+        raise error from failure.cause
+
+    def load_all(self) -> list[Loaded]:
+        """Load whatever can be loaded; for the rest, see `failure`."""
+        loaded = []
+        for plugin in self.installed:
+            if self.failure(plugin) is None:
+                try:
+                    loaded.append(self.load(plugin))
+                except PluginError:
+                    continue  # remembered, and reported by whoever would have needed it
+        return loaded
+
+    def _try(self, plugin: Plugin) -> Loaded | Failure:
+        started = time.perf_counter()
+        try:
+            # A print in a plugin module must not end up in a JSON document.
+            with redirect_stdout(sys.stderr), importing(f"plugin {plugin}"):
+                return self._admit(plugin, started)
+        except _Incompatible as exc:
+            return Failure("incompatible", str(exc))
+        # BaseException: a plugin that calls sys.exit() while it is imported is broken, too.
+        except BaseException as exc:
+            _raise_interrupt(exc)
+            if self._manager.has_plugin(_key(plugin)):
+                self._manager.unregister(name=_key(plugin))
+            return Failure("broken", reason_of(exc), exc)
+
+    def _admit(self, plugin: Plugin, started: float) -> Loaded:
+        from orchestrion._hooks import check_api, check_hooks, supplied
+
+        namespace = self._added.get(plugin)
+        if namespace is None:
+            namespace = resolve(plugin.value)
+        if problem := check_api(namespace):
+            raise _Incompatible(problem)
+        check_hooks(namespace)
+        self._manager.register(namespace, name=_key(plugin))
+        components, kinds = supplied(self._manager, namespace)
+        return Loaded(plugin, namespace, components, kinds, time.perf_counter() - started)
+
+    # ------------------------------------------------------------------ kinds and components
+
+    def kinds(self) -> Mapping[str, Kind]:
+        """All kinds by name: the six of core, then those of plugins, which are all loaded."""
+        if self._all_kinds is None:
+            kinds = {kind.name: kind for kind in KINDS}
+            taken = {kind.section: "core" for kind in KINDS} | dict.fromkeys(_CORE_SECTIONS, "core")
+            for loaded in self.load_all():
+                for kind in loaded.kinds:
+                    owner = taken.get(kind.section) or ("core" if kind.name in kinds else None)
+                    if owner is not None:
+                        reason = f"kind {kind.name!r} or its section is taken by {owner}"
+                        self._manager.unregister(name=_key(loaded.plugin))
+                        self._results[loaded.plugin] = Failure("broken", reason)
+                        break
+                else:
+                    kinds |= {kind.name: kind for kind in loaded.kinds}
+                    taken |= {kind.section: str(loaded.plugin) for kind in loaded.kinds}
+            self._all_kinds = kinds
+        return self._all_kinds
+
+    def kind(self, name: str) -> Kind:
+        """A kind by name; plugins are loaded only if it is none of core's.
+
+        Raises:
+            PluginError: nobody supplies this kind.
+        """
+        for kind in KINDS:
+            if kind.name == name:
+                return kind
+        if name not in self.kinds():
+            raise PluginError(
+                f"there is no kind {name!r}{did_you_mean(name, self.kinds())} "
+                f"(kinds: {', '.join(self.kinds())})"
+            )
+        return self.kinds()[name]
+
+    def components(self, kind: str | None = None) -> list[Found]:
+        """What all plugins supply, by kind and name; loads them all, their components not."""
+        kinds = self.kinds()
+        found = [
+            Found(kinds[kind_name], component, loaded.plugin)
+            for loaded in self.load_all()
+            for kind_name, components in loaded.components.items()
+            if kind_name in kinds and kind in (None, kind_name)
+            for component in components.values()
+        ]
+        order = list(kinds)
+        return sorted(found, key=lambda f: (order.index(f.kind.name), f.component.name, f.plugin))
+
+    def find(self, kind: str, use: str) -> Found:
+        """The component that `use` names.
+
+        Args:
+            kind: of the component.
+            use: "name", "distribution:name" or "plugin:name"; or "package.module:Class" for a
+                class of one's own, which needs no plugin.
+
+        Raises:
+            PluginError: there is none, or more than one; the message says which and why.
+        """
+        the_kind = self.kind(kind)
+        owner, colon, name = use.rpartition(":")
+        if colon:
+            if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
+                return own
+            return self._find_in(self._owner(owner), the_kind, name)
+        found = [
+            Found(the_kind, loaded.components[kind][name], loaded.plugin)
+            for loaded in self.load_all()
+            if name in loaded.components.get(kind, ())
+        ]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            choices = " or ".join(repr(f.qualified) for f in found)
+            count = f"{len(found)} plugins supply {article(kind)} {name!r}"
+            raise PluginError(f"{count}: write {choices}")
+        raise PluginError(self._why_not(the_kind, name))
+
+    def _owner(self, name: str) -> Plugin:
+        try:
+            return self.get(name)
+        except PluginError as error:
+            if self._named(name):
+                raise
+            raise PluginError(
+                f"{error}; nor is there a module {name!r} on sys.path or in the current folder"
+            ) from None
+
+    def _find_in(self, plugin: Plugin, kind: Kind, name: str) -> Found:
+        components = self.load(plugin).components
+        if component := components.get(kind.name, {}).get(name):
+            return Found(kind, component, plugin)
+        own = components.get(kind.name, {})
+        raise PluginError(
+            f"plugin {plugin} supplies no {kind.name} {name!r}{did_you_mean(name, own)} "
+            + (f"(it supplies: {listed(own)})" if own else f"(it supplies no {kind.name} at all)")
+        )
+
+    def _why_not(self, kind: Kind, name: str) -> str:
+        """Step by step: another kind, a near miss, a plugin that might have supplied it."""
+        everything = self.components()
+        others = sorted({f.kind.name for f in everything if f.component.name == name})
+        names = {f.component.name for f in everything if f.kind == kind}
+        text = f"no installed plugin supplies {article(kind.name)} {name!r}"
+        if others:
+            text += f"; {name!r} is a component of kind {' and '.join(others)}"
+        elif close := nearest(name, names):
+            text += f"; did you mean {close!r}?"
+        text += f" (installed: {listed(names)})" if names else f" (nor any other {kind.name})"
+        failures = [(plugin, self.failure(plugin)) for plugin in self.installed]
+        for plugin, failure in failures:
+            if failure is not None and failure.state != "blocked":
+                text += f"; plugin {plugin} might, but is {failure.state}: {failure.reason}"
+        blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
+        return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
+
+    def component_class(self, found: Found) -> type:
+        """Import a component's class.
+
+        Raises:
+            PluginError: it cannot be imported, or is not a frozen attrs class.
+        """
+        try:
+            with redirect_stdout(sys.stderr), importing(str(found)):
+                cls = resolve(found.component.path)
+        except BaseException as exc:
+            _raise_interrupt(exc)
+            raise PluginError(f"{found} cannot be imported: {reason_of(exc)}") from exc
+        if not (isinstance(cls, type) and "__attrs_attrs__" in cls.__dict__):
+            raise PluginError(
+                f"{found}: {found.component.path} is not an attrs class; write @attrs.frozen above "
+                "it, and its fields are its settings"
+            )
+        return cls
+
+    # ------------------------------------------------------------------ the life of a run
+
+    def observers(self, names: Iterable[str]) -> Observers:
+        """The lifecycle hooks of these plugins, in order of name.
+
+        Raises:
+            PluginError: one of them is missing or cannot be loaded.
+        """
+        from orchestrion._observers import Observers
+
+        plugins = sorted({self.get(name) for name in names})
+        return Observers(self._manager, [self.load(plugin) for plugin in plugins])
+
+
+def _own_class(kind: Kind, module: str, name: str) -> Found | None:
+    """A class of the user's own, by the module it stands in; None if there is no such module.
+
+    Raises:
+        PluginError: the module cannot be imported, or has nothing of this name.
+    """
+    if not all(part.isidentifier() for part in module.split(".")):
+        return None
+    path = f"{module}:{name}"
+    try:
+        value = _resolved_here(path)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{module}.".startswith(f"{error.name}."):
+            return None
+        raise PluginError(f"{path} cannot be imported: {reason_of(error)}") from error
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        hint = ""
+        if module == "__main__":
+            hint = (
+                "; it was defined in a notebook or in a script of another process: put the class "
+                "into a module, e.g. my_parts.py, and write `use: my_parts:" + name + "`"
+            )
+        raise PluginError(f"{path} cannot be imported: {reason_of(error)}{hint}") from error
+    if not isinstance(value, type):
+        raise PluginError(f"{path} is {article(type(value).__name__)}, not a class")
+    if module == "__main__":
+        warnings.warn(
+            f"{path} is defined in a notebook or script: this process can train it, but a later "
+            "`orchestrion run` or `resume` cannot load it; put the class into a module for that",
+            stacklevel=2,
+        )
+    return Found(kind, Component(name, path, "a class of your own"), Plugin(module, module, "", ""))
+
+
+def _resolved_here(path: str) -> Any:
+    """Import what `path` stands for; as with `python -m`, from the current folder as well."""
+    with redirect_stdout(sys.stderr):
+        try:
+            return resolve(path)
+        except ModuleNotFoundError:
+            folder = os.getcwd()
+            if folder in sys.path or "" in sys.path:
+                raise
+            sys.path.append(folder)
+            invalidate_caches()
+            try:
+                return resolve(path)
+            except BaseException:
+                sys.path.remove(folder)
+                raise
+
+
+class _Incompatible(Exception):
+    """The plugin was written for another API version."""
+
+
+def _key(plugin: Plugin) -> str:
+    return f"{plugin.distribution}:{plugin.name}"
+
+
+def resolve(path: str) -> Any:
+    """Import what "package.module:name" or "package.module" stands for."""
+    module, _, attributes = path.partition(":")
+    if not module:
+        raise ImportError(f"{path!r} is not of the form 'package.module:name'")
+    value = import_module(module)
+    for attribute in filter(None, attributes.split(".")):
+        value = getattr(value, attribute)
+    return value
+
+
+def _raise_interrupt(exc: BaseException) -> None:
+    """Raise it again if it is the user's, and not a KeyboardInterrupt of the plugin's own."""
+    if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
+        raise exc
+
+
+def reason_of(exc: BaseException) -> str:
+    """An exception in one line, with the place it was raised at."""
+    import traceback
+
+    text = f"{type(exc).__name__}: {exc}" if str(exc) else type(exc).__name__
+    frames = traceback.extract_tb(exc.__traceback__)
+    last = frames[-1] if frames else None
+    # The place says nothing when the import machinery or this loader raised it.
+    ours = ("<", os.path.dirname(__file__) + os.sep)
+    if last and not last.filename.startswith(ours) and "pluggy" not in last.filename:
+        text += f" ({last.filename}, line {last.lineno})"
+    return " ".join(text.split())

@@ -1,0 +1,98 @@
+"""Whether the parts of a config, once they are open, can work with each other.
+
+Nothing is run and nothing is called: a run asks before it begins, and `validate` asks without one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import Opened
+from orchestrion._errors import UsageError
+from orchestrion._guards import calling, check_problems, iterations_of, place_of, problems_of
+from orchestrion._keys import Key
+from orchestrion._records import Split
+from orchestrion._session import EngineSession
+
+__all__ = ["MOST", "check_ready", "check_trainer"]
+
+MOST = 10_000_000
+"""Episodes of one iteration, or of one evaluation: the smallest take about a kilobyte each."""
+
+
+def check_ready(opened: Opened) -> None:
+    """Hold a task to its contract, and every trainer against what it is to train.
+
+    Raises:
+        UsageError: a split that is used is empty, a count is absurd, or a trainer refuses.
+        RunError: a component broke its contract.
+    """
+    config = opened.config
+    baselines = config.evaluation.baselines.values()
+    used: list[Split] = [config.evaluation.split]
+    if config.stages or any(one.trainer for one in baselines):
+        used.append("train")
+    check_problems(opened.runtimes["task"], used, place_of(config, "task"))
+    sizes = _sizes(opened)
+    evaluation = config.evaluation
+    problems = min(sizes[evaluation.split], evaluation.episodes or sizes[evaluation.split])
+    _check_count(problems * evaluation.seeds, "evaluation (episodes x seeds)", "an evaluation")
+    for path in config.stages:
+        _check_plan(opened, path, sizes)
+        check_trainer(opened, path)
+    for one in baselines:
+        if one.trainer is not None:
+            _check_plan(opened, one.trainer, sizes)
+            check_trainer(opened, one.trainer, one.policy, one.agents)
+
+
+def _sizes(opened: Opened) -> dict[Split, int]:
+    """How many problems of each split are used."""
+    task, place = opened.runtimes["task"], place_of(opened.config, "task")
+    most = opened.config.run.problems
+    counts = {split: len(problems_of(task, split, place)) for split in get_args(Split)}
+    return {split: n if most is None else min(most, n) for split, n in counts.items()}
+
+
+def _check_plan(opened: Opened, path: str, sizes: dict[Split, int]) -> None:
+    """Refuse an iteration of more episodes than fit into memory, where the trainer tells."""
+    place = place_of(opened.config, path)
+    plan: Any = getattr(opened.runtimes[path], "plan", None)
+    if plan is None or not iterations_of(opened.runtimes[path], place):
+        return
+    with calling(place, "plan(0)"):
+        first = plan(0, dict(sizes), opened.config.limits.turns)
+    if first is not None:
+        _check_count(first.verdicts, place, "an iteration")
+
+
+def _check_count(episodes: int, place: str, what: str) -> None:
+    if episodes > MOST:
+        raise UsageError(
+            f"{place}: {what} of {episodes:,} episodes does not fit into memory, which holds all "
+            f"of them until it is stored; at most {MOST:,} are taken"
+        )
+
+
+def check_trainer(
+    opened: Opened, path: str, policy: str = "policy", agents: Sequence[str] | None = None
+) -> None:
+    """Ask a trainer whether it can train this policy with this team.
+
+    Raises:
+        UsageError: it cannot.
+        RunError: it raised something else.
+    """
+    # Trainers need not subclass the protocol, which has the default.
+    check: Any = getattr(opened.runtimes[path], "check", None)
+    if check is None:
+        return
+    engine = opened.engine(CallPath(), policy, agents)
+    key = Key(opened.config.seed)
+    try:
+        with calling(place_of(opened.config, path), "check"):
+            check(EngineSession(engine, "check", key, key))
+    finally:
+        engine.close()

@@ -1,0 +1,423 @@
+"""What a run is made of: immutable records, each with one meaning.
+
+problem -> (decision -> activations -> turns)* -> trajectory -> episode (scores, reward)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Literal
+
+from attrs import Factory, evolve, field, frozen
+
+from orchestrion._readonly import EMPTY, read_only
+
+__all__ = [
+    "JSON",
+    "Activation",
+    "Array",
+    "Decision",
+    "Episode",
+    "Observation",
+    "Output",
+    "Problem",
+    "Reward",
+    "Saved",
+    "Scores",
+    "Split",
+    "Status",
+    "Step",
+    "Trajectory",
+    "Turn",
+    "TurnStatus",
+    "Usage",
+]
+
+JSON = Any
+"""A JSON value: None, bool, int, float, str, list or tuple of JSON, dict of str to JSON.
+
+A record keeps a copy of it that nobody can change, see `orchestrion._readonly`.
+"""
+
+Split = Literal["train", "validation", "test"]
+TRAINING = "train"
+"""The source of a run's training episodes; no evaluation can be called so."""
+TurnStatus = Literal["completed", "failed", "cancelled"]
+
+
+class Status(StrEnum):
+    """How an episode ended. Only a `completed` one can be a success.
+
+    One of whose turns none completed has `failed`: there is no answer in it.
+    """
+
+    COMPLETED = "completed"
+    BUDGET = "budget"
+    LIMIT = "limit"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+@frozen
+class Usage:
+    """What a turn or a call took: counts, US dollars, and the agent's own unit of cost.
+
+    `cost` is what a reward weighs by default; its unit is the agent's to define and name
+    (test executions, US dollars, a table's price).
+    """
+
+    calls: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    cost: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.usd + other.usd,
+            self.cost + other.cost,
+        )
+
+
+NO_USAGE = Usage()
+
+
+@frozen
+class Problem:
+    """One piece of work. `text` and `data` are public; only the verifier sees `hidden`."""
+
+    id: str
+    text: str = ""
+    data: JSON = field(default=None, converter=read_only)
+    category: str = ""
+    hidden: JSON = field(default=None, converter=read_only)
+
+    def public(self) -> Problem:
+        """This problem without its hidden part: what agents and policies get."""
+        return self if self.hidden is None else evolve(self, hidden=None)
+
+
+@frozen
+class Output:
+    """What an agent returns.
+
+    Args:
+        content: the text other agents read.
+        data: JSON beside the text, in a form the agent documents.
+        usage: what this turn costs beside what went through `calls`, which the engine adds; a
+            reused result is charged as if it had run. The budget counts it when it did run.
+        final: end the episode after this turn.
+        metadata: anything for people and reports; never read by the engine.
+        inner: the trajectory of a nested team.
+        calls: names of the calls that were made for it, in order; the engine fills it in.
+            `RunReader.calls` gives what they asked and what they were answered.
+    """
+
+    content: str = ""
+    data: JSON = field(default=None, converter=read_only)
+    usage: Usage = NO_USAGE
+    final: bool = False
+    metadata: Mapping[str, JSON] = field(default=EMPTY, converter=read_only)
+    inner: Trajectory | None = None
+    calls: tuple[str, ...] = field(default=(), eq=False)
+
+
+@frozen
+class Activation:
+    """One agent to start.
+
+    Args:
+        agent: its name in the team.
+        option: one of the agent's declared options, or None if it declares none.
+        reads: indices of the turns it may read; None means all that are finished.
+        timeout: seconds after which this activation fails, whatever its agent gives later; more
+            than 0; None means the run's own.
+        index: its turn's place in the trajectory; None means the next free one. A policy that
+            decides with `wait: each` gives it, so that neither turn order nor a draw depends on
+            arrival.
+        reuse: take the result of an equal activation of this run if there is one: same agent,
+            settings and option, same content to read. It is charged as if it had run; failures
+            are not kept.
+    """
+
+    agent: str
+    option: str | None = None
+    reads: tuple[int, ...] | None = None
+    timeout: float | None = None
+    index: int | None = None
+    reuse: bool = False
+
+
+@frozen
+class Decision:
+    """A policy's answer: start these activations, or stop.
+
+    Args:
+        start: what to start now; may be empty while others are still running.
+        stop: end the episode; what is still running is cancelled.
+        wait: be asked again when `all` that runs has finished, or after `each`.
+        logp: log-probability of this decision under the policy that took it.
+        record: what the policy needs to compute `logp` again (arrays allowed). It stays in
+            memory for the trainer and is never stored.
+        error: with `stop`, why the policy cannot go on: the episode's status is `failed`.
+        arrival: with `wait: each`, that it matters which activation finishes first: the order is
+            journaled, and resume and replay repeat it.
+    """
+
+    start: tuple[Activation, ...] = ()
+    stop: bool = False
+    wait: Literal["all", "each"] = "all"
+    logp: float | None = None
+    record: Any = field(default=None, eq=False, repr=False)
+    error: str = ""
+    arrival: bool = False
+
+
+@frozen
+class Turn:
+    """One finished activation.
+
+    `index` is the order of activation, `decision` the index of the decision behind it. A
+    failed turn has an empty output, its `usage` is still charged, and `error` says why.
+    """
+
+    index: int
+    agent: str
+    option: str | None = None
+    output: Output = Output()
+    status: TurnStatus = "completed"
+    error: str = ""
+    decision: int = 0
+    reads: tuple[int, ...] | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """What this turn costs."""
+        return self.output.usage
+
+
+_INDEX = attrgetter("index")
+
+
+class Trajectory:
+    """An immutable record of turns; appending and forking are O(1) and share the prefix."""
+
+    __slots__ = ("_cache", "_length", "_parent", "_turn")
+
+    _parent: Trajectory | None
+    _turn: Turn | None
+
+    def __init__(self, turns: Sequence[Turn] = ()) -> None:
+        self._cache: tuple[Turn, ...] | None = ()
+        self._length, self._parent, self._turn = 0, None, None
+        if turns:
+            *earlier, last = turns
+            before = Trajectory()
+            for turn in earlier:
+                before = before.append(turn)
+            self._parent, self._turn = before, last
+            self._length, self._cache = len(turns), None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copied and pickled as a list: link by link would recurse as deep as there are turns.
+        return Trajectory, (list(self.backward())[::-1],)
+
+    def append(self, turn: Turn) -> Trajectory:
+        """A trajectory with one more turn; this one stays as it is."""
+        new = Trajectory.__new__(Trajectory)
+        new._parent, new._turn, new._length, new._cache = self, turn, self._length + 1, None
+        return new
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """All turns, in the order of activation."""
+        if self._cache is None:
+            # Back to where the turns are known already: those who look after every turn then
+            # pay for the new one only.
+            node, new = self, []
+            while (known := node._cache) is None:
+                assert node._turn is not None
+                assert node._parent is not None
+                new.append(node._turn)
+                node = node._parent
+            new.reverse()
+            out = [*known, *new]
+            out.sort(key=_INDEX)
+            self._cache = tuple(out)
+        return self._cache
+
+    @property
+    def last(self) -> Turn | None:
+        """The turn appended last."""
+        return self._turn
+
+    @property
+    def before(self) -> Trajectory | None:
+        """The trajectory that the last turn was appended to; None for an empty one."""
+        return self._parent
+
+    def backward(self) -> Iterator[Turn]:
+        """Turns from the one appended last to the first, without building a tuple."""
+        node: Trajectory | None = self
+        while node is not None and node._turn is not None:
+            yield node._turn
+            node = node._parent
+
+    def __len__(self) -> int:
+        return self._length
+
+    def __iter__(self) -> Iterator[Turn]:
+        return iter(self.turns)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Trajectory) and self.turns == other.turns
+
+    def __hash__(self) -> int:
+        return hash((self._length, self._turn.agent if self._turn else None))
+
+    def __repr__(self) -> str:
+        return f"Trajectory({' > '.join(t.agent for t in self.turns)})"
+
+
+@frozen
+class Observation:
+    """What an environment shows after a step.
+
+    Args:
+        text: for agents and people.
+        data: JSON in a form the task documents; agents read it.
+        features: numbers for learned policies; always the same length within a task.
+        blocked: agents that may not be started next: "name", or "name:option".
+        progress: how far the work has come by what is public, 0 to 1; None if it cannot be told.
+        hints: numbers about single choices, by "agent" or "agent:option", for policies that score
+            choices alike; always equally many within a task, 0 to 1. The first says how promising
+            the choice looks; policies may begin with what looks best. Choices may be left out:
+            that speaks neither for nor against them.
+    """
+
+    text: str = ""
+    data: JSON = field(default=None, converter=read_only)
+    features: tuple[float, ...] = field(default=(), converter=read_only)
+    blocked: frozenset[str] = field(default=frozenset(), converter=read_only)
+    progress: float | None = None
+    hints: Mapping[str, tuple[float, ...]] = field(default=EMPTY, converter=read_only)
+
+
+@frozen
+class Step:
+    """The environment after a step: a state nobody else sees, what is shown, and if it is over."""
+
+    state: Any = None
+    observation: Observation | None = None
+    done: bool = False
+
+
+@frozen
+class Scores:
+    """A verifier's judgement.
+
+    Args:
+        value: how good the result is, 0 to 1.
+        success: whether it counts as solved.
+        parts: further numbers, by name.
+    """
+
+    value: float
+    success: bool = False
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
+
+
+@frozen
+class Reward:
+    """What a reward function makes of an episode: team total, and credit where it is given.
+
+    `turns` has one number a turn, in order of activation; `agents` one a name of the team. All
+    numbers are finite.
+    """
+
+    total: float
+    turns: tuple[float, ...] | None = field(default=None, converter=read_only)
+    agents: Mapping[str, float] | None = field(default=None, converter=read_only)
+    parts: Mapping[str, float] = field(default=EMPTY, converter=read_only)
+
+
+@frozen
+class Episode:
+    """A trajectory with its outcome. `problem` is public here; ids are unique in a run.
+
+    `error` says why it failed; in one that did not, why its reward is missing. `answer` is what
+    the last completed turn said. `calls` names those of its verifier and its reward function, as
+    `Output.calls` those of a turn.
+    """
+
+    id: str
+    problem: Problem
+    trajectory: Trajectory
+    decisions: tuple[Decision, ...] = ()
+    status: Status = Status.COMPLETED
+    scores: Scores | None = None
+    reward: Reward | None = None
+    error: str = ""
+    observation: Observation | None = None
+    calls: tuple[str, ...] = field(default=(), eq=False)
+
+    @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns, in order of activation."""
+        return self.trajectory.turns
+
+    @property
+    def answer(self) -> str | None:
+        """What the last completed turn said; None if none completed."""
+        last = next((turn for turn in reversed(self.turns) if turn.status == "completed"), None)
+        return None if last is None else last.output.content
+
+    @property
+    def success(self) -> bool:
+        """Solved, and not merely stopped."""
+        return self.status is Status.COMPLETED and self.scores is not None and self.scores.success
+
+    @property
+    def usage(self) -> Usage:
+        """The cost of the episode: every turn booked once, in order of activation."""
+        # Not by `Usage.__add__`, which would make an object for every partial sum.
+        calls = input_tokens = output_tokens = 0
+        usd = cost = 0.0
+        for turn in self.turns:
+            usage = turn.output.usage
+            calls += usage.calls
+            input_tokens += usage.input_tokens
+            output_tokens += usage.output_tokens
+            usd += usage.usd
+            cost += usage.cost
+        return Usage(calls, input_tokens, output_tokens, usd, cost)
+
+
+@frozen
+class Array:
+    """An array without an array library: little-endian bytes in C order.
+
+    `dtype` is a safetensors name: F64, F32, I64, I32, U8, BOOL.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes = field(repr=False)
+
+
+@frozen
+class Saved:
+    """Learned state as it goes into a checkpoint: arrays by name, and plain JSON data."""
+
+    arrays: Mapping[str, Array] = Factory(dict)
+    data: JSON = field(default=None, converter=read_only)

@@ -1,0 +1,321 @@
+"""A recorded run once more, from its journal alone, and whether it comes out the same.
+
+Everything is run again in a folder of its own: policies decide, agents act, trainers learn. Only
+the calls are not made: each is given the answer that is on record, or fails as it did then. What
+comes out is compared with what the run has stored, episode by episode and file by file.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+from attrs import evolve, frozen
+
+from orchestrion._config import Config, load
+from orchestrion._errors import ReplayError, RunError, UsageError
+from orchestrion._interfaces import Metrics
+from orchestrion._offline import no_network
+from orchestrion._run import Progress, Run, manifest
+from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
+from orchestrion._store.exports import export_run
+from orchestrion._store.lock import lock_holder
+from orchestrion._store.run_store import changed_versions
+
+__all__ = ["Replayed", "replay"]
+
+
+@frozen
+class Replayed:
+    """How a replay went.
+
+    Args:
+        difference: the first one found; empty if there is none.
+        iterations: how many were run again and compared.
+        evaluations: likewise.
+        episodes: likewise.
+        exports: names of the files that were compared.
+        notes: what a person should know.
+    """
+
+    difference: str
+    iterations: int
+    evaluations: int
+    episodes: int
+    exports: tuple[str, ...]
+    notes: tuple[str, ...]
+
+
+class _Enough(Exception):
+    """All that the run has committed was run again."""
+
+
+class _Following(Progress):
+    """Ends a replay where the recorded run ended."""
+
+    def __init__(self, recorded: RunReader, store: RunStore, progress: Progress) -> None:
+        self.recorded, self.store, self.progress = recorded, store, progress
+        self.iterations = len(recorded.iterations())
+        self.evaluations = recorded.load_evaluations()
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        """Known from the run."""
+
+    def stage(self, name: str, iterations: int, done: int) -> None:
+        """Go on as long as there is something to compare with."""
+        if iterations > done and len(self.store.iterations()) >= self.iterations:
+            raise _Enough
+        self.progress.stage(name, iterations, done)
+
+    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """Stop early at the first iteration that came out otherwise."""
+        self.progress.iteration(iteration, metrics, seconds)
+        done = len(self.store.iterations())
+        if _differing_iteration(self.recorded, self.store):
+            raise _Enough
+        if done >= self.iterations and not self.evaluations:
+            raise _Enough
+
+    def evaluating(self, name: str, known: bool) -> None:
+        """Go on as long as there is something to compare with."""
+        if name not in self.evaluations:
+            raise _Enough
+        self.progress.evaluating(name, known)
+
+
+async def replay(directory: Path, progress: Progress, block: Sequence[str] = ()) -> Replayed:
+    """Run a recorded run again without a single call, and compare; nothing in it is changed.
+
+    Args:
+        directory: the run's folder.
+        progress: shows how it goes on.
+        block: plugins that are never imported.
+
+    Raises:
+        UsageError: the run is in use, its config was changed, or its answers were not kept.
+    """
+    if lock_holder(directory) is not None:
+        raise UsageError(f"{directory}: the run is still being written; wait until it has ended")
+    config = load(directory / "config.yaml", block=block)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory(prefix="orchestrion-replay-")))
+        recorded = stack.enter_context(RunReader(_copy(directory, folder / "recorded")))
+        recorded.verify()
+        _check(config, recorded, directory)
+        begun = {k: v for k, v in (recorded.manifest or {}).items() if k != "opened"}
+        store = stack.enter_context(
+            RunStore.create(
+                folder / "replayed",
+                recorded.config_text,
+                begun,
+                retention=recorded.retention,
+                keep=recorded.keep,
+            )
+        )
+        notes = list(config.plugins.notes()) + _versions(config, begun)
+        run = Run(config, store, _Following(recorded, store, progress), replay=recorded)
+        difference = ""
+        try:
+            with no_network(ReplayError, "a replay asks nobody"):
+                await run.train()
+            store.set_status("completed")
+        except _Enough:
+            pass
+        except RunError as error:
+            difference = str(error)
+        return _compared(directory, recorded, store, difference, notes)
+
+
+def _copy(directory: Path, to: Path) -> Path:
+    """The database of a run elsewhere: reading it in place could leave files beside it."""
+    to.mkdir()
+    for name in ("config.yaml", "run.db", "run.db-wal"):
+        if (directory / name).exists():
+            shutil.copyfile(directory / name, to / name)
+    (to / "checkpoints").symlink_to((directory / "checkpoints").absolute())  # only read
+    return to
+
+
+def _check(config: Config, recorded: RunReader, directory: Path) -> None:
+    begun_with = (recorded.manifest or {}).get("digest")
+    if begun_with not in (None, config.digest):
+        raise UsageError(
+            f"{directory}: its config.yaml, or what it includes, was changed since the run began; "
+            "put it back as it was"
+        )
+    gone = recorded.journal.forgotten()
+    if gone:
+        raise UsageError(
+            f"{directory}: the answers of {gone} calls were not kept (run.retention: "
+            f"{recorded.retention}); only a run with `retention: all` can be replayed"
+        )
+
+
+def _versions(config: Config, begun: Mapping[str, Any]) -> list[str]:
+    now = manifest(config)["versions"]
+    notes = [
+        f"iterations from {one['after_iterations']} on were recorded with other versions"
+        for one in begun.get("resumed", ())
+    ]
+    changed = changed_versions(begun.get("versions", now), now)
+    if changed:
+        notes.append(f"other versions than when it was recorded: {', '.join(changed)}")
+    return notes
+
+
+# ------------------------------------------------------------------------------- comparing
+
+
+def _compared(
+    directory: Path, recorded: RunReader, store: RunStore, failure: str, notes: list[str]
+) -> Replayed:
+    complete = recorded.status == "completed"
+    if not complete:
+        notes.append(
+            f"the run is {recorded.status}: compared is what it committed, and exports are not"
+        )
+    difference = (
+        _differing_iteration(recorded, store)
+        or _differing_episode(recorded, store)
+        or failure
+        or _differing_evaluation(recorded, store)
+        or _missing(recorded, store)
+    )
+    names: tuple[str, ...] = ()
+    if complete and not difference:
+        names, difference = _exports(directory, recorded, store)
+    return Replayed(
+        difference,
+        len(store.iterations()),
+        len(store.load_evaluations()),
+        sum(1 for _ in store.episode_rows()),
+        names,
+        tuple(notes),
+    )
+
+
+def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
+    for then, now in zip(recorded.iterations(), store.iterations(), strict=False):
+        where = f"iteration {now.iteration} of stage {now.stage + 1}"
+        for name in sorted({*then.metrics, *now.metrics}):
+            before, after = then.metrics.get(name), now.metrics.get(name)
+            if before != after and not (before != before and after != after):
+                return _first(
+                    recorded, store, f"{where}: {name} was {before!r}, and is {after!r} now"
+                )
+        if not then.digest or not now.digest or then.digest == now.digest:
+            continue
+        if _learned(recorded, then) != _learned(store, now):
+            return f"{where}: what was learned differs (checkpoint {then.checkpoint})"
+    return ""
+
+
+def _learned(run: RunReader, iteration: Iteration) -> Checkpoint:
+    """What a checkpoint holds, but for the versions it was written with: those are noted."""
+    path = run.checkpoints / str(iteration.checkpoint)
+    return evolve(read_checkpoint(path, iteration.digest), versions={})
+
+
+def _first(recorded: RunReader, store: RunReader, otherwise: str) -> str:
+    """Where the first episode differs, which says more than a mean."""
+    return _differing_episode(recorded, store) or otherwise
+
+
+def _differing_episode(recorded: RunReader, store: RunReader) -> str:
+    before = {row["id"]: row for row in recorded.episode_rows()}
+    for now in store.episode_rows():
+        then = before.get(now["id"])
+        if then is None:
+            return f"episode {now['id']}: is not on record"
+        for name, value in now.items():
+            if name != "number" and then[name] != value:
+                return f"episode {now['id']}: {_described(name, then[name], value)}"
+    return ""
+
+
+def _described(name: str, then: Any, now: Any) -> str:
+    if name not in ("record", "public"):
+        return f"{name} was {then!r}, and is {now!r} now"
+    place, before, after = next(
+        _differences(msgspec.json.decode(then), msgspec.json.decode(now), ""), ("", then, now)
+    )
+    return f"{place.lstrip('.')} was {_short(before)}, and is {_short(after)} now"
+
+
+def _differences(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, Any]]:
+    if isinstance(then, dict) and isinstance(now, dict):
+        for name in dict.fromkeys([*then, *now]):
+            yield from _differences(then.get(name), now.get(name), f"{place}.{name}")
+    elif isinstance(then, list) and isinstance(now, list):
+        for i, (one, other) in enumerate(zip(then, now, strict=False)):
+            yield from _differences(one, other, f"{place}[{i}]")
+        if len(then) != len(now):
+            yield f"length of {place.lstrip('.')}", len(then), len(now)
+    elif then != now:
+        yield place, then, now
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 200 else f"{text[:200]} ..."
+
+
+def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
+    before = recorded.load_evaluations()
+    for name, now in store.load_evaluations().items():
+        for place, then, value in _differences(before.get(name), now, ""):
+            return f"evaluation of {name}: {place.lstrip('.')} was {_short(then)}, and is " + (
+                f"{_short(value)} now"
+            )
+    return ""
+
+
+def _missing(recorded: RunReader, store: RunReader) -> str:
+    """What the recorded run has, and the replay did not come to."""
+    counts = (
+        ("iterations", len(recorded.iterations()), len(store.iterations())),
+        ("evaluations", len(recorded.load_evaluations()), len(store.load_evaluations())),
+        ("episodes", _count(recorded), _count(store)),
+    )
+    for what, then, now in counts:
+        if then != now:
+            return f"{then} {what} are on record, and the replay has {now}"
+    return ""
+
+
+def _count(run: RunReader) -> int:
+    return sum(1 for _ in run.episode_rows())
+
+
+def _exports(directory: Path, recorded: RunReader, store: RunReader) -> tuple[tuple[str, ...], str]:
+    """The files that were compared, and the first difference."""
+    made = {path.name: path for path in export_run(store)}
+    again = {path.name: path for path in export_run(recorded, recorded.directory / "exports")}
+    names = []
+    for name, path in made.items():
+        # What the run wrote itself, if it is still there.
+        then = directory / "exports" / name
+        then = then if then.exists() and recorded.retention == "all" else again[name]
+        names.append(name)
+        one, other = _content(then), _content(path)
+        if one != other:
+            at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+            line = one[:at].count(b"\n") + 1
+            return tuple(names), f"exports/{name}: differs from line {line} on"
+    return tuple(names), ""
+
+
+def _content(path: Path) -> bytes:
+    """A file without what is no function of config and seed."""
+    if path.name != "summary.json":
+        return path.read_bytes()
+    data = msgspec.json.decode(path.read_bytes())
+    data.pop("execution", None)
+    data.pop("checkpoint", None)  # compared by what is in it
+    (data.get("manifest") or {}).pop("opened", None)
+    return msgspec.json.format(msgspec.json.encode(data), indent=2)

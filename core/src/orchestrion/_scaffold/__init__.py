@@ -1,0 +1,223 @@
+"""Writes the package that `orchestrion new` starts a plugin with: small, working, tested."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from shutil import rmtree
+from string import Template
+from typing import Final
+
+from attrs import frozen
+
+import orchestrion
+from orchestrion._errors import UsageError
+from orchestrion._suggest import article
+
+__all__ = ["KINDS", "Package", "render", "write"]
+
+KINDS: Final = ("agent", "task", "policy", "reward", "trainer")
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
+_RESERVED = {"plugin", "example-agent", "example-task", "tests"}
+# Names that the templates import; a class of that name would hide them.
+_IMPORTED = {"Annotated", "Any", "AsyncIterator", "Iterator", "Sequence"}
+_PLURALS = {"policy": "policies"}
+
+_SUMMARIES: Mapping[str, str] = {
+    "agent": "finds a word that stands twice in a row",
+    "task": "asks which word stands twice in a row",
+    "policy": "starts agents at random, then stops",
+    "reward": "takes something off the verified score for every turn",
+    "trainer": "tries values of a learnable setting and keeps the best",
+}
+_SETTINGS: Mapping[str, tuple[tuple[str, str, str], ...]] = {
+    "agent": (
+        ("ignore_case", "false", 'whether "The the" counts; learnable'),
+        ("cost", "1.0", "what one turn costs"),
+    ),
+    "task": (("limit", "10", "how many problems of each split to use"),),
+    "policy": (("turns", "1", "how many agents act in one episode"),),
+    "reward": (("turn_weight", "0.1", "what a turn takes off"),),
+    "trainer": (
+        ("path", '""', "a learnable setting to try values for"),
+        ("values", "[true, false]", "the values, one an iteration"),
+    ),
+}
+
+
+@frozen
+class Package:
+    """Names of a new distribution, all derived from one."""
+
+    kind: str
+    name: str
+
+    @classmethod
+    def of(cls, kind: str, name: str) -> Package:
+        """Check a name.
+
+        Raises:
+            UsageError: it cannot be the name of a plugin.
+        """
+        if name.startswith("orchestrion-"):
+            raise UsageError(
+                f"leave out 'orchestrion-': {name.removeprefix('orchestrion-')!r} becomes the "
+                f"distribution {name!r} by itself"
+            )
+        if not _NAME.fullmatch(name) or len(name) > 50:
+            raise UsageError(
+                f"{name!r} cannot be the name of a plugin: use lower-case words of letters and "
+                "digits with '-' between them, e.g. my-critic"
+            )
+        if keyword.iskeyword(name) or name in _RESERVED:
+            raise UsageError(f"{name!r} is reserved; take another name")
+        return cls(kind, name)
+
+    @property
+    def distribution(self) -> str:
+        """What pip installs."""
+        return f"orchestrion-{self.name}"
+
+    @property
+    def qualified(self) -> str:
+        """The component's name in configs, which no other distribution can supply."""
+        return f"{self.distribution}:{self.name}"
+
+    @property
+    def module(self) -> str:
+        """The module of the component."""
+        return self.name.replace("-", "_")
+
+    @property
+    def package(self) -> str:
+        """What Python imports."""
+        return f"orchestrion_{self.module}"
+
+    @property
+    def cls(self) -> str:
+        """The component's class."""
+        name = "".join(word.capitalize() for word in self.name.split("-"))
+        taken = name in orchestrion.__all__ or name in _IMPORTED or keyword.iskeyword(name)
+        return name + self.kind.capitalize() if taken else name
+
+
+def render(package: Package) -> dict[str, str]:
+    """The files of a package, by path."""
+    fill = _filler(package)
+    kind, source = package.kind, f"src/{package.package}"
+    return {
+        "pyproject.toml": fill("pyproject.toml"),
+        "README.md": fill("readme.md"),
+        "example.yaml": fill("example.yaml"),
+        f"{source}/__init__.py": fill("init.py"),
+        f"{source}/py.typed": "",
+        f"{source}/plugin.py": fill("plugin.py"),
+        f"{source}/{package.module}.py": fill(f"{kind}.py"),
+        **{
+            f"{source}/example_{role}.py": _fill(f"{role}.py", {"cls": cls})
+            for role, cls in _EXAMPLES.items()
+            if role != kind
+        },
+        "tests/test_conformance.py": fill("test_conformance.py"),
+        f"tests/test_{package.module}.py": fill(f"test_{kind}.py"),
+    }
+
+
+def _filler(package: Package) -> Callable[[str], str]:
+    kind, name = package.kind, package.name
+    floor = ".".join(orchestrion.__version__.split(".")[:2])
+    values = {
+        "kind": kind,
+        "name": name,
+        "distribution": package.distribution,
+        "package": package.package,
+        "module": package.module,
+        "cls": package.cls,
+        "title": " ".join(name.split("-")).capitalize(),
+        "article": article(kind).partition(" ")[0].capitalize(),
+        "summary": _SUMMARIES[kind],
+        "sentence": f"It {_SUMMARIES[kind]}.",
+        "floor": floor,
+        "ceiling": str(int(floor.partition(".")[0]) + 1),
+        "verb": "train" if kind == "trainer" else "eval",
+        "settings": "\n".join(
+            f"| `{key}` | `{default}` | {text} |" for key, default, text in _SETTINGS[kind]
+        ),
+        "task": package.qualified if kind == "task" else f"{package.qualified}-task",
+        "agent": package.qualified if kind == "agent" else f"{package.qualified}-agent",
+        "policy": f"policy: {{use: {package.qualified}}}" if kind == "policy" else _SEQUENCE,
+        "extra": _extra(package),
+        "hooks": _hooks(package),
+    }
+    return lambda template: _fill(template, values)
+
+
+_SEQUENCE = """\
+policy: {use: sequence, steps: [finder]} # of orchestrion-basics"""
+
+
+def _extra(package: Package) -> str:
+    if package.kind == "reward":
+        return f"reward: {{use: {package.qualified}}}"
+    if package.kind == "trainer":
+        path = "agents.finder.ignore_case"
+        return f"trainer: {{use: {package.qualified}, path: {path}, values: [false, true]}}"
+    return "limits: {turns: 4}"
+
+
+def _hooks(package: Package) -> str:
+    """The hook of the component itself, and those of what the example needs besides."""
+    supplied = {package.kind: (package.name, package.module, package.cls, _SUMMARIES[package.kind])}
+    for kind, cls in _EXAMPLES.items():
+        if kind != package.kind:
+            summary = f"for example.yaml: {_SUMMARIES[kind]}"
+            supplied[kind] = (f"{package.name}-{kind}", f"example_{kind}", cls, summary)
+    return "\n\n".join(
+        _fill(
+            "hook",
+            {
+                "kinds": _PLURALS.get(kind, f"{kind}s"),
+                "component": name,
+                "path": f"{package.package}.{module}:{cls}",
+                "summary": summary,
+            },
+        )
+        for kind, (name, module, cls, summary) in supplied.items()
+    ).rstrip()
+
+
+_EXAMPLES: Mapping[str, str] = {"agent": "Finder", "task": "DoubledWords"}
+
+
+def _fill(template: str, values: Mapping[str, str]) -> str:
+    text = (files(__package__) / "templates" / f"{template}.tmpl").read_text("utf-8")
+    return Template(text).substitute(values)
+
+
+def write(package: Package, parent: Path) -> Path:
+    """Write a package into a new folder below `parent`.
+
+    Raises:
+        UsageError: the folder exists, or cannot be written.
+    """
+    folder = parent / package.distribution
+    try:
+        parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir()
+    except FileExistsError:
+        raise UsageError(f"{folder} exists; nothing was written") from None
+    except OSError as exc:
+        raise UsageError(f"{folder} cannot be written: {exc.strerror}") from exc
+    try:
+        for path, text in render(package).items():
+            file = folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text, "utf-8")
+    except OSError as exc:
+        rmtree(folder, ignore_errors=True)
+        raise UsageError(f"{folder} cannot be written: {exc.strerror}") from exc
+    return folder

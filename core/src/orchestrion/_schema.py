@@ -1,0 +1,316 @@
+"""A JSON Schema of configs, with a branch for every installed component.
+
+It is written from the same shapes that structuring goes by (`config/shapes.py`), so that the two
+agree. What no schema can say is left to `orchestrion validate`: whether a name is defined, whether
+a definition is used, and what validators in the classes demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrion._config.components import NAME, kind_of
+from orchestrion._config.plain import OMIT, Dumper
+from orchestrion._config.sections import Budget, Evaluation, Limits, RunSettings
+from orchestrion._config.shapes import (
+    Choice,
+    Fixed,
+    Items,
+    Record,
+    Ref,
+    Scalar,
+    Setting,
+    Shape,
+    Shaper,
+    Table,
+    UnsupportedError,
+    Variants,
+    names_components,
+)
+from orchestrion._errors import PluginError
+
+if TYPE_CHECKING:
+    from orchestrion._components import Kind
+    from orchestrion._plugins import Found, Plugins
+
+__all__ = ["Schema", "json_schema"]
+
+_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+_SCALARS: Mapping[type, dict[str, Any]] = {
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    str: {"type": "string"},
+    Path: {"type": "string", "minLength": 1},
+    type(None): {"type": "null"},
+}
+_BOUNDS = {
+    "ge": "minimum",
+    "gt": "exclusiveMinimum",
+    "le": "maximum",
+    "lt": "exclusiveMaximum",
+    "multiple_of": "multipleOf",
+    "pattern": "pattern",
+}
+_PLAIN = {"limits": Limits, "budget": Budget, "run": RunSettings, "evaluation": Evaluation}
+
+
+def json_schema(plugins: Plugins) -> dict[str, Any]:
+    """The schema of configs as these plugins understand them.
+
+    Components that cannot be loaded are left out; `Schema.problems` has the reasons.
+    """
+    return Schema(plugins).document()
+
+
+class Schema:
+    """Writes one schema; every component and nested class has its place under `$defs`."""
+
+    def __init__(self, plugins: Plugins) -> None:
+        self.plugins = plugins
+        self.shaper = Shaper(kind_of(plugins))
+        self.dumper = Dumper(self.shaper, {})
+        self.definitions: dict[str, Any] = {}
+        self.problems: list[str] = []
+
+    def document(self) -> dict[str, Any]:
+        """The whole schema."""
+        kinds = list(self.plugins.kinds().values())
+        for kind in kinds:
+            self._kind(kind)
+        properties: dict[str, Any] = {
+            "include": {
+                "type": "array",
+                "items": {"type": "string", "minLength": 1},
+                "description": "Files that this one is laid over; of these, later ones win.",
+            },
+            "seed": {
+                "type": "integer",
+                "minimum": 0,
+                "default": 0,
+                "description": "The root of all randomness of a run.",
+            },
+        }
+        for kind in kinds:
+            properties[kind.section] = self._section(kind)
+        for name, cls in _PLAIN.items():
+            skip = ("baselines",) if name == "evaluation" else ()
+            properties[name] = self._object(cls, skip=skip)
+        properties["evaluation"]["properties"]["baselines"] = self._baselines()
+        return {
+            "$schema": _DIALECT,
+            "title": "Orchestrion config",
+            "type": "object",
+            "properties": properties,
+            "required": ["task", "agents", "policy"],
+            "additionalProperties": False,
+            "$defs": dict(sorted(self.definitions.items())),
+        }
+
+    # ------------------------------------------------------------------ kinds and components
+
+    def _kind(self, kind: Kind) -> None:
+        """`$defs/kind`: one branch for each component, by what `use` says."""
+        found = self.plugins.components(kind.name)
+        names = [f.component.name for f in found]
+        branches = []
+        for item in found:
+            try:
+                component = self._component(item, names.count(item.component.name) == 1)
+            except (PluginError, UnsupportedError) as exc:
+                self.problems.append(
+                    f"{item}: {exc}" if isinstance(exc, UnsupportedError) else str(exc)
+                )
+                continue
+            key = f"{kind.name}.{item.qualified}"
+            self.definitions[key] = component
+            branches.append({"$ref": _pointer(key)})
+        # With `oneOf: []` nothing would be a valid schema; `false` refuses every value.
+        self.definitions[kind.name] = {"oneOf": branches} if branches else {"not": {}}
+
+    def _component(self, found: Found, unique: bool) -> dict[str, Any]:
+        cls = self.plugins.component_class(found)
+        schema = self._object(cls, wired=True)
+        uses = [f"{owner}:{found.component.name}" for owner in _owners(found, self.plugins)]
+        if unique:
+            uses.insert(0, found.component.name)
+        use = {"const": uses[0]} if len(uses) == 1 else {"enum": uses}
+        properties: dict[str, Any] = {"use": {**use, "description": found.component.summary}}
+        if found.kind.name == "policy":
+            properties["agents"] = {
+                "type": "array",
+                "items": {"type": "string"},
+                "minItems": 1,
+                "uniqueItems": True,
+                "description": "The team, if it is not every agent that no other refers to.",
+            }
+        schema["properties"] = properties | schema["properties"]
+        schema["required"] = ["use", *schema.get("required", ())]
+        schema["description"] = f"{found.component.summary} ({found.plugin.origin})"
+        return schema
+
+    def _section(self, kind: Kind) -> dict[str, Any]:
+        one = {"$ref": _pointer(kind.name)}
+        if kind.name == "trainer":
+            return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
+        if not kind.many:
+            return one
+        return {
+            "type": "object",
+            "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+            "additionalProperties": one,
+        }
+
+    def _baselines(self) -> dict[str, Any]:
+        baseline = {
+            "type": "object",
+            "properties": {
+                "policy": {"$ref": _pointer("policy")},
+                "trainer": {"$ref": _pointer("trainer")},
+                "as_configured": {
+                    "type": "boolean",
+                    "description": "Learnable settings as they stand here, not as learned.",
+                },
+            },
+            "required": ["policy"],
+            "additionalProperties": False,
+        }
+        word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
+        return {
+            "anyOf": [
+                {
+                    "type": "object",
+                    "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+                    "additionalProperties": {"anyOf": [baseline, word]},
+                },
+                {"type": "array", "items": word},
+            ],
+            "description": "Policies to compare with, by name.",
+        }
+
+    # ------------------------------------------------------------------ classes and shapes
+
+    def _object(self, cls: type, wired: bool = False, skip: Iterable[str] = ()) -> dict[str, Any]:
+        settings = [s for s in self.shaper.settings(cls, wired) if s.key not in skip]
+        schema: dict[str, Any] = {
+            "type": "object",
+            "properties": {s.key: self._property(s) for s in settings},
+            "additionalProperties": False,
+        }
+        if required := [s.key for s in settings if s.required]:
+            schema["required"] = required
+        if text := _first_paragraph(cls):
+            schema["description"] = text
+        return schema
+
+    def _property(self, setting: Setting) -> dict[str, Any]:
+        schema = self._shape(setting.shape)
+        if setting.help:
+            schema["description"] = setting.help
+        default = self.dumper.default(setting)
+        if not setting.required and not setting.secret and default is not OMIT:
+            schema["default"] = default
+        return schema
+
+    def _shape(self, shape: Shape) -> dict[str, Any]:
+        schema = self._unlimited(shape)
+        for meta in shape.limits:
+            if meta.title:
+                schema["title"] = meta.title
+            if meta.examples:
+                schema["examples"] = list(meta.examples)
+            limits = _limits(meta, shape)
+            # A second constraint of a kind, e.g. of a type alias, does not replace the first.
+            if limits and set(limits) & set(schema):
+                schema.setdefault("allOf", []).append(limits)
+            else:
+                schema |= limits
+        return schema
+
+    def _unlimited(self, shape: Shape) -> dict[str, Any]:
+        match shape:
+            case Scalar(type=kind):
+                return dict(_SCALARS[kind])
+            case Choice(values=values):
+                return {"enum": list(values)}
+            case Items(item=item):
+                return {"type": "array", "items": self._shape(item)}
+            case Fixed(items=items):
+                return {
+                    "type": "array",
+                    "prefixItems": [self._shape(item) for item in items],
+                    "items": False,
+                    "minItems": len(items),
+                }
+            case Table(key=key, item=item):
+                schema: dict[str, Any] = {
+                    "type": "object",
+                    "additionalProperties": self._shape(item),
+                }
+                names = self._shape(key)
+                if names_components(shape):
+                    names = names | {"not": {"const": "use"}}
+                return schema if names == {"type": "string"} else schema | {"propertyNames": names}
+            case Record(cls=cls):
+                return {"$ref": _pointer(self._class(cls))}
+            case Ref(kind=kind):
+                return {"anyOf": [{"type": "string"}, {"$ref": _pointer(kind)}]}
+            case Variants(members=members):
+                return {"anyOf": [self._shape(member) for member in members]}
+        return {}
+
+    def _class(self, cls: type) -> str:
+        key = f"class.{cls.__module__}.{cls.__qualname__}"
+        if key not in self.definitions:
+            self.definitions[key] = {}  # in place before its own fields may refer to it
+            self.definitions[key] = self._object(cls)
+        return key
+
+
+def _limits(meta: Any, shape: Shape) -> dict[str, Any]:
+    """A `Meta` as JSON Schema; lengths mean characters, elements or keys, by the value's type."""
+    limits = {
+        keyword: getattr(meta, name)
+        for name, keyword in _BOUNDS.items()
+        if getattr(meta, name) is not None
+    }
+    for end in ("min", "max"):
+        length = getattr(meta, f"{end}_length")
+        if length is not None:
+            limits |= {f"{end}{unit}": length for unit in _units(shape)}
+    return limits
+
+
+def _units(shape: Shape) -> tuple[str, ...]:
+    match shape:
+        case Scalar() | Choice():
+            return ("Length",)
+        case Items() | Fixed():
+            return ("Items",)
+        case Table() | Record():
+            return ("Properties",)
+    return ("Length", "Items", "Properties")
+
+
+def _owners(found: Found, plugins: Plugins) -> list[str]:
+    """What may stand before the colon to name a component's supplier."""
+    plugin = found.plugin
+    names = {plugin.distribution: plugin}
+    with suppress(PluginError):
+        names[plugin.name] = plugins.get(plugin.name)
+    return [name for name, owner in names.items() if owner == plugin]
+
+
+def _pointer(key: str) -> str:
+    return f"#/$defs/{key.replace('~', '~0').replace('/', '~1')}"
+
+
+def _first_paragraph(cls: type) -> str:
+    import inspect
+
+    text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
+    # attrs classes without a docstring inherit none; dataclass-like signatures say nothing.
+    return " ".join(text.partition("\n\n")[0].split())

@@ -1,0 +1,256 @@
+"""What a trainer works with: episodes on demand, evaluation, forks, overlays."""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import insort
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from itertools import islice
+from typing import Any
+
+from orchestrion._engine.calls import ActivationCalls
+from orchestrion._engine.checks import nothing_given
+from orchestrion._engine.collecting import fewer_collections
+from orchestrion._engine.episode import Engine
+from orchestrion._errors import RunError, UsageError
+from orchestrion._interfaces import Branch, Calls, Job, Member, Policy
+from orchestrion._interfaces import Session as SessionProtocol
+from orchestrion._keys import Key
+from orchestrion._readonly import read_only
+from orchestrion._records import (
+    JSON,
+    Activation,
+    Episode,
+    Problem,
+    Scores,
+    Split,
+    Status,
+    Trajectory,
+)
+from orchestrion._statistics import mean
+
+__all__ = ["Build", "EngineSession", "summarize"]
+
+Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
+
+
+class EngineSession:
+    """The `Session` of one iteration, or of an evaluation.
+
+    Args:
+        engine: runs the episodes.
+        name: prefix of episode ids, unique in the run, e.g. "0/12".
+        key: of this stage and iteration.
+        evaluation_key: of all evaluations in the run, so that they can be compared.
+        concurrency: episodes at once.
+        test: whether the test split may be seen.
+        build: opens an engine with an overlay.
+        collect: whether to keep training episodes; they are counted in any case.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        key: Key,
+        evaluation_key: Key,
+        concurrency: int = 64,
+        test: bool = False,
+        build: Build | None = None,
+        collect: bool = True,
+    ) -> None:
+        self.engine, self.name, self.key = engine, name, key
+        self.policy: Any = engine.team.policy
+        self.roster: tuple[Member, ...] = engine.team.roster
+        self.episodes: list[Episode] = []
+        """Training episodes of this iteration, in the order of their jobs."""
+        self.evaluations: list[Episode] = []
+        self.adopted: dict[str, JSON] = {}
+        self._evaluation_key, self._concurrency = evaluation_key, concurrency
+        self._test, self._build, self._collect = test, build, collect
+        self._count = 0
+        self.trained_on = 0
+        """How many training episodes were run."""
+
+    def problems(self, split: Split = "train") -> Sequence[Problem]:
+        """See `Session.problems`."""
+        if split == "test" and not self._test:
+            raise UsageError("the test split is out of reach while training")
+        found = self.engine.team.task.problems(split)
+        most = self.engine.problems
+        if most is not None and len(found) > most:
+            return list(islice(found, most))
+        # A trainer may shuffle what it gets; a task's own list is everybody's.
+        return found.copy() if isinstance(found, list) else found
+
+    async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
+        """See `Session.rollout`."""
+        first, self._count = self._count, self._count + len(jobs)
+        episodes = await self._run_all([f"{self.name}/{first + i}" for i in range(len(jobs))], jobs)
+        self._keep(episodes)
+        return episodes
+
+    def _keep(self, episodes: Sequence[Episode]) -> None:
+        self.trained_on += len(episodes)
+        if self._collect:
+            self.episodes.extend(episodes)
+
+    async def evaluate(
+        self, split: Split = "validation", policy: Policy | None = None, limit: int | None = None
+    ) -> list[Episode]:
+        """See `Session.evaluate`."""
+        self._count += 1
+        label = f"{self.name}/evaluate-{self._count}"
+        return await self.evaluate_as(label, split, policy, limit)
+
+    async def evaluate_as(
+        self,
+        label: str,
+        split: Split,
+        policy: Policy | None = None,
+        limit: int | None = None,
+        seeds: int = 1,
+    ) -> list[Episode]:
+        """Each problem of a split `seeds` times; episode ids start with `label`."""
+        base = self._evaluation_key.child(split)
+        cases = [(one, n) for one in list(self.problems(split))[:limit] for n in range(seeds)]
+        jobs = [Job(one, base.child(one.id, n), policy, training=False) for one, n in cases]
+        episodes = await self._run_all([f"{label}/{one.id}/{n}" for one, n in cases], jobs)
+        self.evaluations.extend(episodes)
+        return episodes
+
+    async def _run_all(self, names: Sequence[str], jobs: Sequence[Job]) -> list[Episode]:
+        results: list[Episode | None] = [None] * len(jobs)
+        waiting = iter(range(len(jobs)))
+
+        async def work() -> None:
+            for i in waiting:
+                job = jobs[i]
+                self.engine.calls.budget.check()
+                results[i] = await self.engine.run(
+                    names[i], job.problem, job.key, job.policy, job.training
+                )
+
+        if not jobs:
+            return []
+        workers = min(self._concurrency, len(jobs))
+        # Known before the first episode starts: agents that never wait would otherwise run
+        # episode after episode, each alone, and no two decisions would ever be taken together.
+        self.engine.active += workers - 1
+        try:
+            with fewer_collections():
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(workers):
+                        group.create_task(work())
+        except BaseExceptionGroup as errors:
+            raise first_cause(errors) from None
+        finally:
+            self.engine.active -= workers - 1
+        missing = [name for name, one in zip(names, results, strict=True) if one is None]
+        if missing:
+            agents = self.engine.cut_off.get(missing[0], "")
+            raise RunError(
+                f"episode {missing[0]} was cancelled from within, in or after a turn of "
+                f"{agents or 'nobody'}: an agent must not cancel the task it runs in"
+            )
+        return [episode for episode in results if episode is not None]
+
+    def begin(self, problem: Problem, key: Key) -> Branch:
+        """See `Session.begin`."""
+        return Branch(problem, Trajectory(), self.engine.first_step(problem, key), key)
+
+    async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
+        """See `Session.extend`."""
+        return await self.engine.extend(self.name, branch, tuple(activations), key)
+
+    async def score(self, branch: Branch, *, final: bool = False) -> Scores:
+        """See `Session.score`."""
+        return await self.engine.verify(branch, final=final)
+
+    async def finish(self, branch: Branch) -> Episode:
+        """See `Session.finish`."""
+        self._count += 1
+        name = f"{self.name}/{self._count - 1}"
+        error = nothing_given(branch.trajectory)
+        episode = Episode(
+            name,
+            branch.problem.public(),
+            branch.trajectory,
+            status=Status.FAILED if error else Status.COMPLETED,
+            error=error,
+            observation=branch.step.observation,
+        )
+        episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
+        self.trained_on += 1
+        if self._collect:
+            # Others may be finished at the same time: they stand in the order of their ids.
+            insort(self.episodes, episode, key=_number)
+        return episode
+
+    def calls(self, key: Key) -> Calls:
+        """See `Session.calls`."""
+        return ActivationCalls(self.engine, key, who="trainer")
+
+    def learnable(self) -> Mapping[str, JSON]:
+        """See `Session.learnable`."""
+        return {**read_only(self.engine.learnable()), **self.adopted}
+
+    @asynccontextmanager
+    async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[SessionProtocol]:
+        """See `Session.build`."""
+        if self._build is None:
+            raise UsageError("this session cannot be rebuilt with other settings")
+        async with self._build({**self.adopted, **read_only(overlay)}) as engine:
+            inner = EngineSession(
+                engine,
+                self.name,
+                self.key,
+                self._evaluation_key,
+                self._concurrency,
+                self._test,
+                self._build,
+                self._collect,
+            )
+            # Ids stay unique, and what was run under the overlay belongs to this iteration.
+            inner._count = self._count
+            try:
+                yield inner
+            finally:
+                self._count = inner._count
+                self.episodes.extend(inner.episodes)
+                self.trained_on += inner.trained_on
+                self.evaluations.extend(inner.evaluations)
+
+    def adopt(self, overlay: Mapping[str, JSON]) -> None:
+        """See `Session.adopt`."""
+        self.adopted.update(read_only(overlay))
+
+
+def _number(episode: Episode) -> int:
+    return int(episode.id.rpartition("/")[2])
+
+
+def first_cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The first error of a group that is not a group itself."""
+    first = errors.exceptions[0]
+    return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
+
+
+def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
+    """What every iteration reports, whatever its trainer: means over its episodes.
+
+    `reward` is over episodes that have one; `missing` counts the others.
+    """
+    rewards = [one.reward.total for one in episodes if one.reward is not None]
+    turns = [turn for one in episodes for turn in one.turns]
+    return {
+        "episodes": float(len(episodes)),
+        "reward": mean(rewards),
+        "success": mean([float(one.success) for one in episodes]),
+        "cost": mean([one.usage.cost for one in episodes]),
+        "turns": mean([float(len(one.trajectory)) for one in episodes]),
+        "missing": float(len(episodes) - len(rewards)),
+        "limit": mean([float(one.status is Status.LIMIT) for one in episodes]),
+        "failed_turns": float(sum(turn.status == "failed" for turn in turns)),
+    }

@@ -1,0 +1,84 @@
+"""Means with intervals over episodes: what a report may claim.
+
+Intervals are percentile bootstraps over problems (Efron 1979), 95 %, with resamples drawn from a
+key, so that the same episodes give the same interval.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from math import fsum
+
+from attrs import frozen
+
+from orchestrion._keys import Key
+
+__all__ = ["Estimate", "convergence", "difference", "estimate", "mean"]
+
+RESAMPLES = 1000
+_HIGH = int(0.975 * RESAMPLES) - 1
+
+
+@frozen
+class Estimate:
+    """A mean over `count` values, with a 95 % interval. Of nothing: NaN, never zero."""
+
+    mean: float
+    low: float
+    high: float
+    count: int
+
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval lies on one side of zero."""
+        return self.low > 0 or self.high < 0
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean, summed exactly, so that order cannot change it; 0 of nothing."""
+    return fsum(values) / len(values) if values else 0.0
+
+
+def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window: int = 10) -> int:
+    """Episodes until the reward had risen by `share` of its whole rise; 0 if it did not rise.
+
+    Beginning, end and what must reach the level are means of `window` iterations in a row, of a
+    short run of a quarter of all: single ones are too noisy. The rise counts and not the level,
+    because rewards may start below 0.
+
+    Args:
+        history: (episodes so far, mean reward) of each iteration.
+        share: of the rise.
+        window: iterations that are averaged.
+    """
+    if len(history) < 2:
+        return 0
+    width = max(1, min(window, len(history) // 4))
+    rewards = [reward for _, reward in history]
+    means = [mean(rewards[i : i + width]) for i in range(len(rewards) - width + 1)]
+    if not means[-1] > means[0]:
+        return 0
+    level = means[0] + share * (means[-1] - means[0])
+    reached = next((i for i, value in enumerate(means) if value >= level), len(means) - 1)
+    return history[reached + width - 1][0]
+
+
+def estimate(values: Sequence[float], key: Key) -> Estimate:
+    """The mean of independent values with its interval."""
+    count = len(values)
+    if count == 0:
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    least, most = min(values), max(values)
+    if least == most:
+        return Estimate(least, least, least, count)
+    draw = key.child("bootstrap", count).random()
+    means = sorted(sum(draw.choices(values, k=count)) / count for _ in range(RESAMPLES))
+    # Rounding may carry a mean past the values it is of.
+    low, high = max(means[int(0.025 * RESAMPLES)], least), min(means[_HIGH], most)
+    return Estimate(min(max(mean(values), least), most), low, high, count)
+
+
+def difference(first: Sequence[float], second: Sequence[float], key: Key) -> Estimate:
+    """The mean of the paired difference `first - second` with its interval."""
+    return estimate([a - b for a, b in zip(first, second, strict=True)], key.child("paired"))

@@ -1,0 +1,235 @@
+"""Checkpoints: one self-checking file each, with everything that a run needs to go on.
+
+A file is `checkpoints/SS-IIIIII.safetensors` (stage, iteration). Arrays are safetensors, all the
+rest is JSON in its metadata; nothing in it is ever executed. It holds no time, so that equal
+content gives equal bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from attrs import Factory, frozen
+
+from orchestrion._errors import CheckpointError, StoreError
+from orchestrion._records import JSON, Array, Saved
+from orchestrion._store.faults import fault_point
+from orchestrion._store.files import write_atomic
+from orchestrion._store.safetensors import pack, unpack
+from orchestrion._store.serial import dumps, loads
+
+__all__ = [
+    "Checkpoint",
+    "Refusal",
+    "checkpoint_name",
+    "checkpoint_paths",
+    "decode_checkpoint",
+    "encode_checkpoint",
+    "newest_checkpoint",
+    "prune_checkpoints",
+    "read_checkpoint",
+    "write_checkpoint",
+]
+
+FORMAT = 1
+_NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
+
+
+@frozen
+class Checkpoint:
+    """What a run needs to go on after an iteration.
+
+    Args:
+        stage: index of the trainer.
+        iteration: index of the last finished iteration in it.
+        components: learned state by config path, e.g. "policy".
+        overlay: learnable settings that were changed, by config path.
+        seed: the run's.
+        config: digest of the resolved config.
+        roster: names of the team's agents, in order.
+        versions: of python, orchestrion and the plugins in use, by name.
+        threads: how many threads arithmetic used; part of what the result depends on.
+    """
+
+    stage: int
+    iteration: int
+    components: Mapping[str, Saved] = Factory(dict)
+    overlay: Mapping[str, JSON] = Factory(dict)
+    seed: int = 0
+    config: str = ""
+    roster: tuple[str, ...] = ()
+    versions: Mapping[str, str] = Factory(dict)
+    threads: int = 1
+
+
+@frozen
+class Refusal:
+    """A checkpoint that was not taken, and why."""
+
+    path: Path
+    reason: str
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
+    """A checkpoint as the bytes of its file, in parts."""
+    arrays = {
+        f"{_quote(path)}/{name}": array
+        for path, saved in checkpoint.components.items()
+        for name, array in saved.arrays.items()
+    }
+    meta = {
+        "format": FORMAT,
+        "stage": checkpoint.stage,
+        "iteration": checkpoint.iteration,
+        "seed": checkpoint.seed,
+        "config": checkpoint.config,
+        "roster": list(checkpoint.roster),
+        "versions": dict(checkpoint.versions),
+        "threads": checkpoint.threads,
+    }
+    # In the order given: an overlay's or a table's order may matter to the one who loads it.
+    data = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
+    return pack(
+        arrays,
+        {
+            "orchestrion": dumps(meta, sort=True),
+            "components": dumps(data),
+            "overlay": dumps(dict(sorted(checkpoint.overlay.items()))),
+        },
+    )
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """The inverse of `encode_checkpoint`.
+
+    Raises:
+        CheckpointError: with the reason, if it is damaged or of another format.
+    """
+    packed, metadata = unpack(data)
+    try:
+        return _checkpoint(packed, metadata)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"its content is malformed: {error!r}") from None
+
+
+def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Checkpoint:
+    meta = loads(metadata["orchestrion"])
+    if meta["format"] != FORMAT:
+        raise CheckpointError(
+            f"it has format {meta['format']}, this version of orchestrion reads {FORMAT}"
+        )
+    arrays: dict[str, dict[str, Array]] = {}
+    for name, array in sorted(packed.items()):
+        path, _, rest = name.partition("/")
+        arrays.setdefault(_unquote(path), {})[rest] = array
+    components = loads(metadata["components"])
+    return Checkpoint(
+        stage=meta["stage"],
+        iteration=meta["iteration"],
+        components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
+        overlay=loads(metadata["overlay"]),
+        seed=meta["seed"],
+        config=meta["config"],
+        roster=tuple(meta["roster"]),
+        versions=meta["versions"],
+        threads=meta["threads"],
+    )
+
+
+def _quote(path: str) -> str:
+    """A config path without slashes: the first slash of an array's name ends it."""
+    return path.replace("%", "%25").replace("/", "%2F")
+
+
+def _unquote(path: str) -> str:
+    return path.replace("%2F", "/").replace("%25", "%")
+
+
+# ---------------------------------------------------------------------------------- on disk
+
+
+def checkpoint_name(stage: int, iteration: int) -> str:
+    """The file name of a checkpoint; sorts by stage and iteration."""
+    return f"{stage:02d}-{iteration:06d}.safetensors"
+
+
+def checkpoint_paths(folder: Path) -> list[Path]:
+    """All checkpoint files of a folder, oldest first, valid or not."""
+    found = [
+        (int(match[1]), int(match[2]), path)
+        for path in (folder.iterdir() if folder.is_dir() else ())
+        if (match := _NAME.fullmatch(path.name))
+    ]
+    return [path for _, _, path in sorted(found)]
+
+
+def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
+    """Write a checkpoint durably; returns its path and the SHA-256 of the file.
+
+    Raises:
+        StoreError: the disk is full or read-only; no part of a file is left behind.
+        CheckpointError: some component saved what is no array or no JSON; says which.
+    """
+    path = folder / checkpoint_name(checkpoint.stage, checkpoint.iteration)
+    try:
+        chunks = encode_checkpoint(checkpoint)
+    except StoreError as error:
+        raise CheckpointError(f"the state to be saved is not plain data: {error}") from error
+    write_atomic(path, chunks, "checkpoint")
+    digest = sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return path, digest.hexdigest()
+
+
+def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
+    """Read and check one file.
+
+    Args:
+        path: the file.
+        digest: SHA-256 that it must have; another valid checkpoint in its place is refused.
+
+    Raises:
+        CheckpointError: it is missing, damaged, of another format, or not the one wanted.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise CheckpointError(f"{path}: cannot be read: {reason}") from error
+    try:
+        checkpoint = decode_checkpoint(data)
+        if digest is not None and sha256(data).hexdigest() != digest:
+            raise CheckpointError("it is not the file that this run wrote")
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    return checkpoint
+
+
+def newest_checkpoint(
+    candidates: Iterable[tuple[Path, str | None]],
+) -> tuple[Path | None, Checkpoint | None, list[Refusal]]:
+    """The first valid one of (path, expected SHA-256) pairs given newest first, and all refused."""
+    refused: list[Refusal] = []
+    for path, digest in candidates:
+        try:
+            return path, read_checkpoint(path, digest), refused
+        except CheckpointError as error:
+            refused.append(Refusal(path, str(error)))
+    return None, None, refused
+
+
+def prune_checkpoints(folder: Path, keep: Sequence[str]) -> list[Path]:
+    """Remove all checkpoint files but those named; returns what was removed."""
+    wanted = set(keep)
+    removed = [path for path in checkpoint_paths(folder) if path.name not in wanted]
+    for path in removed:
+        # A file that cannot be removed costs space and nothing else.
+        with suppress(OSError):
+            path.unlink()
+        fault_point("checkpoint.pruned")
+    return removed

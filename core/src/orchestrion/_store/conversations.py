@@ -1,0 +1,167 @@
+"""What calls asked and what they were answered, as a run keeps it; each text is kept once."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion._engine.pieces import joined
+from orchestrion._records import JSON, Trajectory, Turn, Usage
+from orchestrion._secrets import hidden_bytes
+from orchestrion._store.database import Database, text_digest
+
+__all__ = ["StoredCall", "Texts", "drop_texts", "read_all_calls", "read_calls", "turns_with_names"]
+
+_DIGEST = 16
+_REMEMBERED = 50_000
+_PAGE = 256
+
+
+@frozen
+class StoredCall:
+    """A call of a model, a tool or a person, as it was recorded.
+
+    Args:
+        name: as `Output.calls` and `Episode.calls` have it.
+        service: whom it asked.
+        who: on whose behalf: an agent, "verifier", "reward" or "trainer".
+        stage: the part of the run.
+        kind: "answer"; "cached" for the answer of an earlier call; "failed"; or what became of
+            one that was given up ("timeout", "cut", "lost", "billed").
+        asked: what was asked: for a model its messages, tools and settings, in the words of its
+            API; for a tool its name and arguments. None if the run does not keep it.
+        answer: what it gave; for a failed one the error; None if there is none, or it was dropped.
+        usage: what it cost.
+        seconds: what the attempt that was answered took.
+        attempts: how many there were; 0 for a cached one.
+    """
+
+    name: str
+    service: str
+    who: str
+    stage: str
+    kind: str
+    asked: JSON
+    answer: JSON
+    usage: Usage
+    seconds: float | None
+    attempts: int
+
+
+class Texts:
+    """Writes pieces of requests, each text once. Not thread-safe: the journal writes in turn."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, bytes] = {}
+        """Digests of what is stored by those of what was asked, which may hold secrets."""
+
+    def put(
+        self, connection: sqlite3.Connection, requests: Iterable[tuple[bytes, ...]]
+    ) -> tuple[list[bytes | None], dict[bytes, bytes]]:
+        """Write what is new of some requests.
+
+        Returns:
+            For each request what stands for it in its row; and what `committed` is to be given.
+        """
+        known, new = self._known, dict[bytes, bytes]()
+        texts: dict[bytes, str] = {}
+        rows: list[bytes | None] = []
+        for pieces in requests:
+            digests = []
+            for piece in pieces:
+                raw = blake2b(piece, digest_size=_DIGEST).digest()
+                digest = known.get(raw) or new.get(raw)
+                if digest is None:
+                    text = hidden_bytes(piece)
+                    digest = new[raw] = text_digest(text)
+                    texts[digest] = text.decode()
+                digests.append(digest)
+            rows.append(b"".join(digests) or None)
+        if texts:
+            connection.executemany(
+                "INSERT OR IGNORE INTO texts (digest, text) VALUES (?, ?)", list(texts.items())
+            )
+        return rows, new
+
+    def committed(self, new: dict[bytes, bytes]) -> None:
+        """What was written is on disk."""
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        self._known.update(new)
+
+
+def drop_texts(database: Database, connection: sqlite3.Connection) -> None:
+    """Drop all that calls asked."""
+    connection.execute(database.change("calls", pieces="NULL") + " WHERE pieces IS NOT NULL")
+    connection.execute("DELETE FROM texts")
+
+
+def read_calls(database: Database, names: Sequence[str]) -> list[StoredCall]:
+    """The calls of these names, in this order; one that left no record is left out.
+
+    Raises:
+        StoreError: something of them is not what was written.
+    """
+    calls = []
+    for name in names:
+        # What follows a name says what became of an attempt; a name ends in a digest, so that
+        # none is the beginning of another.
+        rows = database.rows("calls", "WHERE key >= ? AND key < ? ORDER BY key", (name, f"{name}~"))
+        # Without an answer, what came last says what became of it.
+        best = next((row for row in rows if row["key"] == name), rows[-1] if rows else None)
+        if best is not None:
+            calls.append(_call(database, name, best))
+    return calls
+
+
+def read_all_calls(database: Database, who: str | None) -> Iterator[StoredCall]:
+    """All calls that were answered or failed, in the order of their records."""
+    last = 0
+    where = "rowid > ? AND kind IN ('answer', 'cached', 'failed')" + (
+        "" if who is None else " AND who = ?"
+    )
+    while True:
+        values = (last,) if who is None else (last, who)
+        numbers = database.all(f"SELECT rowid FROM calls WHERE {where} LIMIT {_PAGE}", values)
+        for (number,) in numbers:
+            for row in database.rows("calls", "WHERE rowid = ?", (number,)):
+                yield _call(database, row["key"].removesuffix("/failed"), row)
+        if not numbers:
+            return
+        last = numbers[-1][0]
+
+
+def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
+    from orchestrion._store.journal import recorded
+
+    call = recorded(row)
+    answer = call.answer[0] if row["kind"] == "failed" and call.answer else call.answer
+    return StoredCall(
+        *(name, row["service"], row["who"], row["stage"], row["kind"]),
+        *(_asked(database, row["pieces"]), answer, call.usage, row["seconds"], row["attempts"]),
+    )
+
+
+def _asked(database: Database, pieces: bytes | None) -> JSON:
+    if not pieces:
+        return None
+    digests = [pieces[i : i + _DIGEST] for i in range(0, len(pieces), _DIGEST)]
+    texts = []
+    for digest in digests:
+        row = database.one("SELECT text FROM texts WHERE digest = ?", (digest,))
+        database.check_text(digest, row[0] if row else None)
+        texts.append(row[0])
+    return joined(texts)
+
+
+def turns_with_names(trajectory: Trajectory, before: str = "") -> Iterator[tuple[str, Turn]]:
+    """All turns with the place and agent of each, nested teams after the turn they are in."""
+    for turn in trajectory.turns:
+        name = f"{before}{turn.index} {turn.agent}"
+        yield name, turn
+        if turn.output.inner is not None:
+            yield from turns_with_names(turn.output.inner, f"{name} > ")

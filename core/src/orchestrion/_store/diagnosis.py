@@ -1,0 +1,323 @@
+"""What a person should know about how a run learned, and what to do about it.
+
+Everything comes from the store: the metrics of the iterations, and what the evaluations after
+training found. A trainer takes part through its metrics alone, of which `entropy` (mean entropy of
+its decisions, in any unit) is read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from attrs import asdict, frozen
+
+from orchestrion._keys import Key
+from orchestrion._records import JSON
+from orchestrion._report import LEARNED, Verdict, enumerated, paired
+from orchestrion._statistics import mean
+from orchestrion._store.reader import Iteration, RunReader
+
+__all__ = [
+    "NOTE",
+    "WARNING",
+    "Finding",
+    "as_document",
+    "diagnose",
+    "stopped_at_once",
+    "warning_level",
+]
+
+NOTE, WARNING = 1, 2
+
+MOSTLY = 0.75
+"""Share of a kind's episodes that end at once from which on the kind counts as given up."""
+SETTLED = 0.05
+"""Share of the first entropy below which choices count as settled."""
+EARLY = 0.25
+"""Share of the iterations before which that is early."""
+RISE = 0.1
+"""Share of the whole rise that the last third must add to count as still improving."""
+FEW = 10
+"""Fewer problems than that can hardly tell two teams apart."""
+NORMAL_95 = 1.959963984540054
+
+
+@frozen
+class Finding:
+    """One thing that a person should know.
+
+    Args:
+        name: of the check, for programs.
+        level: 1 for a note, 2 for a warning.
+        text: what was found.
+        advice: what to do.
+        about: kinds of problems, agents or baselines that it is about.
+    """
+
+    name: str
+    level: int
+    text: str
+    advice: str
+    about: tuple[str, ...] = ()
+
+
+def diagnose(store: RunReader) -> list[Finding]:
+    """Return the findings on a run as far as it came, warnings first; none if all is well."""
+    iterations = store.iterations()
+    if not iterations:
+        return []
+    evaluations = store.load_evaluations()
+    last_stage = [one for one in iterations if one.stage == iterations[-1].stage]
+    curve = _Curve(last_stage)
+    findings = [
+        *_given_up(evaluations),
+        *_not_ahead(store, evaluations, curve),
+        *_never_tried(store, iterations),
+        *_settled_early(last_stage),
+        *curve.still_rising(),
+        *_few_problems(evaluations),
+    ]
+    return sorted(findings, key=lambda finding: -finding.level)
+
+
+def warning_level(findings: Sequence[Finding]) -> int:
+    """Return the highest level; 0 if there is no finding."""
+    return max((finding.level for finding in findings), default=0)
+
+
+def as_document(findings: Sequence[Finding]) -> dict[str, JSON]:
+    """Return `diagnosis` and `warning_level` as `--json` and `summary.json` have them."""
+    return {
+        "diagnosis": [asdict(finding) for finding in findings],
+        "warning_level": warning_level(findings),
+    }
+
+
+# ------------------------------------------------------------------ kinds of problems
+
+
+def stopped_at_once(evaluations: Mapping[str, Any]) -> list[str]:
+    """Return the kinds of problems that what was learned mostly ends at once."""
+    kinds = _kinds(evaluations, LEARNED)
+    return [kind for kind, row in kinds.items() if row["at_once"] >= MOSTLY]
+
+
+def _given_up(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+    """Kinds that what was learned ends at once, unless that pays and nothing else pays more."""
+    kinds = _kinds(evaluations, LEARNED)
+    others = [_kinds(evaluations, name) for name in evaluations if name != LEARNED]
+
+    def best_of_others(kind: str) -> float:
+        rewards = [other[kind]["reward"] for other in others if kind in other]
+        return max((reward for reward in rewards if reward is not None), default=-math.inf)
+
+    given_up = []
+    for kind in stopped_at_once(evaluations):
+        paid = kinds[kind]["at_once_reward"] or 0.0
+        if paid <= 0 or best_of_others(kind) > (kinds[kind]["reward"] or 0.0):
+            given_up.append(kind)
+    if given_up:
+        yield Finding(
+            "stopped_at_once",
+            WARNING,
+            f"what was learned stops at once on {len(given_up)} of {len(kinds)} kinds of problems: "
+            f"{_names(given_up)}",
+            "explore more or longer (more episodes; a trainer's exploration setting), or pay for "
+            "part of the work, so that trying is not only a cost while nothing is solved yet",
+            tuple(given_up),
+        )
+
+
+def _kinds(evaluations: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    results = evaluations.get(name)
+    return results.get("kinds", {}) if isinstance(results, Mapping) else {}
+
+
+def _names(kinds: Sequence[str]) -> str:
+    return ", ".join(kind or "problems without a category" for kind in kinds)
+
+
+# ------------------------------------------------------------------ agents, entropy, problems
+
+
+def _never_tried(store: RunReader, iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    if never := store.never_tried():
+        count = sum(one.episodes for one in iterations)
+        yield Finding(
+            "never_tried",
+            NOTE,
+            f"never tried in {count} training episodes: {', '.join(never)}",
+            "train for longer or explore more, or leave these agents out",
+            tuple(never),
+        )
+
+
+def _settled_early(iterations: Sequence[Iteration]) -> Iterator[Finding]:
+    """Entropy that was gone early, where the reward has not risen since."""
+    rows = [(one.metrics["entropy"], one.reward) for one in iterations if "entropy" in one.metrics]
+    if len(rows) < 8 or not rows[0][0] > 0:
+        return
+    place = next((i for i, row in enumerate(rows) if row[0] < SETTLED * rows[0][0]), len(rows))
+    after = [reward for _, reward in rows[place:] if reward is not None]
+    if place >= EARLY * len(rows) or len(after) < 4:
+        return
+    half = len(after) // 2
+    gain = mean(after[half:]) - mean(after[:half])
+    if gain <= NORMAL_95 * _noise(after) * math.sqrt(1 / half + 1 / (len(after) - half)):
+        yield Finding(
+            "entropy_gone",
+            NOTE,
+            f"choices were settled after {place} of {len(rows)} iterations (entropy below "
+            f"{SETTLED:.0%} of where it began), and the reward has not risen since",
+            "weigh entropy or exploration more or for longer, or learn at a lower rate; or train "
+            "for fewer iterations, if the result is good enough",
+        )
+
+
+def _few_problems(evaluations: Mapping[str, Any]) -> Iterator[Finding]:
+    results = evaluations.get(LEARNED)
+    if not isinstance(results, Mapping) or "outcomes" not in results:
+        return
+    judged, trained = len(results["outcomes"]), results.get("train_problems")
+    for count, what in ((trained, "to train on"), (judged, "to be judged on")):
+        if count is not None and count < FEW:
+            yield Finding(
+                "few_problems",
+                NOTE,
+                f"there were only {count} problems {what}",
+                "add problems; with so few, what was learned may be luck, whatever the figures say",
+            )
+
+
+# ------------------------------------------------------------------ reward over training
+
+
+class _Curve:
+    """The mean reward of each iteration of a stage."""
+
+    def __init__(self, iterations: Sequence[Iteration]) -> None:
+        known = [one for one in iterations if one.reward is not None]
+        self.rewards = [one.reward for one in known if one.reward is not None]
+        self.episodes = sum(one.episodes for one in known)
+        self.noise = _noise(self.rewards)
+
+    def rise(self, reached: float | None) -> tuple[float, float] | None:
+        """Return how far the reward rose since the beginning, and the error of that at 95 %.
+
+        Where the held-out problems were worth more than the last episodes of training, which may
+        still have explored, they count. None if there were too few iterations to tell.
+        """
+        count = len(self.rewards)
+        if count < 8:
+            return None
+        width = max(2, count // 10)
+        end = mean(self.rewards[-width:])
+        error = NORMAL_95 * self.noise * math.sqrt(2 / width)
+        return max(end, end if reached is None else reached) - mean(self.rewards[:width]), error
+
+    def still_rising(self) -> Iterator[Finding]:
+        """A rise in the last third, by its slope, and how many more episodes would help."""
+        third = len(self.rewards) // 3
+        rise = self.rise(None)
+        if third < 5 or rise is None:
+            return
+        now, error = _slope(self.rewards[-third:])
+        if (now - error) * third <= max(0.0, RISE * rise[0]):
+            return
+        # Taken for an exponential approach: each third adds `ratio` of what the one before added.
+        before, _ = _slope(self.rewards[-2 * third : -third])
+        ratio = min(max(now / before if before > 0 else 0.9, 0.1), 0.9)
+        thirds = math.log(0.1) / math.log(ratio)
+        more = _rounded(self.episodes * third / len(self.rewards) * thirds)
+        gain = now * third * ratio / (1 - ratio)
+        low, high = (now - error) * third, (now + error) * third
+        yield Finding(
+            "still_improving",
+            NOTE,
+            f"the reward was still rising: by {now * third:.3g} [{low:.3g}, {high:.3g}] over the "
+            "last third of training",
+            f"train for about {more} more episodes; if it goes on as it slowed down so far, they "
+            f"add about {0.9 * gain:.2g}",
+        )
+
+
+def _not_ahead(
+    store: RunReader, evaluations: Mapping[str, Any], curve: _Curve
+) -> Iterator[Finding]:
+    """Baselines that are not behind, and training that did not get beyond where it began."""
+    judged = {
+        name: results["outcomes"]
+        for name, results in evaluations.items()
+        if isinstance(results, Mapping) and "outcomes" in results
+    }
+    learned = judged.pop(LEARNED, None)
+    reached = None
+    if learned is not None:
+        known = [row["reward"] for row in learned.values() if row["reward"] is not None]
+        reached = mean(known) if known else None
+        key = Key((store.manifest or {}).get("seed", 0)).child("report")
+        verdict = Verdict.of(
+            {
+                name: paired(learned, rows, "reward", key.child(name))
+                for name, rows in judged.items()
+            }
+        )
+        if verdict.behind:
+            yield Finding(
+                "behind_baseline",
+                WARNING,
+                f"what was learned is worse than {enumerated(verdict.behind)}, by an interval "
+                "without 0",
+                "use that instead, or train for longer, explore more, or begin with it",
+                verdict.behind,
+            )
+        if verdict.level_with:
+            yield Finding(
+                "not_ahead",
+                NOTE,
+                f"what was learned is not shown to be ahead of {enumerated(verdict.level_with)}",
+                "train for longer or judge on more problems; else take the simpler one",
+                verdict.level_with,
+            )
+    rise = curve.rise(reached)
+    if rise is not None and rise[0] <= rise[1]:
+        worse = rise[0] < -rise[1]
+        yield Finding(
+            "no_rise",
+            WARNING if worse else NOTE,
+            f"the reward {'fell' if worse else 'did not rise'} in training: by {rise[0]:+.3g} "
+            f"(+-{rise[1]:.2g}) from its beginning to its end",
+            "look at the reward and at what the policy is shown: is there something to learn from? "
+            "Else explore more, or learn at another rate",
+        )
+
+
+def _noise(values: Sequence[float]) -> float:
+    """Standard deviation of one value around a slow trend, from successive differences.
+
+    Von Neumann et al. 1941: half the mean square of the differences.
+    """
+    if len(values) < 2:
+        return 0.0
+    steps = [b - a for a, b in pairwise(values)]
+    return math.sqrt(mean([step * step for step in steps]) / 2)
+
+
+def _slope(values: Sequence[float]) -> tuple[float, float]:
+    """Return the slope of a least-squares line a step, and the error of that at 95 %."""
+    count, middle = len(values), (len(values) - 1) / 2
+    level = mean(values)
+    spread = sum((i - middle) ** 2 for i in range(count))
+    slope = sum((i - middle) * (value - level) for i, value in enumerate(values)) / spread
+    residuals = [value - level - slope * (i - middle) for i, value in enumerate(values)]
+    variance = sum(residual**2 for residual in residuals) / (count - 2)
+    return slope, NORMAL_95 * math.sqrt(variance / spread)
+
+
+def _rounded(count: float) -> int:
+    """Two digits: an estimate is no more exact."""
+    unit: int = 10 ** max(0, math.floor(math.log10(max(count, 1))) - 1)
+    return max(1, round(count / unit) * unit)

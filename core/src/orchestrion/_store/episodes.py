@@ -1,0 +1,197 @@
+"""Episodes as rows: what is kept of them, and how they come back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Literal
+
+from attrs import frozen
+
+from orchestrion._errors import StoreError
+from orchestrion._records import Episode, Problem, Usage
+from orchestrion._secrets import hidden
+from orchestrion._store.database import Database, mark, problem_digest
+from orchestrion._store.journal import real, usage_columns, usage_of
+from orchestrion._store.serial import encode, episode_fields, parse, structure
+
+__all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
+
+Retention = Literal["all", "turns", "episodes", "none"]
+"""What a run keeps besides metrics, checkpoints and evaluations:
+
+- `all`: episodes, their turns, and what every call asked and was answered, so that the run can be
+  replayed and its conversations read;
+- `turns`: episodes and their turns; answers only as long as a resume may need them;
+- `episodes`: outcome, scores, reward and usage of each episode;
+- `none`: no episodes.
+"""
+
+_PAGE = 256
+
+
+@frozen
+class StoredEpisode:
+    """An episode as it was stored.
+
+    Args:
+        source: "train", or the name of the evaluation that ran it.
+        stage: of the iteration that it belongs to, or that came before the evaluation; None
+            before the first.
+        iteration: likewise.
+        episode: without turns and decisions, if retention dropped them.
+        turn_count: how many turns it had.
+        usage: its cost, also when the turns were dropped.
+    """
+
+    source: str
+    stage: int | None
+    iteration: int | None
+    episode: Episode
+    turn_count: int
+    usage: Usage
+
+
+def insert_episodes(
+    database: Database,
+    connection: sqlite3.Connection,
+    episodes: Iterable[Episode],
+    *,
+    seq: int,
+    source: str,
+    retention: Retention,
+    known: frozenset[str],
+) -> frozenset[str]:
+    """Write episodes; returns the digests of the problems known afterwards.
+
+    A problem is written once, however many episodes are run on it.
+    """
+    if retention == "none":
+        return known
+    problems: dict[str, tuple[str, str, str]] = {}
+    digests: dict[int, tuple[Problem, str]] = {}
+
+    def digest_of(problem: Problem) -> str:
+        # The episodes of a group share their problem: it is encoded once.
+        seen = digests.get(id(problem))
+        if seen is None:
+            text = encode(problem.public())
+            seen = digests[id(problem)] = problem, problem_digest(text)
+            problems[seen[1]] = (seen[1], _text(problem.id), text.decode())
+        return seen[1]
+
+    def rows() -> Iterator[tuple[object, ...]]:
+        for episode in episodes:
+            row = (
+                *(_text(episode.id), seq, source, *_columns(episode)),
+                *(digest_of(episode.problem), _record(episode, retention)),
+            )
+            yield (*row, mark(*row))
+
+    connection.executemany(database.insertion("episodes"), rows())
+    connection.executemany(
+        "INSERT OR IGNORE INTO problems (digest, id, record) VALUES (?, ?, ?)",
+        [row for digest, row in problems.items() if digest not in known],
+    )
+    return known | problems.keys()
+
+
+def _columns(episode: Episode) -> tuple[str | float | None, ...]:
+    return (
+        _text(episode.problem.id),
+        _text(episode.problem.category),
+        str(episode.status),
+        int(episode.success),
+        None if episode.scores is None else real(episode.scores.value),
+        None if episode.reward is None else real(episode.reward.total),
+        len(episode.trajectory),
+        *usage_columns(episode.usage),
+    )
+
+
+def _text(value: str) -> str:
+    """Text for a database column, which takes no lone surrogates; the record keeps them."""
+    value = hidden(value)
+    return value if value.isascii() else value.encode(errors="replace").decode()
+
+
+def _record(episode: Episode, retention: Retention) -> str:
+    fields = episode_fields(episode)
+    del fields["problem"]
+    if retention == "episodes":
+        fields["trajectory"] = fields["decisions"] = fields["calls"] = ()
+    return encode(fields).decode()
+
+
+def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
+    """Drop the turns of the episodes that are already stored."""
+    connection.execute(
+        database.change(
+            "episodes",
+            record="json_set(record, '$.trajectory', json('[]'), '$.decisions', json('[]'),"
+            " '$.calls', json('[]'))",
+        )
+    )
+
+
+def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
+    """Stored episodes in the order they were written, a page in memory at a time.
+
+    Args:
+        database: where from.
+        filters: wanted values by column; a value of None means any.
+    """
+    for row in read_rows(database, filters):
+        try:
+            fields = {**parse(row["record"]), "problem": parse(row["public"])}
+            episode = structure(fields, Episode)
+        except (StoreError, ValueError, TypeError, RecursionError) as error:
+            place = f"{database.path}: is damaged: episode {row['id']!r}"
+            raise StoreError(f"{place} cannot be read ({error})") from error
+        yield StoredEpisode(
+            row["source"],
+            row["stage"],
+            row["iteration"],
+            episode,
+            row["turns"],
+            usage_of([row[name] for name in _USAGE]),
+        )
+
+
+_USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
+_BESIDE = (
+    *("i.stage", "i.iteration", "p.record AS public"),
+    "json_array(json_extract(e.record, '$.scores.parts'), json_extract(e.record, '$.reward.parts'))"
+    " AS outcome",
+)
+
+
+def read_rows(
+    database: Database, filters: Mapping[str, Any] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Stored episodes as they lie in the database, in the order they were written.
+
+    Raises:
+        StoreError: one of them, or its problem, is not what was written.
+    """
+    wanted = {name: value for name, value in (filters or {}).items() if value is not None}
+    own = (*database.columns("episodes"), "mark")
+    names = (*own, "stage", "iteration", "public", "outcome", "number")
+    query = (
+        f"SELECT {', '.join(f'e.{name}' for name in own)}, {', '.join(_BESIDE)}, e.number"
+        " FROM episodes e LEFT JOIN problems p ON p.digest = e.public"
+        " LEFT JOIN iterations i ON i.seq = e.seq"
+        f" WHERE {' AND '.join(['e.number > ?', *(f'{name} = ?' for name in wanted)])}"
+        f" ORDER BY e.number LIMIT {_PAGE}"
+    )
+    # Page by page, with no cursor left open: an open one would hold up the writer.
+    number, checked = 0, ""
+    while page := database.all(query, (number, *wanted.values())):
+        for row in page:
+            database.check("episodes", row[: len(own)])
+            digest, record = row[own.index("public")], row[-3]
+            if digest != checked:
+                database.check_problem(digest, record)
+                checked = digest
+            yield {name: v for name, v in zip(names, row, strict=True) if name != "mark"}
+        number = page[-1][-1]

@@ -1,0 +1,235 @@
+"""Files for people and other programs, made from a run folder at any time.
+
+`episodes.json`
+    A list, one episode a line: `source` ("train" or an evaluation's name), `stage`, `iteration`,
+    `usage` (of the whole episode), and the fields of the record `Episode`: `id`, `problem`
+    (public part), `trajectory` (its turns), `decisions`, `status`, `scores`, `reward`, `error`,
+    `observation`. `calls` of an output or an episode names lines of `calls.jsonl`.
+
+`calls.jsonl`
+    Only if asked for. A call a line: `name`, `service`, `who`, `stage`, `kind`, `asked`, `answer`,
+    `usage`, `seconds`, `attempts`; see `StoredCall`.
+
+`rewards.csv`
+    One line an episode: source, stage, iteration, episode, problem, category, status, success
+    (0 or 1), score, reward (empty if missing), one `score.NAME` and `reward.NAME` column for each
+    part, then turns, calls, input_tokens, output_tokens, usd, cost.
+
+`learned_behaviors.json`
+    The settings that training changed: `stage` and `iteration` of the checkpoint they are from,
+    and `settings`, by config path, e.g. {"agents.critic.instructions": "..."}. Empty if none was.
+    `learned` has, by config path, what components learned beside that: what the data that they
+    save (`Saved.data`) has under "learned".
+
+`summary.json`
+    `status`, `manifest`, `iterations`; `episodes` (of training: count, successes, unrewarded, by
+    status, turns by agent; `never_tried`: agents without a turn, null if that is not known);
+    `reward` (mean, best, worst, and over the last ten iterations); `stages` (first and last
+    metrics of each); `evaluations` by name; `stopped_at_once` (kinds of held-out problems that
+    the learned policy mostly ended at once); `diagnosis` (findings on how the run learned,
+    see `store.diagnosis`) and `warning_level`, the highest level among them, 0 if there is none;
+    `checkpoint` (file and SHA-256).
+    All of that is a function of config and seed. What is not stands in `execution`:
+    the run's name, times, and what was spent.
+
+Numbers that are no numbers (NaN, infinity) are null. Files appear whole: see `files`.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from attrs import asdict
+
+from orchestrion._records import JSON
+from orchestrion._store.diagnosis import as_document, diagnose, stopped_at_once
+from orchestrion._store.files import make_folder, write_atomic
+from orchestrion._store.reader import Iteration, RunReader
+from orchestrion._store.serial import encode
+
+__all__ = ["export_run", "summarize"]
+
+
+def export_run(
+    store: RunReader, folder: Path | None = None, conversations: bool = False
+) -> list[Path]:
+    """Write all exports of a run; returns the files.
+
+    Args:
+        store: the run.
+        folder: where to; the run's own `exports` by default.
+        conversations: whether to write `calls.jsonl` as well.
+
+    Raises:
+        StoreError: the folder cannot be written to, or the run's database is damaged.
+    """
+    store.verify()
+    folder = make_folder(folder if folder is not None else store.exports)
+    contents: dict[str, Iterator[bytes]] = {
+        "episodes.json": _episodes(store),
+        "rewards.csv": _rewards(store),
+        "learned_behaviors.json": iter([_pretty(_learned(store))]),
+        "summary.json": iter([_pretty(summarize(store))]),
+    }
+    if conversations:
+        contents["calls.jsonl"] = _calls(store)
+    for name, chunks in contents.items():
+        write_atomic(folder / name, chunks, "export")
+    return [folder / name for name in contents]
+
+
+def _calls(store: RunReader) -> Iterator[bytes]:
+    yield b""
+    for call in store.all_calls():
+        yield encode(asdict(call)) + b"\n"
+
+
+def _pretty(data: JSON) -> bytes:
+    return msgspec.json.format(encode(data), indent=2) + b"\n"
+
+
+def _episodes(store: RunReader) -> Iterator[bytes]:
+    separator = b"[\n"
+    for row in store.episode_rows():
+        # The stored JSON goes through as it is, without being taken apart.
+        head = {name: row[name] for name in ("source", "stage", "iteration")}
+        head["usage"] = {name: row[name] for name in _NUMBERS[1:]}
+        start = encode(head)[:-1] + b',"problem":' + row["public"].encode()
+        yield separator + start + b"," + row["record"].encode()[1:]
+        separator = b",\n"
+    yield b"[]\n" if separator == b"[\n" else b"\n]\n"
+
+
+_COLUMNS = ("source", "stage", "iteration", "id", "problem", "category", "status", "success")
+_NUMBERS = ("turns", "calls", "input_tokens", "output_tokens", "usd", "cost")
+
+
+def _rewards(store: RunReader) -> Iterator[bytes]:
+    scores, rewards = store.part_names("scores"), store.part_names("reward")
+    yield _line(
+        *("episode" if name == "id" else name for name in _COLUMNS),
+        *("score", "reward"),
+        *(f"score.{name}" for name in scores),
+        *(f"reward.{name}" for name in rewards),
+        *_NUMBERS,
+    )
+    for row in store.episode_rows():
+        record = msgspec.json.decode(row["outcome"])
+        yield _line(
+            *(row[name] for name in (*_COLUMNS, "score", "reward")),
+            *(_part(record[0], name) for name in scores),
+            *(_part(record[1], name) for name in rewards),
+            *(row[name] for name in _NUMBERS),
+        )
+
+
+def _part(parts: dict[str, float] | None, name: str) -> float | None:
+    return (parts or {}).get(name)
+
+
+def _line(*values: object) -> bytes:
+    line = io.StringIO()
+    csv.writer(line, lineterminator="\n").writerow(values)
+    # Lone surrogates have no place in a file that others read.
+    return line.getvalue().encode(errors="replace")
+
+
+def _learned(store: RunReader) -> JSON:
+    checkpoint = store.latest().checkpoint
+    if checkpoint is None:
+        return {"stage": None, "iteration": None, "settings": {}, "learned": {}}
+    states = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
+    return {
+        "stage": checkpoint.stage,
+        "iteration": checkpoint.iteration,
+        "settings": dict(sorted(checkpoint.overlay.items())),
+        "learned": {
+            path: data["learned"]
+            for path, data in states.items()
+            if isinstance(data, dict) and "learned" in data
+        },
+    }
+
+
+# ---------------------------------------------------------------------------------- summary
+
+
+def summarize(store: RunReader) -> dict[str, JSON]:
+    """What `summary.json` holds."""
+    iterations, evaluations = store.iterations(), store.load_evaluations()
+    named = [one for one in iterations if one.checkpoint is not None]
+    return {
+        "status": store.status,
+        "manifest": store.manifest,
+        "iterations": len(iterations),
+        "episodes": {
+            "count": sum(one.episodes for one in iterations),
+            "successes": sum(one.successes for one in iterations),
+            "unrewarded": sum(one.unrewarded for one in iterations),
+            "by_status": _sums(one.statuses for one in iterations),
+            "turns_by_agent": _sums(one.agents for one in iterations),
+            "never_tried": store.never_tried(),
+        },
+        "reward": _reward(iterations),
+        "stages": [_stage(iterations, stage) for stage in sorted({i.stage for i in iterations})],
+        "evaluations": evaluations,
+        "stopped_at_once": stopped_at_once(evaluations),
+        **as_document(diagnose(store)),
+        "checkpoint": (
+            {"file": named[-1].checkpoint, "sha256": named[-1].digest} if named else None
+        ),
+        "execution": _execution(store, iterations),
+    }
+
+
+def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for one in counts:
+        total.update(one)
+    return dict(sorted(total.items()))
+
+
+def _reward(iterations: list[Iteration]) -> JSON:
+    means = [(one.reward, one.episodes - one.unrewarded) for one in iterations]
+    known = [(mean, count) for mean, count in means if mean is not None]
+    return {
+        "mean": _mean(known),
+        "best_iteration": max((mean for mean, _ in known), default=None),
+        "worst_iteration": min((mean for mean, _ in known), default=None),
+        "last_ten_iterations": _mean(known[-10:]),
+    }
+
+
+def _mean(weighted: list[tuple[float, int]]) -> float | None:
+    count = sum(weight for _, weight in weighted)
+    return math.fsum(mean * weight for mean, weight in weighted) / count if count else None
+
+
+def _stage(iterations: list[Iteration], stage: int) -> JSON:
+    own = [one for one in iterations if one.stage == stage]
+    return {
+        "stage": stage,
+        "iterations": len(own),
+        "first": dict(own[0].metrics),
+        "last": dict(own[-1].metrics),
+    }
+
+
+def _execution(store: RunReader, iterations: list[Iteration]) -> dict[str, Any]:
+    spend = store.spend()
+    return {
+        "run": store.directory.name,
+        "detail": store.detail,
+        "created": store.created,
+        "finished": store.finished,
+        "seconds": store.seconds,
+        "seconds_by_iteration": [one.seconds for one in iterations],
+        "spend": spend,
+    }

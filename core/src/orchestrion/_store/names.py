@@ -1,0 +1,74 @@
+"""Where runs live and what they are called: `runs/NAME-NUMBER`."""
+
+from __future__ import annotations
+
+import os
+import re
+from difflib import get_close_matches
+from pathlib import Path
+
+from orchestrion._errors import UsageError
+from orchestrion._store.database import NAME
+
+__all__ = ["RUNS", "find_run", "is_run", "next_directory", "run_directories"]
+
+RUNS = Path("runs")
+_NUMBERED = re.compile(r"(.+)-(\d+)")
+
+
+def is_run(directory: Path) -> bool:
+    """Whether a folder holds a run. One that does holds all of it: see `RunStore.create`."""
+    return (directory / NAME).is_file()
+
+
+def run_directories(root: Path = RUNS) -> list[Path]:
+    """All runs of a folder, by name and number."""
+    found = [path for path in root.iterdir() if is_run(path)] if root.is_dir() else []
+    return sorted((p for p in found if not p.name.startswith(".")), key=_order)
+
+
+def _order(path: Path) -> tuple[str, int, str]:
+    match = _NUMBERED.fullmatch(path.name)
+    return (match[1], int(match[2]), "") if match else (path.name, -1, path.name)
+
+
+def next_directory(name: str, root: Path = RUNS) -> Path:
+    """The folder for a new run: the name with the first number above all in use.
+
+    Args:
+        name: the run's name, or the stem of its config file.
+        root: the folder of all runs.
+    """
+    stem = re.sub(r"[^\w.-]+", "-", name).strip("-.") or "run"
+    taken = [
+        int(match[2])
+        for path in (root.iterdir() if root.is_dir() else ())
+        if (match := _NUMBERED.fullmatch(path.name)) and match[1] == stem
+    ]
+    return root / f"{stem}-{max(taken, default=0) + 1}"
+
+
+def find_run(name_or_path: str | os.PathLike[str], root: Path = RUNS) -> Path:
+    """The folder of a run.
+
+    Args:
+        name_or_path: a path; a name in `root`; or a name without its number, which means the
+            one with the highest.
+        root: the folder of all runs.
+
+    Raises:
+        UsageError: there is none; names the nearest.
+    """
+    for path in (Path(name_or_path), root / name_or_path):
+        if is_run(path):
+            return path
+    runs = run_directories(root)
+    wanted = str(name_or_path)
+    numbered = [p for p in runs if (m := _NUMBERED.fullmatch(p.name)) and m[1] == wanted]
+    if numbered:
+        return numbered[-1]
+    names = [path.name for path in runs]
+    near = get_close_matches(Path(wanted).name, names, n=1)
+    are = "run is" if len(names) == 1 else "runs are"
+    hint = f"; did you mean {near[0]}?" if near else f"; {len(names)} {are} in {root}"
+    raise UsageError(f"no run {wanted!r} here{hint}")

@@ -1,0 +1,373 @@
+"""What can be read from a run folder, also while another process writes to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self, TypeVar
+
+from attrs import frozen
+
+from orchestrion._errors import CheckpointError, StoreError
+from orchestrion._interfaces import Metrics
+from orchestrion._records import JSON, NO_USAGE, Usage
+from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
+from orchestrion._store.conversations import StoredCall, read_all_calls, read_calls
+from orchestrion._store.database import NAME, Database
+from orchestrion._store.episodes import Retention, StoredEpisode, read_episodes, read_rows
+from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
+from orchestrion._store.lock import lock_holder
+from orchestrion._store.names import is_run
+from orchestrion._store.serial import loads, parse
+
+__all__ = ["Event", "Iteration", "Restored", "RunReader", "RunStatus"]
+
+T = TypeVar("T")
+
+RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
+"""`interrupted` is shown for a run that says it is running while no process writes to it."""
+
+
+@frozen
+class Iteration:
+    """A committed iteration. `metrics` and the counts are a function of config and seed."""
+
+    stage: int
+    iteration: int
+    metrics: Metrics
+    episodes: int
+    successes: int
+    unrewarded: int
+    reward: float | None
+    checkpoint: str | None
+    digest: str | None
+    seconds: float
+    statuses: Mapping[str, int]
+    """Episodes by status."""
+    agents: Mapping[str, int]
+    """Turns by agent."""
+
+
+@frozen
+class Restored:
+    """Where a run goes on.
+
+    Args:
+        checkpoint: the newest valid one; None if the run starts at its beginning.
+        path: its file.
+        refused: newer ones that were damaged, with the reason.
+        dropped: committed iterations after it, which are to be run again.
+    """
+
+    checkpoint: Checkpoint | None
+    path: Path | None
+    refused: tuple[Refusal, ...]
+    dropped: int
+
+    def notes(self) -> list[str]:
+        """What a person should know: checkpoints that were passed over."""
+        used = self.path.name if self.path is not None else "none"
+        return [f"{one.reason}; {used} is used instead" for one in self.refused]
+
+
+@frozen
+class Event:
+    """Something worth telling: a resume, a refused checkpoint, a warning. `at` is Unix time."""
+
+    at: float
+    kind: str
+    data: JSON
+
+
+class RunReader:
+    """A run's store, open for reading. Close it, or use `with`.
+
+    Args:
+        directory: the run's folder.
+
+    Raises:
+        StoreError: there is no run, or it has another schema.
+    """
+
+    directory: Path
+    journal: CallJournal
+    """Recorded calls, to replay them."""
+    cache: AnswerStore
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory.absolute()
+        if not is_run(self.directory):
+            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        self._reader = Database(self.directory / NAME, writable=False)
+        self.journal = CallJournal(self._reader)
+        self.cache = AnswerStore(self._reader)
+
+    def close(self) -> None:
+        """Close the files; a second call does nothing."""
+        self._reader.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------ state
+
+    def _state(self, key: str, default: Any = None) -> Any:
+        for row in self._reader.rows("state", "WHERE key = ?", (key,)):
+            return self._decoded(f"state {key!r}", loads, row["value"])
+        return default
+
+    def _decoded(self, what: str, decode: Callable[[str], T], text: str) -> T:
+        try:
+            return decode(text)
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreError(
+                f"{self.directory / NAME}: is damaged: {what} cannot be read ({error})"
+            ) from error
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder of checkpoints."""
+        return self.directory / "checkpoints"
+
+    @property
+    def exports(self) -> Path:
+        """The folder of exports."""
+        return self.directory / "exports"
+
+    @property
+    def config_text(self) -> str:
+        """The resolved config, as YAML."""
+        return str(self._state("config", ""))
+
+    @property
+    def manifest(self) -> JSON:
+        """What `create` was given, and under `opened` what components noted."""
+        return self._state("manifest")
+
+    @property
+    def status(self) -> RunStatus:
+        """How the run stands."""
+        status: RunStatus = self._state("status", "running")
+        if status == "running" and lock_holder(self.directory) is None:
+            return "interrupted"
+        return status
+
+    @property
+    def created(self) -> float:
+        """When the run was created (Unix time)."""
+        return self._decoded("state 'created'", float, self._state("created", 0.0))
+
+    @property
+    def finished(self) -> float | None:
+        """When it ended last (Unix time)."""
+        return self._state("finished")  # type: ignore[no-any-return]
+
+    @property
+    def seconds(self) -> float:
+        """How long it worked, all parts together."""
+        return self._decoded("state 'seconds'", float, self._state("seconds", 0.0))
+
+    @property
+    def retention(self) -> Retention:
+        """What is kept of episodes and calls."""
+        return self._state("retention", "all")  # type: ignore[no-any-return]
+
+    @property
+    def keep(self) -> int:
+        """How many checkpoints are kept."""
+        return int(self._state("keep", 3))
+
+    @property
+    def detail(self) -> str:
+        """The sentence given with the status."""
+        return str(self._state("detail", ""))
+
+    def spend(self) -> Usage:
+        """What was paid so far: the sum over the journal, unfinished iterations included.
+
+        To it comes what turns stated beside their calls, as far as the budget counted it.
+        """
+        return self.journal.spend() + self._stated_unrecorded()
+
+    def call_rows(self) -> list[tuple[Any, ...]]:
+        """What the journal says of each call and attempt, without its answer.
+
+        Service, who, stage, kind, seconds, attempts, estimated; then the columns of the usage.
+        """
+        return self._reader.all(
+            "SELECT service, who, stage, kind, seconds, attempts, estimated,"
+            " calls, input_tokens, output_tokens, usd, cost"
+            " FROM calls WHERE kind NOT IN ('arrival', 'late', 'stated') ORDER BY rowid"
+        )
+
+    def stated(self) -> Usage:
+        """What turns stated that they took beside their calls, as far as the budget counted it."""
+        return self.journal.spend("stated") + self._stated_unrecorded()
+
+    def _stated_unrecorded(self) -> Usage:
+        """What turns stated that neither costs money nor counts against a cap."""
+        return usage_of(self._state("stated", usage_columns(NO_USAGE)))
+
+    def events(self) -> list[Event]:
+        """All events, oldest first."""
+        return [
+            Event(row["at"], row["kind"], self._decoded("an event", loads, row["data"]))
+            for row in self._reader.rows("events", "ORDER BY number")
+        ]
+
+    # ------------------------------------------------------------------ what was done
+
+    def _last_seq(self) -> int:
+        return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
+
+    def iterations(self, stage: int | None = None) -> list[Iteration]:
+        """All committed iterations, or those of one stage, in order."""
+        rest = "" if stage is None else "WHERE stage = ? "
+        values = () if stage is None else (stage,)
+        return [
+            self._iteration(row)
+            for row in self._reader.rows("iterations", f"{rest}ORDER BY seq", values)
+        ]
+
+    def _iteration(self, row: dict[str, Any]) -> Iteration:
+        name = f"iteration {row['stage']}/{row['iteration']}"
+        metrics = self._decoded(f"metrics of {name}", _metrics, row["metrics"])
+        counts = self._decoded(f"counts of {name}", parse, row["counts"])
+        others = {k: v for k, v in row.items() if k not in ("seq", "counts", "metrics")}
+        return Iteration(metrics=metrics, statuses=counts[0], agents=counts[1], **others)
+
+    def last_iteration(self) -> tuple[int, int] | None:
+        """Stage and iteration committed last; None before the first."""
+        return self._reader.one(  # type: ignore[no-any-return]
+            "SELECT stage, iteration FROM iterations ORDER BY seq DESC LIMIT 1"
+        )
+
+    def latest(self) -> Restored:
+        """The newest valid checkpoint, without changing anything."""
+        return self._newest()[1]
+
+    def usable(self) -> Restored:
+        """As `latest`, for those who cannot do without what was learned.
+
+        Raises:
+            CheckpointError: checkpoints were written, but none of them is valid any more.
+        """
+        return self._required(self.latest())
+
+    def _required(self, restored: Restored) -> Restored:
+        if restored.checkpoint is None and restored.refused:
+            reasons = "\n".join(f"  {refusal.reason}" for refusal in restored.refused)
+            raise CheckpointError(
+                f"{self.directory}: no checkpoint is valid, so the run cannot be resumed or used; "
+                f"copy one back, or start a new run\n{reasons}"
+            )
+        return restored
+
+    def _newest(self) -> tuple[int, Restored]:
+        named = self._reader.all(
+            "SELECT seq, checkpoint, digest FROM iterations"
+            " WHERE checkpoint IS NOT NULL ORDER BY seq DESC"
+        )
+        path, checkpoint, refused = newest_checkpoint(
+            (self.checkpoints / name, digest) for _, name, digest in named
+        )
+        seq = named[len(refused)][0] if checkpoint is not None else 0
+        return seq, Restored(checkpoint, path, tuple(refused), self._last_seq() - seq)
+
+    def episodes(
+        self,
+        *,
+        source: str | None = None,
+        stage: int | None = None,
+        iteration: int | None = None,
+        status: str | None = None,
+        success: bool | None = None,
+        problem: str | None = None,
+        id: str | None = None,
+    ) -> Iterator[StoredEpisode]:
+        """Stored episodes, in the order they were written; each argument narrows them."""
+        wanted = {
+            "e.source": source,
+            "i.stage": stage,
+            "i.iteration": iteration,
+            "e.status": status,
+            "e.success": success,
+            "e.problem": problem,
+            "e.id": id,
+        }
+        return read_episodes(self._reader, wanted)
+
+    def episode_rows(self) -> Iterator[Mapping[str, Any]]:
+        """All stored episodes as they lie in the database, for exports; nothing is decoded.
+
+        Columns of the table `episodes`, and `stage`, `iteration`, `public` (the problem's JSON),
+        `outcome` (JSON: the parts of the scores, and those of the reward).
+        """
+        return read_rows(self._reader)
+
+    def part_names(self, record: Literal["scores", "reward"]) -> list[str]:
+        """Names of all parts that scores or rewards have, sorted."""
+        found = self._reader.all(
+            "SELECT DISTINCT part.key FROM episodes e, json_each(e.record, ?) part ORDER BY 1",
+            (f"$.{record}.parts",),
+        )
+        return [name for (name,) in found]
+
+    def calls(self, names: Sequence[str]) -> list[StoredCall]:
+        """What calls asked and what they were answered.
+
+        Args:
+            names: as `Output.calls` and `Episode.calls` have them. One that left no record is
+                left out.
+        """
+        return read_calls(self._reader, names)
+
+    def all_calls(self, who: str | None = None) -> Iterator[StoredCall]:
+        """All calls that were answered or failed, in the order of their records.
+
+        Args:
+            who: only those on behalf of this agent, or of "verifier", "reward" or "trainer".
+        """
+        return read_all_calls(self._reader, who)
+
+    def never_tried(self) -> list[str] | None:
+        """The agents that had no turn in training, in the order of the team.
+
+        None if that is not known: nothing was trained.
+        """
+        checkpoint = self.latest().checkpoint
+        tried = {agent for iteration in self.iterations() for agent in iteration.agents}
+        if checkpoint is None or not tried:
+            return None
+        return [name for name in checkpoint.roster if name not in tried]
+
+    def load_evaluations(self) -> dict[str, JSON]:
+        """Results of all finished evaluations by name, in the order they were finished."""
+        return {
+            row["name"]: self._decoded(f"evaluation {row['name']!r}", loads, row["results"])
+            for row in self._reader.rows("evaluations", "ORDER BY rowid")
+        }
+
+    def verify(self) -> None:
+        """Read the whole database, and refuse it if anything in it is not what was written.
+
+        Whatever is read is checked as it is read; this finds broken pages as well.
+
+        Raises:
+            StoreError: it is damaged; says where.
+        """
+        self._reader.verify()
+
+
+def _metrics(text: str) -> dict[str, float]:
+    return {name: math.nan if v is None else v + 0 for name, v in parse(text).items()}

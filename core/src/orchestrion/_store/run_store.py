@@ -1,0 +1,454 @@
+"""A run folder: what a run has done, stored so that nothing is ever half there.
+
+    config.yaml     the resolved config, without secrets
+    run.db          episodes, calls, metrics, evaluations, events (see `database`)
+    checkpoints/    learned state (see `checkpoint`)
+    exports/        files for people and other programs (see `exports`)
+    evaluations/    what `orchestrion eval` found later (see `evaluations`)
+    run.lock        who is writing
+
+An iteration is committed as a whole: its checkpoint is on disk first, then one transaction adds
+episodes, metrics and the checkpoint's name. Whatever is not named there never happened.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self, get_args
+
+from orchestrion._errors import StoreError, UsageError
+from orchestrion._interfaces import Metrics
+from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
+from orchestrion._secrets import hidden
+from orchestrion._store import episodes as rows
+from orchestrion._store.checkpoint import (
+    Checkpoint,
+    prune_checkpoints,
+    write_checkpoint,
+)
+from orchestrion._store.conversations import drop_texts
+from orchestrion._store.creation import create_folder
+from orchestrion._store.database import NAME, Database, mark
+from orchestrion._store.episodes import Retention
+from orchestrion._store.files import remove_stale
+from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
+from orchestrion._store.lock import RunLock
+from orchestrion._store.names import is_run, next_directory
+from orchestrion._store.reader import Restored, RunReader, RunStatus
+from orchestrion._store.serial import dumps, encode
+
+__all__ = ["RunStore", "changed_versions"]
+
+
+class RunStore(RunReader):
+    """A run's store, open for writing by this process alone. Use `create`, `create_next`, `open`.
+
+    `journal` and `cache` are what the call path needs. Methods may be called from any thread.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        directory = directory.absolute()
+        if not is_run(directory):
+            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        self._lock = RunLock(directory)
+        try:
+            self._writer = Database(directory / NAME, writable=True)
+            super().__init__(directory)
+            # What is built upon is checked first, all of it: nothing may be added to a damaged run.
+            self.verify()
+        except BaseException:
+            self.close()
+            raise
+        self._next = self._last_seq() + 1
+        """The number of the iteration in progress."""
+        self._problems: frozenset[str] = frozenset()
+        self._seconds, self._retention, self._keep = self.seconds, self.retention, self.keep
+        self._stated = self._stated_unrecorded()
+        self.journal = CallJournal(self._reader, self._writer, lambda: self._next)
+        self.journal.keeps_requests = self._retention == "all"
+        self.cache = AnswerStore(self._reader, self._writer)
+        self._tidy()
+
+    # ------------------------------------------------------------------ opening and closing
+
+    @classmethod
+    def create(
+        cls,
+        directory: Path,
+        config_text: str,
+        manifest: JSON = None,
+        *,
+        retention: Retention = "all",
+        keep: int = 3,
+    ) -> Self:
+        """A new run, open for writing. The folder appears complete, or not at all.
+
+        Args:
+            directory: where; must not exist, or be empty.
+            config_text: the resolved config as YAML, without secrets.
+            manifest: JSON about the run: name, seed, versions, thread count.
+            retention: what is kept, see `Retention`.
+            keep: how many checkpoints are kept.
+
+        Raises:
+            UsageError: the folder holds files already.
+            StoreError: it cannot be written to.
+        """
+        config_text = hidden(config_text)
+        state = {
+            "config": config_text,
+            "manifest": manifest,
+            "retention": retention,
+            "keep": keep,
+            "status": "running",
+            "created": time.time(),
+        }
+        create_folder(directory.absolute(), config_text, state)
+        return cls(directory)
+
+    @classmethod
+    def create_next(
+        cls,
+        root: Path,
+        name: str,
+        config_text: str,
+        manifest: JSON = None,
+        *,
+        retention: Retention = "all",
+        keep: int = 3,
+    ) -> Self:
+        """A new run in `root/NAME-NUMBER`, with the next free number."""
+        while True:
+            directory = next_directory(name, root)
+            try:
+                return cls.create(directory, config_text, manifest, retention=retention, keep=keep)
+            except (StoreError, UsageError):
+                # Another process took the number in between.
+                if not directory.exists():
+                    raise
+
+    @classmethod
+    def open(cls, directory: Path) -> Self:
+        """An existing run, to go on with it.
+
+        Raises:
+            StoreError: there is none, another process writes to it, it has another schema, or it
+                is damaged.
+        """
+        return cls(directory)
+
+    def close(self) -> None:
+        """Close the files and give the lock up; a second call does nothing."""
+        for database in ("_reader", "_writer"):
+            if database in self.__dict__:
+                self.__dict__[database].close()
+        self._lock.release()
+
+    def _tidy(self) -> None:
+        """Remove what a writer that was killed left behind."""
+        for folder in (self.directory, self.checkpoints, self.exports):
+            remove_stale(folder)
+        self.journal.settle_lost()
+
+    # ------------------------------------------------------------------ state
+
+    def set_status(
+        self,
+        status: RunStatus,
+        detail: str = "",
+        *,
+        seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
+    ) -> None:
+        """Say how the run stands.
+
+        Args:
+            status: how.
+            detail: a sentence on it.
+            seconds: are added to its time.
+            stated: is added to what turns stated.
+        """
+        with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
+            with self._writer.transaction("status") as connection:
+                for key, value in (
+                    ("status", status),
+                    ("detail", detail),
+                    ("finished", None if status == "running" else time.time()),
+                    ("seconds", total),
+                    ("stated", usage_columns(usage)),
+                ):
+                    self._set_state(connection, key, value)
+                if status == "completed" and self._retention != "all":
+                    connection.execute(
+                        self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
+                    )
+            self._seconds, self._stated = total, usage
+
+    def note(self, path: str, name: str, text: str) -> None:
+        """Put in the manifest what a component noted when it was opened."""
+        with self._writer.transaction("manifest") as connection:
+            manifest = dict(self.manifest or {})
+            opened = {place: dict(notes) for place, notes in manifest.get("opened", {}).items()}
+            opened.setdefault(path, {})[name] = text
+            self._set_state(connection, "manifest", manifest | {"opened": opened})
+
+    def note_versions(self, versions: Mapping[str, str]) -> list[str]:
+        """Note with which versions the run goes on from here, if they are others than before.
+
+        The manifest's `resumed` lists, oldest first, after how many iterations which versions
+        took over. Returns what changed, e.g. "repair 0.1 -> 0.2".
+        """
+        manifest = dict(self.manifest or {})
+        resumed = manifest.get("resumed", [])
+        before = resumed[-1]["versions"] if resumed else manifest.get("versions")
+        if before is None or before == versions:
+            return []
+        since = {"after_iterations": self._last_seq(), "versions": dict(versions)}
+        with self._writer.transaction("manifest") as connection:
+            self._set_state(connection, "manifest", manifest | {"resumed": [*resumed, since]})
+        changed = changed_versions(before, versions)
+        self.record_event("versions changed", {**since, "changed": changed})
+        return changed
+
+    def record_event(self, kind: str, data: JSON = None) -> None:
+        """Note something worth telling."""
+        with self._writer.transaction("event", durable=False) as connection:
+            self._put(connection, "events", time.time(), kind, dumps(data))
+
+    # ------------------------------------------------------------------ iterations
+
+    def commit_iteration(
+        self,
+        stage: int,
+        iteration: int,
+        episodes: Sequence[Episode],
+        metrics: Metrics,
+        checkpoint: Checkpoint | None = None,
+        *,
+        seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
+    ) -> Path | None:
+        """Store a finished iteration, all of it or nothing; it is on disk when this returns.
+
+        Committing an iteration again drops the earlier one and all that came after it.
+
+        Args:
+            stage: index of the trainer.
+            iteration: index in the stage.
+            episodes: in an order that does not depend on arrival.
+            metrics: numbers by name, no times among them.
+            checkpoint: of the same stage and iteration; None in an iteration that writes none.
+            seconds: how long it took.
+            stated: what turns stated since the last one that no journal has, see `Budget.charge`.
+
+        Returns:
+            The checkpoint's file.
+        """
+        # The lock is held until what is known in memory is what was committed, and no other thread
+        # may prune the checkpoint's file before it is named.
+        with self._writer.lock:
+            return self._commit(stage, iteration, episodes, metrics, checkpoint, seconds, stated)
+
+    def _commit(
+        self,
+        stage: int,
+        iteration: int,
+        episodes: Sequence[Episode],
+        metrics: Metrics,
+        checkpoint: Checkpoint | None,
+        seconds: float,
+        stated: Usage,
+    ) -> Path | None:
+        self._writer.check_place()
+        path = digest = None
+        if checkpoint is not None:
+            path, digest = write_checkpoint(self.checkpoints, checkpoint)
+        seq, total, usage = self._next, self._seconds + seconds, self._stated + stated
+        with self._writer.transaction("commit") as connection:
+            again = connection.execute(
+                "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?", (stage, iteration)
+            ).fetchone()
+            if again is not None:
+                seq = again[0]
+                _drop_from(connection, seq)
+            known = self._insert(connection, episodes, seq, TRAINING)
+            self._put(
+                connection,
+                "iterations",
+                *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
+                *_summary(episodes),
+                *(path.name if path is not None else None, digest),
+                *(real(seconds), _counts(episodes)),
+            )
+            self._set_state(connection, "seconds", total)
+            self._set_state(connection, "stated", usage_columns(usage))
+            names = self._forget_old_checkpoints(connection, self._keep)
+            if self._retention != "all":
+                self._drop_answers(connection)
+        self._next, self._problems = seq + 1, known
+        self._seconds, self._stated = total, usage
+        prune_checkpoints(self.checkpoints, names)
+        return path
+
+    def _insert(
+        self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
+    ) -> frozenset[str]:
+        return rows.insert_episodes(
+            self._writer,
+            connection,
+            episodes,
+            seq=seq,
+            source=source,
+            retention=self._retention,
+            known=self._problems,
+        )
+
+    def restore(self) -> Restored:
+        """Find where to go on, and drop whatever was committed after that.
+
+        Takes the newest checkpoint that is named by a committed iteration and valid. Each one
+        refused is noted as an event.
+
+        Raises:
+            CheckpointError: checkpoints were written, but none of them is valid any more.
+        """
+        with self._writer.lock:
+            seq, restored = self._newest()
+            self._required(restored)
+            with self._writer.transaction("restore") as connection:
+                _drop_from(connection, seq + 1)
+                names = self._forget_old_checkpoints(connection, self._keep)
+            self._next = seq + 1
+            prune_checkpoints(self.checkpoints, names)
+        for refusal in restored.refused:
+            self.record_event("checkpoint refused", refusal.reason)
+        return restored
+
+    # ------------------------------------------------------------------ episodes, evaluations
+
+    def save_evaluation(
+        self,
+        name: str,
+        results: JSON,
+        episodes: Sequence[Episode] = (),
+        *,
+        seconds: float = 0.0,
+        stated: Usage = NO_USAGE,
+    ) -> None:
+        """Store a finished evaluation under a name, so that a resume does not repeat it.
+
+        `seconds` and `stated` are added to what the run took, see `commit_iteration`.
+
+        Raises:
+            UsageError: it is called like the episodes of training.
+        """
+        if name == TRAINING:
+            raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
+        with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
+            with self._writer.transaction("evaluation") as connection:
+                connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
+                connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
+                known = self._insert(connection, episodes, self._next - 1, name)
+                self._put(connection, "evaluations", name, self._next - 1, dumps(results))
+                self._set_state(connection, "seconds", total)
+                self._set_state(connection, "stated", usage_columns(usage))
+            self._problems = known
+            self._seconds, self._stated = total, usage
+
+    def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
+        """Drop what a lower retention or fewer checkpoints do without, and free the room."""
+        with self._writer.lock:
+            # What was dropped cannot be had back: both only go down.
+            levels: tuple[Retention, ...] = get_args(Retention)
+            retention = levels[max(map(levels.index, (retention or "all", self._retention)))]
+            keep = min(keep or self._keep, self._keep)
+            with self._writer.transaction("shrink") as connection:
+                self._set_state(connection, "retention", retention)
+                self._set_state(connection, "keep", keep)
+                if retention == "none":
+                    connection.execute("DELETE FROM episodes")
+                    connection.execute("DELETE FROM problems")
+                elif retention == "episodes":
+                    rows.strip_turns(self._writer, connection)
+                names = self._forget_old_checkpoints(connection, keep)
+                if retention != "all":
+                    self._drop_answers(connection)
+                    drop_texts(self._writer, connection)
+            self._retention, self._keep, self._problems = retention, keep, frozenset()
+            self.journal.keeps_requests = retention == "all"
+            prune_checkpoints(self.checkpoints, names)
+            self._writer.compact()
+
+    # ------------------------------------------------------------------ marked rows
+
+    def _put(self, connection: sqlite3.Connection, table: str, *row: str | float | None) -> None:
+        connection.execute(self._writer.insertion(table), (*row, mark(*row)))
+
+    def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
+        connection.execute("DELETE FROM state WHERE key = ?", (key,))
+        self._put(connection, "state", key, dumps(value))
+
+    def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
+        """Take back the names of all but the newest; returns the names that stay."""
+        found = connection.execute(
+            "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
+            " ORDER BY seq DESC LIMIT ?",
+            (max(keep, 1),),
+        ).fetchall()
+        if found:
+            connection.execute(
+                self._writer.change("iterations", checkpoint="NULL", digest="NULL")
+                + " WHERE checkpoint IS NOT NULL AND seq < ?",
+                (found[-1][1],),
+            )
+        return [name for name, _ in found]
+
+    def _drop_answers(self, connection: sqlite3.Connection) -> None:
+        """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
+        connection.execute(
+            self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL AND seq <="
+            " (SELECT coalesce(min(seq), 0) FROM iterations WHERE checkpoint IS NOT NULL)"
+        )
+
+
+def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
+    return [
+        f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
+        for name in dict.fromkeys([*before, *now])
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
+    for table in ("iterations", "episodes", "evaluations"):
+        connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
+
+
+def _counts(episodes: Sequence[Episode]) -> str:
+    """Episodes by status and turns by agent, as JSON."""
+    statuses = Counter(str(episode.status) for episode in episodes)
+    agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
+    return encode([dict(sorted(statuses.items())), dict(sorted(agents.items()))]).decode()
+
+
+def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
+    """How many episodes, successes and missing rewards there are, and the mean reward."""
+    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
+    return (
+        len(episodes),
+        sum(episode.success for episode in episodes),
+        len(episodes) - len(totals),
+        real(math.fsum(totals) / len(totals)) if totals else None,
+    )
+
+
+def _numbers(metrics: Metrics) -> dict[str, float]:
+    return {name: v if type(v) is int else float(v) for name, v in sorted(metrics.items())}

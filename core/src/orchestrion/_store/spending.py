@@ -1,0 +1,109 @@
+"""What the calls of a run took: by service, by agent, by stage; how long, and how sure that is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from attrs import define, field
+
+from orchestrion._records import NO_USAGE, Usage
+from orchestrion._store.journal import usage_of
+from orchestrion._store.reader import RunReader
+
+__all__ = ["QUANTILES", "Row", "Spent", "rows_of", "spent_by"]
+
+QUANTILES = (0.5, 0.9, 0.99)
+
+UNSURE = {
+    "timeout": "timed out, booked with all they could have taken",
+    "cut": "cut off by the run, booked with all they could have taken",
+    "lost": "cut off by a crash, booked with all they could have taken",
+    "started": "under way when this was read, booked with all they can take",
+    "billed": "failed and were paid for",
+}
+"""What was booked for attempts that gave no answer, by kind."""
+
+
+class Row(NamedTuple):
+    """A call, or an attempt that gave no answer."""
+
+    service: str
+    who: str
+    stage: str
+    kind: str
+    usage: Usage
+    seconds: float | None
+    attempts: int
+    estimated: bool
+
+
+@define
+class Spent:
+    """Sums over some calls.
+
+    `answered`, `cached` and `failed` count calls; `retried` attempts that came on top of the first;
+    `unpriced` rows whose price is not known, which count as free; `booked` holds, by kind, what
+    was booked for attempts without an answer, and is in `usage`; `estimated` is the part of
+    `usage` that no service told.
+    """
+
+    answered: int = 0
+    cached: int = 0
+    failed: int = 0
+    retried: int = 0
+    unpriced: int = 0
+    usage: Usage = NO_USAGE
+    estimated: Usage = NO_USAGE
+    booked: dict[str, tuple[int, Usage]] = field(factory=dict)
+    seconds: list[float] = field(factory=list)
+
+    def add(self, row: Row) -> None:
+        """One more."""
+        usage = row.usage
+        if math.isnan(usage.usd) or math.isnan(usage.cost):
+            self.unpriced += math.isnan(usage.usd)
+            usd, cost = (0.0 if math.isnan(x) else x for x in (usage.usd, usage.cost))
+            usage = Usage(usage.calls, usage.input_tokens, usage.output_tokens, usd, cost)
+        self.usage += usage
+        if row.kind == "answer":
+            self.answered += 1
+        elif row.kind == "cached":
+            self.cached += 1
+        elif row.kind == "failed":
+            self.failed += 1
+        elif row.kind in UNSURE:
+            count, booked = self.booked.get(row.kind, (0, NO_USAGE))
+            self.booked[row.kind] = (count + 1, booked + usage)
+        if row.kind != "cached" and (row.estimated or row.kind in UNSURE):
+            self.estimated += usage
+        if row.kind in ("answer", "failed"):
+            self.retried += max(row.attempts - 1, 0)
+        if row.seconds is not None:
+            self.seconds.append(row.seconds)
+
+    def latencies(self) -> dict[float, float]:
+        """Quantiles of the seconds that answered calls took; empty where none is known."""
+        ordered = sorted(self.seconds)
+        last = len(ordered) - 1
+        # The smallest value that at least such a share does not exceed.
+        return {
+            q: ordered[min(last, math.ceil(q * len(ordered)) - 1)] for q in QUANTILES if ordered
+        }
+
+
+def rows_of(run: RunReader) -> list[Row]:
+    """All calls of a run, in the order of their first record."""
+    return [
+        Row(service, who, stage, kind, usage_of(usage), seconds, attempts, bool(estimated))
+        for service, who, stage, kind, seconds, attempts, estimated, *usage in run.call_rows()
+    ]
+
+
+def spent_by(rows: Sequence[Row], name: Callable[[Row], Any]) -> dict[Any, Spent]:
+    """Sums by whatever `name` says of a row, in the order it comes up."""
+    found: dict[Any, Spent] = {}
+    for row in rows:
+        found.setdefault(name(row), Spent()).add(row)
+    return found

@@ -1,0 +1,42 @@
+"""Configs: read, checked, wired.
+
+config = load("orchestrion.yaml", ["policy.hidden=[64]"])
+for path, entry in config.components.items():   # each after what is wired into it
+    ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrion._lazy import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion._config.components import Entry as Entry
+    from orchestrion._config.loading import from_data as from_data
+    from orchestrion._config.loading import load as load
+    from orchestrion._config.nodes import Problem as Problem
+    from orchestrion._config.plain import to_yaml as to_yaml
+    from orchestrion._config.reading import read_as as read_as
+    from orchestrion._config.reading import read_data as read_data
+    from orchestrion._config.reading import read_section as read_section
+    from orchestrion._config.reading import text_as as text_as
+    from orchestrion._config.result import Config as Config
+    from orchestrion._config.sections import Baseline as Baseline
+    from orchestrion._config.sections import Budget as Budget
+    from orchestrion._config.sections import Evaluation as Evaluation
+    from orchestrion._config.sections import Limits as Limits
+    from orchestrion._config.sections import RunSettings as RunSettings
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion._config.components": "Entry",
+        "orchestrion._config.loading": "from_data load",
+        "orchestrion._config.nodes": "Problem",
+        "orchestrion._config.plain": "to_yaml",
+        "orchestrion._config.reading": "read_as read_data read_section text_as",
+        "orchestrion._config.result": "Config",
+        "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
+    },
+)

@@ -1,0 +1,52 @@
+"""Runs: train, open, use, evaluate, read, and compare.
+
+report = await train(load("team.yaml"), Path("runs/team"))
+async with open_run("runs/team") as trained:
+    episode = await trained.engine.run(...)
+with RunReader(Path("runs/team")) as reader:
+    ...
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrion._lazy import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion._report import Report as Report
+    from orchestrion._run import Progress as Progress
+    from orchestrion._run import train as train
+    from orchestrion._statistics import Estimate as Estimate
+    from orchestrion._statistics import convergence as convergence
+    from orchestrion._statistics import difference as difference
+    from orchestrion._statistics import estimate as estimate
+    from orchestrion._statistics import mean as mean
+    from orchestrion._store.episodes import StoredEpisode as StoredEpisode
+    from orchestrion._store.files import make_folder as make_folder
+    from orchestrion._store.files import write_atomic as write_atomic
+    from orchestrion._store.names import find_run as find_run
+    from orchestrion._store.reader import RunReader as RunReader
+    from orchestrion._store.run_store import RunStore as RunStore
+    from orchestrion._store.serial import as_data as as_data
+    from orchestrion._store.serial import structure as structure
+    from orchestrion._trained import Trained as Trained
+    from orchestrion._trained import newest_states as newest_states
+    from orchestrion._trained import open_run as open_run
+    from orchestrion._trained import run_directory as run_directory
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion._report": "Report",
+        "orchestrion._run": "Progress train",
+        "orchestrion._statistics": "Estimate convergence difference estimate mean",
+        "orchestrion._store.episodes": "StoredEpisode",
+        "orchestrion._store.files": "make_folder write_atomic",
+        "orchestrion._store.names": "find_run",
+        "orchestrion._store.reader": "RunReader",
+        "orchestrion._store.run_store": "RunStore",
+        "orchestrion._store.serial": "as_data structure",
+        "orchestrion._trained": "Trained newest_states open_run run_directory",
+    },
+)

@@ -1,0 +1,285 @@
+"""The conformance kit: named checks that hold a plugin's components against their contract.
+
+    from orchestrion.testing import parametrize_with_checks
+
+    @parametrize_with_checks("my-critic", {"acts alike for equal keys": "asks a model"})
+    def test_conformance(check):
+        check.run()
+
+`orchestrion check my-critic` runs the same checks without pytest. Components with required
+settings, or that need a certain task, say so in their `Component(example=..., around=...)`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import attrs
+from attrs import frozen
+
+from orchestrion._config import Config, from_data
+from orchestrion._config.components import kind_of
+from orchestrion._config.shapes import Shaper, UnsupportedError
+from orchestrion._errors import ConfigError, OrchestrionError
+from orchestrion._plugins import Found, Plugins
+from orchestrion.testing import _contracts as contracts
+from orchestrion.testing import _task_contracts as task_contracts
+from orchestrion.testing._stage import NAME, Stage, config_for, opened
+
+__all__ = ["Check", "checks", "parametrize_with_checks"]
+
+HEAVY = ("torch", "numpy", "scipy", "pandas", "sklearn", "transformers", "anthropic", "openai")
+LIGHT_MESSAGE = (
+    "importing the plugin module and the component modules imports {heavy}; import heavy "
+    "libraries inside open(), or in a module imported there"
+)
+
+
+@frozen
+class Check:
+    """One named check of one component; `run` raises if it fails.
+
+    Returns from `run` the number of examples tried.
+    """
+
+    component: str
+    name: str
+    run: Callable[[], int]
+
+
+def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
+    """Every check of every component a plugin supplies.
+
+    Args:
+        plugin: its name, or its distribution's.
+        plugins: where it is registered; by default those of the environment.
+
+    Raises:
+        PluginError: it is not installed, or cannot be loaded.
+    """
+    plugins = plugins or Plugins()
+    plugins.register(Stage(), NAME)
+    loaded = plugins.load(plugins.get(plugin))
+    kinds = plugins.kinds()
+    found = [
+        Found(kinds[kind], component, loaded.plugin)
+        for kind, components in loaded.components.items()
+        for component in components.values()
+    ]
+    if not found:
+        return
+    modules = sorted({loaded.plugin.value, *(one.component.path for one in found)})
+    yield Check("plugin", "is light", lambda: _is_light([m.partition(":")[0] for m in modules]))
+    for one in found:
+        subject = Subject(plugins, one)
+        label = f"{one.kind.name} {one.component.name}"
+        for name, run in {**_GENERIC, **contracts.of_kind(one.kind.name)}.items():
+            yield Check(label, name, _bound(run, subject))
+
+
+def _bound(run: Callable[[Any], int], subject: Subject) -> Callable[[], int]:
+    return lambda: run(subject)
+
+
+def parametrize_with_checks(
+    plugin: str, expected_failures: Mapping[str, str] | None = None
+) -> Callable[[Any], Any]:
+    """A pytest decorator: one test for each check of a plugin.
+
+    Args:
+        plugin: its name.
+        expected_failures: reasons by the name of a check, or by "component: check"; such a check
+            must fail.
+    """
+    import pytest
+
+    reasons = dict(expected_failures or {})
+    cases = []
+    for check in checks(plugin):
+        full = f"{check.component}: {check.name}"
+        reason = reasons.get(full) or reasons.get(check.name)
+        marks = [pytest.mark.xfail(reason=reason, strict=True)] if reason else []
+        cases.append(pytest.param(check, id=full, marks=marks))
+    if not cases:
+        raise AssertionError(f"plugin {plugin!r} supplies nothing to check")
+    return pytest.mark.parametrize("check", cases)
+
+
+@frozen
+class Subject:
+    """A component under test."""
+
+    plugins: Plugins
+    found: Found
+
+    @property
+    def cls(self) -> type:
+        """Its class, imported."""
+        return self.plugins.component_class(self.found)
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind."""
+        return self.found.kind.name
+
+    @property
+    def shaper(self) -> Shaper:
+        """Reads its settings."""
+        return Shaper(kind_of(self.plugins))
+
+    @property
+    def path(self) -> str:
+        """Where it stands in the config the checks build."""
+        section = self.found.kind.section
+        return f"{section}.tested" if self.found.kind.many else section
+
+    def config(
+        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
+    ) -> Config:
+        """A whole config with the component in it; by default with its example settings.
+
+        Raises:
+            ConfigError: the settings are refused.
+        """
+        component = self.found.component
+        data = config_for(
+            self.found.kind,
+            self.found.qualified,
+            component.example if settings is None else settings,
+            {**component.around, **(around or {})},
+        )
+        return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
+
+
+# ---------------------------------------------------------------- what holds for all kinds
+
+
+def _is_light(modules: list[str]) -> int:
+    code = (
+        "import importlib, json, sys\n"
+        f"for name in {modules!r}: importlib.import_module(name)\n"
+        f"print(json.dumps([name for name in {HEAVY!r} if name in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, f"cannot be imported in a fresh process: {done.stderr[-800:]}"
+    heavy = json.loads(done.stdout.splitlines()[-1])
+    assert not heavy, LIGHT_MESSAGE.format(heavy=", ".join(heavy))
+    return 1
+
+
+def _is_a_component(subject: Subject) -> int:
+    cls = subject.cls
+    assert attrs.has(cls), f"{cls.__qualname__} is no attrs class; decorate it with @attrs.frozen"
+    frozen_setattr = cls.__setattr__ is not object.__setattr__
+    assert frozen_setattr, f"{cls.__qualname__} is not frozen; use @attrs.frozen"
+    assert (cls.__doc__ or "").strip(), f"{cls.__qualname__} has no docstring"
+    summary = subject.found.component.summary
+    assert summary.strip(), "its Component has no summary"
+    assert "\n" not in summary, "the summary of its Component is more than one line"
+    return 1
+
+
+def _has_settings(subject: Subject) -> int:
+    try:
+        settings = subject.shaper.settings(subject.cls, True)
+    except UnsupportedError as error:
+        raise AssertionError(f"a config cannot express its settings: {error}") from None
+    silent = [one.key for one in settings if not one.help]
+    assert not silent, (
+        f"no description of {', '.join(silent)}: add an Args: section to the class's docstring"
+    )
+    return len(settings)
+
+
+def _has_methods(subject: Subject) -> int:
+    missing = [
+        name
+        for name in contracts.METHODS.get(subject.kind, ())
+        if not callable(getattr(subject.cls, name, None)) and not hasattr(subject.cls, "open")
+    ]
+    assert not missing, (
+        f"{subject.cls.__qualname__} has neither {', '.join(missing)} nor open(), which would "
+        "yield an object that has"
+    )
+    return 1
+
+
+def _round_trips(subject: Subject) -> int:
+    """Settings that are accepted are dumped as a config that gives equal settings again."""
+    from hypothesis import Phase, given, seed
+    from hypothesis import settings as options
+
+    from orchestrion.testing._strategies import settings
+
+    tried = 0
+    first = subject.config()
+    assert from_data(first.resolved(), plugins=subject.plugins).digest == first.digest, (
+        "the resolved config with its example settings does not load again to an equal config"
+    )
+
+    @seed(0)
+    @options(
+        max_examples=task_contracts.examples(),
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(task_contracts.HEALTH),
+    )
+    @given(settings(subject.cls, subject.shaper))
+    def check(drawn: dict[str, Any]) -> None:
+        nonlocal tried
+        try:
+            config = subject.config({**subject.found.component.example, **drawn})
+        except ConfigError:
+            return  # the component's own validators may refuse what its annotations allow
+        again = from_data(config.resolved(), plugins=subject.plugins)
+        assert again.digest == config.digest, (
+            f"settings {drawn} do not survive being written to a config and read again"
+        )
+        tried += 1
+
+    check()
+    return tried + 1
+
+
+def _refuses_unknown_keys(subject: Subject) -> int:
+    message = "an unknown setting was accepted"
+    try:
+        subject.config({**subject.found.component.example, "no_such_setting": 1})
+    except ConfigError as error:
+        message = f"the error does not name the key: {error}"
+        if "no_such_setting" in str(error):
+            return 1
+    raise AssertionError(message)
+
+
+def _opens_twice(subject: Subject) -> int:
+    """Two openings share no state: what one learned is not in the other."""
+
+    async def both() -> None:
+        config = subject.config()
+        async with opened(config) as one, opened(config) as two:
+            first, second = one.runtimes[subject.path], two.runtimes[subject.path]
+            plain = first is config.components[subject.path].component
+            assert plain or first is not second, "open() gave the same object twice"
+
+    try:
+        asyncio.run(both())
+    except OrchestrionError as error:
+        raise AssertionError(f"it cannot be opened with its example settings: {error}") from error
+    return 1
+
+
+_GENERIC: Mapping[str, Callable[[Subject], int]] = {
+    "is a frozen, documented class": _is_a_component,
+    "describes its settings": _has_settings,
+    "has the methods of its kind": _has_methods,
+    "settings survive a round trip": _round_trips,
+    "refuses unknown settings": _refuses_unknown_keys,
+    "opens twice without shared state": _opens_twice,
+}

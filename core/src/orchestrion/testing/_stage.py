@@ -1,0 +1,272 @@
+"""The plain surroundings in which the checks try a component: one fake of every kind.
+
+The team has three agents: "a", "b" with the options "x" and "y", and "c", whose turn is final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from attrs import frozen
+
+from orchestrion._components import Component, Kind
+from orchestrion._config import Config
+from orchestrion._engine.opening import Opened, open_components
+from orchestrion._hookspecs import hookimpl
+from orchestrion._interfaces import (
+    Agent,
+    Answer,
+    Calls,
+    Model,
+    Policy,
+    RewardFunction,
+    Session,
+    Situation,
+    Task,
+    Trainer,
+    View,
+)
+from orchestrion._keys import Key
+from orchestrion._records import (
+    JSON,
+    Activation,
+    Decision,
+    Episode,
+    Observation,
+    Output,
+    Problem,
+    Reward,
+    Scores,
+    Split,
+    Step,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+__all__ = ["Stage", "config_for", "opened"]
+
+HERE = "orchestrion.testing._stage"
+NAME = "orchestrion-kit"
+
+
+@frozen
+class KitAgent(Agent):
+    """Says one line.
+
+    Args:
+        choose: its options.
+        final: whether its turn ends the episode.
+        model: whom it asks, if anybody.
+    """
+
+    choose: tuple[str, ...] = ()
+    final: bool = False
+    model: Model | None = None
+
+    @property
+    def options(self) -> Sequence[str]:
+        """As set."""
+        return self.choose
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """A line that names the agent."""
+        said, metadata = f"{view.agent} was here", {}
+        if self.model is not None:
+            request = {"messages": [{"role": "user", "content": view.problem.text}]}
+            answer = await self.model.complete(request, key.child("call", 0), calls)
+            said = answer.data["text"]
+            if "generation" in answer.data:
+                metadata["generations"] = [answer.data["generation"]]
+        return Output(said, usage=Usage(cost=1.0), final=self.final, metadata=metadata)
+
+
+@frozen
+class KitModel(Model):
+    """Answers every request alike."""
+
+    async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
+        """One line."""
+        return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
+
+    async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
+        """Each text by its length."""
+        return Answer({"vectors": [[1.0, float(len(text))] for text in texts]}, Usage(calls=1))
+
+
+@frozen
+class KitTask(Task):
+    """Solved once an agent has acted; "b:y" is blocked until then. Its observation counts turns.
+
+    Args:
+        solver: the agent.
+    """
+
+    solver: str = "a"
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Four in each split."""
+        return [
+            Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
+            for i in range(4)
+        ]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        """Nobody has acted."""
+        return Step((), self._seen(()))
+
+    def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
+        """One more has."""
+        state = (*state, turn.agent)
+        return Step(state, self._seen(state))
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Whether the solver has acted."""
+        solved = any(turn.agent == self.solver for turn in trajectory.turns)
+        return Scores(float(solved), solved)
+
+    def _seen(self, acted: tuple[str, ...]) -> Observation:
+        solved = self.solver in acted
+        return Observation(
+            f"{len(acted)} turns",
+            data={"acted": list(acted)},
+            features=(float(solved), min(len(acted), 10) / 10),
+            blocked=frozenset() if solved else frozenset({"b:y"}),
+            progress=float(solved),
+        )
+
+
+@frozen
+class KitReward(RewardFunction):
+    """The verifier's value minus a tenth of the cost."""
+
+    async def score(self, episode: Episode, calls: Calls) -> Reward | None:
+        """Missing without scores."""
+        if episode.scores is None:
+            return None
+        costs = tuple(-0.1 * turn.usage.cost for turn in episode.turns)
+        return Reward(episode.scores.value + sum(costs), costs)
+
+
+@frozen
+class KitPolicy(Policy):
+    """Starts the first agent once, then stops."""
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """One turn each."""
+        return [
+            Decision(stop=True) if len(one.trajectory) else Decision((Activation("a"),))
+            for one in situations
+        ]
+
+
+@frozen
+class KitTrainer(Trainer):
+    """Learns nothing."""
+
+    @property
+    def iterations(self) -> int:
+        """One."""
+        return 1
+
+    async def iterate(self, i: int, session: Session) -> dict[str, float]:
+        """No metrics."""
+        return {}
+
+
+class Stage:
+    """The kit's components as a plugin."""
+
+    @hookimpl
+    def orchestrion_agents(self) -> Iterator[Component]:
+        """`kit-agent`, and `kit-user`, which asks a model."""
+        yield Component("kit-agent", f"{HERE}:KitAgent", "says one line")
+        yield Component("kit-user", f"{HERE}:KitUser", "asks a model")
+
+    @hookimpl
+    def orchestrion_models(self) -> Iterator[Component]:
+        """`kit-model`."""
+        yield Component("kit-model", f"{HERE}:KitModel", "answers every request alike")
+
+    @hookimpl
+    def orchestrion_tasks(self) -> Iterator[Component]:
+        """`kit-task`."""
+        yield Component("kit-task", f"{HERE}:KitTask", "solved once a has acted")
+
+    @hookimpl
+    def orchestrion_rewards(self) -> Iterator[Component]:
+        """`kit-reward`."""
+        yield Component("kit-reward", f"{HERE}:KitReward", "value minus a tenth of the cost")
+
+    @hookimpl
+    def orchestrion_policies(self) -> Iterator[Component]:
+        """`kit-policy`."""
+        yield Component("kit-policy", f"{HERE}:KitPolicy", "one turn, then stop")
+
+    @hookimpl
+    def orchestrion_trainers(self) -> Iterator[Component]:
+        """`kit-trainer`."""
+        yield Component("kit-trainer", f"{HERE}:KitTrainer", "learns nothing")
+
+
+def config_for(
+    kind: Kind, use: str, settings: Mapping[str, Any], around: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A whole config in which one component is tried, as plain data.
+
+    What has a name in its section is called "tested"; an agent joins the team. A component of a
+    plugin's own kind has to be named by something in `around`.
+    """
+    data: dict[str, Any] = {
+        "seed": 1,
+        "task": {"use": "kit-task"},
+        "agents": {
+            "a": {"use": "kit-agent"},
+            "b": {"use": "kit-agent", "choose": ["x", "y"]},
+            "c": {"use": "kit-agent", "final": True},
+        },
+        "policy": {"use": "kit-policy"},
+        "reward": {"use": "kit-reward"},
+        "limits": {"turns": 6},
+        **around,
+    }
+    component = {"use": use, **settings}
+    if kind.name == "agent":
+        data["agents"] = {**data["agents"], "tested": component}
+    elif kind.name == "model":
+        data["models"] = {"tested": component}
+        data["agents"] = {**data["agents"], "user": {"use": "kit-user", "model": "tested"}}
+    elif kind.many:
+        data[kind.section] = {**data.get(kind.section, {}), "tested": component}
+    else:
+        data[kind.section] = component
+    return data
+
+
+@frozen
+class KitUser(Agent):
+    """Asks a model, which is there to be tested.
+
+    Args:
+        model: the model.
+    """
+
+    model: Model
+
+    async def act(self, view: View, key: Key, calls: Calls) -> Output:
+        """One completion."""
+        messages = [{"role": "user", "content": view.problem.text}]
+        answer = await self.model.complete({"messages": messages}, key, calls)
+        return Output(str(answer.data["text"]))
+
+
+@asynccontextmanager
+async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opened]:
+    """A config's components, open; by default with the config's own seed."""
+    key = Key(config.seed if seed is None else seed)
+    async with AsyncExitStack() as stack:
+        yield await open_components(config, stack, key, live=False)

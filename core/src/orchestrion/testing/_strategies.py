@@ -1,0 +1,249 @@
+"""Hypothesis strategies that draw every field: records, and settings of any component.
+
+`st.builds(cls)` leaves fields with defaults alone, so that a class whose fields all have one is
+only ever seen with one value. These do not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from hypothesis import strategies as st
+
+from orchestrion._config.shapes import (
+    Anything,
+    Choice,
+    Fixed,
+    Items,
+    Record,
+    Ref,
+    Scalar,
+    Setting,
+    Shape,
+    Shaper,
+    Table,
+    Variants,
+)
+from orchestrion._records import (
+    Activation,
+    Decision,
+    Episode,
+    Observation,
+    Output,
+    Problem,
+    Reward,
+    Scores,
+    Status,
+    Trajectory,
+    Turn,
+    Usage,
+)
+
+__all__ = ["FIELDS", "json", "record", "settings", "text", "trajectories"]
+
+# Lone surrogates included: models produce them.
+text = st.text(st.characters(exclude_categories=()), max_size=8)
+number = st.floats(allow_nan=False, allow_infinity=False)
+count = st.integers(0, 2**53)
+json = st.recursive(
+    st.none() | st.booleans() | st.integers() | number | text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=4,
+)
+_numbers = st.dictionaries(text, number, max_size=3)
+_reads = st.none() | st.lists(st.integers(0, 9), max_size=3).map(tuple)
+
+FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
+    Usage: {
+        "calls": count,
+        "input_tokens": count,
+        "output_tokens": count,
+        "usd": number,
+        "cost": number,
+    },
+    Problem: {"id": text, "text": text, "data": json, "category": text, "hidden": json},
+    Output: {
+        "content": text,
+        "data": json,
+        "usage": st.deferred(lambda: record(Usage)),
+        "final": st.booleans(),
+        "metadata": st.dictionaries(text, json, max_size=2),
+        "inner": st.none() | st.deferred(lambda: trajectories),
+        "calls": st.lists(text, max_size=2).map(tuple),
+    },
+    Activation: {
+        "agent": text,
+        "option": st.none() | text,
+        "reads": _reads,
+        "timeout": st.none() | number,
+        "index": st.none() | count,
+        "reuse": st.booleans(),
+    },
+    Decision: {
+        "start": st.deferred(lambda: st.lists(record(Activation), max_size=2).map(tuple)),
+        "stop": st.booleans(),
+        "wait": st.sampled_from(["all", "each"]),
+        "logp": st.none() | number,
+        "record": st.none() | st.builds(object),
+        "error": text,
+        "arrival": st.booleans(),
+    },
+    Turn: {
+        "index": count,
+        "agent": text,
+        "option": st.none() | text,
+        "output": st.deferred(lambda: record(Output)),
+        "status": st.sampled_from(["completed", "failed", "cancelled"]),
+        "error": text,
+        "decision": count,
+        "reads": _reads,
+    },
+    Observation: {
+        "text": text,
+        "data": json,
+        "features": st.lists(number, max_size=3).map(tuple),
+        "blocked": st.frozensets(text, max_size=3),
+        "progress": st.none() | number,
+        "hints": st.dictionaries(text, st.lists(number, max_size=2).map(tuple), max_size=2),
+    },
+    Scores: {"value": number, "success": st.booleans(), "parts": _numbers},
+    Reward: {
+        "total": number,
+        "turns": st.none() | st.lists(number, max_size=3).map(tuple),
+        "agents": st.none() | _numbers,
+        "parts": _numbers,
+    },
+    Episode: {
+        "id": text,
+        "problem": st.deferred(lambda: record(Problem)),
+        "trajectory": st.deferred(lambda: trajectories),
+        "decisions": st.deferred(lambda: st.lists(record(Decision), max_size=2).map(tuple)),
+        "status": st.sampled_from(Status),
+        "scores": st.none() | st.deferred(lambda: record(Scores)),
+        "reward": st.none() | st.deferred(lambda: record(Reward)),
+        "error": text,
+        "observation": st.none() | st.deferred(lambda: record(Observation)),
+        "calls": st.lists(text, max_size=2).map(tuple),
+    },
+}
+"""A strategy for every field of every record that is stored."""
+
+
+def record(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Records of a kind; `fixed` gives other strategies for some fields."""
+    return st.builds(kind, **{**FIELDS[kind], **fixed})
+
+
+def _in_order(turns: list[Turn]) -> Trajectory:
+    return Trajectory(sorted(turns, key=lambda turn: turn.index))
+
+
+trajectories: st.SearchStrategy[Trajectory] = st.lists(
+    record(Turn), max_size=2, unique_by=lambda turn: turn.index
+).map(_in_order)
+
+
+# ---------------------------------------------------------------------------- settings
+
+# What a config file can say: no lone surrogates, nothing that YAML cannot hold.
+_plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | number | _plain_text,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_plain_text, inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def settings(cls: type, shaper: Shaper) -> st.SearchStrategy[dict[str, Any]]:
+    """Settings of a component as a config would give them; each field is drawn or left out.
+
+    A field that wires components in gets the kit's fakes.
+    """
+    return _settings(shaper.settings(cls, True), shaper)
+
+
+def _settings(
+    found: tuple[Setting, ...], shaper: Shaper, within: tuple[type, ...] = ()
+) -> st.SearchStrategy[dict[str, Any]]:
+    required = {one.key: _value(one.shape, shaper, within) for one in found if one.required}
+    # A secret that a config holds itself is masked when it is stored, and so does not come back.
+    free = [one for one in found if not one.required and not one.secret]
+    optional = {one.key: _value(one.shape, shaper, within) for one in free}
+    return st.fixed_dictionaries(required, optional=optional)
+
+
+def _value(shape: Shape, shaper: Shaper, within: tuple[type, ...] = ()) -> st.SearchStrategy[Any]:
+    match shape:
+        case Anything():
+            return _plain
+        case Scalar(type=kind):
+            return _scalar(kind, _bounds(shape))
+        case Choice(values=values):
+            return st.sampled_from(values)
+        case Items(item=item):
+            bounds = _bounds(shape)
+            return st.lists(
+                _value(item, shaper, within),
+                min_size=bounds.get("min_length", 0),
+                max_size=min(bounds.get("max_length", 3), bounds.get("min_length", 0) + 3),
+            )
+        case Fixed(items=items):
+            return st.tuples(*(_value(item, shaper, within) for item in items)).map(list)
+        case Table(key=key, item=item):
+            keys = _value(key, shaper, within) if isinstance(key, Choice) else _name
+            return st.dictionaries(keys, _value(item, shaper, within), max_size=3)
+        case Record(cls=cls):
+            inner = shaper.settings(cls)
+            if cls in within:  # a class that may hold itself does so once
+                inner = tuple(one for one in inner if one.required)
+            return _settings(inner, shaper, (*within, cls))
+        case Ref(kind=kind):
+            return st.just({"use": f"kit-{kind}"})
+        case Variants(members=members):
+            return st.one_of(*(_value(member, shaper, within) for member in members))
+    raise TypeError(f"no strategy for {shape}")
+
+
+_name = st.from_regex(r"[a-z][a-z0-9_]{0,6}", fullmatch=True)
+
+
+def _bounds(shape: Shape) -> dict[str, Any]:
+    names = ("ge", "gt", "le", "lt", "min_length", "max_length", "pattern")
+    return {
+        name: getattr(meta, name)
+        for meta in shape.limits
+        for name in names
+        if getattr(meta, name, None) is not None
+    }
+
+
+def _scalar(kind: type, bounds: dict[str, Any]) -> st.SearchStrategy[Any]:
+    if kind is bool:
+        return st.booleans()
+    if kind is int:
+        low = bounds.get("ge", bounds["gt"] + 1 if "gt" in bounds else None)
+        high = bounds.get("le", bounds["lt"] - 1 if "lt" in bounds else None)
+        return st.integers(_or(low, -1000), _or(high, max(_or(low, 0), 0) + 1000))
+    if kind is float:
+        low, high = bounds.get("ge", bounds.get("gt")), bounds.get("le", bounds.get("lt"))
+        return st.floats(
+            _or(low, -1e6),
+            _or(high, max(_or(low, 0), 0) + 1e6),
+            exclude_min="gt" in bounds,
+            exclude_max="lt" in bounds,
+        )
+    if kind in (str, Path):
+        if "pattern" in bounds:
+            return st.from_regex(bounds["pattern"]).filter(str.isprintable)
+        low = bounds.get("min_length", 0)
+        return st.text(
+            st.characters(min_codepoint=32, max_codepoint=126),
+            min_size=low,
+            max_size=max(low, min(bounds.get("max_length", 12), 12)),
+        )
+    return st.none()
+
+
+def _or(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
