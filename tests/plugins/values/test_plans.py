@@ -114,3 +114,16 @@ def test_no_sequences_are_tried_where_none_are_wanted() -> None:
     session: Any = SimpleNamespace(policy=runtime)
     at_work.absorb([episode(runtime, ["a", "stop"], 1.0)] * 4, session)
     assert at_work._tried == []
+
+
+def test_half_of_the_sequences_were_tried_before() -> None:
+    runtime = policy()
+    at_work = learner(plans=1.0, episodes=300)
+    session: Any = SimpleNamespace(policy=runtime)
+    ways = [["a", "stop"], ["c", "stop"], ["a", "c", "stop"], ["b:x", "c", "a", "stop"]]
+    at_work.absorb([episode(runtime, way, 0.1 * n) for n, way in enumerate(ways)], session)
+    before = {one.arm for one in at_work._tried}
+    arms = at_work._arms(runtime, [Key(2).child(n) for n in range(40)])
+    assert sum(arm in before for arm in arms) >= 20
+    assert set(arms[1::2]) <= before
+    assert not set(arms[::2]) <= before

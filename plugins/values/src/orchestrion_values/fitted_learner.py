@@ -229,10 +229,13 @@ class FittedLearner(ValueLearner):
         share = self.settings.plans
         if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            beliefs = believed(self._tried, _agents(policy), self.turns or LONGEST)
-            for n, arm in enumerate(beliefs.draws(random, len(keys))):
+            new = believed(self._tried, _agents(policy), self.turns or LONGEST)
+            again = of_those_tried(self._tried, _agents(policy))
+            # Half of them were tried before: else nearly every episode tries another sequence.
+            draws = zip(new.draws(random, len(keys)), again.draws(random, len(keys)), strict=True)
+            for n, pair in enumerate(draws):
                 if int((n + 1) * share) > int(n * share):
-                    result[n] = arm
+                    result[n] = pair[n % 2]
         return result
 
     # ------------------------------------------------------------------ state
