@@ -11,6 +11,7 @@ from orchestrion import (
     Decision,
     Episode,
     Experience,
+    Key,
     Problem,
     Reward,
     RunError,
@@ -18,6 +19,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     gather,
+    laps,
     replace,
 )
 
@@ -108,3 +110,11 @@ def test_a_wrong_number_of_turn_rewards_is_refused() -> None:
 
 def test_records_of_another_kind_are_not_learned_from() -> None:
     assert gather([episode(["a"], 1.0)], str) == []
+
+
+def test_laps_go_through_all_problems_before_any_comes_again_and_can_be_cut_anywhere() -> None:
+    whole = laps(5, Key(1), 0, 17)
+    assert all(sorted(whole[n : n + 5]) == list(range(5)) for n in (0, 5, 10))
+    assert whole[:5] != whole[5:10]
+    assert laps(5, Key(1), 3, 9) == whole[3:12]
+    assert laps(5, Key(1), 0, 5, "other") != whole[:5]

@@ -103,7 +103,7 @@ PUBLIC = {
         PluginError Policy Problem ReplayError Request Reward RewardFunction RunError START
         Saved Scores Secret Session Situation Split Stateful Status Step StoreError Task Trainer
         Trajectory Turn TurnStatus Usage UsageError View ceiling_of choice_name choices
-        did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_loopback learnable
+        did_you_mean fold gather hidden hidden_bytes hookimpl is_blocked is_loopback laps learnable
         no_calls parse_choice refuse_idle register register_named replace supports team_ceiling
         times waves
     """.split(),

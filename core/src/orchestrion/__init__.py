@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from orchestrion._errors import UsageError as UsageError
     from orchestrion._experience import Experience as Experience
     from orchestrion._experience import gather as gather
+    from orchestrion._experience import laps as laps
     from orchestrion._hookspecs import hookimpl as hookimpl
     from orchestrion._idle import refuse_idle as refuse_idle
     from orchestrion._interfaces import Agent as Agent
@@ -110,7 +111,7 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "BudgetError CallError CheckpointError ConfigError Fault OrchestrionError "
             "PluginError ReplayError RunError StoreError UsageError"
         ),
-        "orchestrion._experience": "Experience gather",
+        "orchestrion._experience": "Experience gather laps",
         "orchestrion._hookspecs": "hookimpl",
         "orchestrion._idle": "refuse_idle",
         "orchestrion._interfaces": (

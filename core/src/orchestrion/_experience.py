@@ -1,4 +1,4 @@
-"""From finished episodes to what trainers learn from: decisions, and what came after each."""
+"""What trainers have in common: the order of problems, and what came after each decision."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Generic, TypeVar
 from attrs import frozen
 
 from orchestrion._errors import RunError
+from orchestrion._keys import Key
 from orchestrion._records import Episode, Reward
 
-__all__ = ["Experience", "gather"]
+__all__ = ["Experience", "gather", "laps"]
 
 R = TypeVar("R")
 
@@ -40,6 +41,30 @@ class Experience(Generic[R]):
             total += reward
             result.append(total)
         return result[::-1]
+
+
+def laps(count: int, key: Key, start: int, number: int, *purpose: str) -> list[int]:
+    """Return places of problems in an order in which all are equally frequent.
+
+    The order goes through all problems lap by lap, each lap shuffled by a key of its own, so that
+    any part of it can be computed alone.
+
+    Args:
+        count: of problems, at least 1.
+        key: of the order.
+        start: how many places were used before.
+        number: how many are wanted.
+        purpose: further parts of the key's path.
+    """
+    result: list[int] = []
+    order: list[int] = []
+    for i in range(start, start + number):
+        lap, place = divmod(i, count)
+        if not order or place == 0:
+            order = list(range(count))
+            key.child(*purpose, "lap", lap).random().shuffle(order)
+        result.append(order[place])
+    return result
 
 
 def gather(episodes: Sequence[Episode], kind: type[R]) -> list[Experience[R]]:

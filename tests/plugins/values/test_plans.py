@@ -37,9 +37,9 @@ def test_beliefs_are_those_of_a_bayesian_regression_on_what_sequences_share() ->
     beliefs = process.beliefs(arms)
     # The same in weights: what is shared, something of its own, and the problem.
     own = np.eye(len(arms)) * 0.5**0.5
-    every = np.concatenate([process._rows(arms), own], axis=1) * process.strength**0.5
+    every = np.concatenate([process._rows(process.kind, arms), own], axis=1) * process.strength**0.5
     at = [arms.index(one.arm) for one in seen]
-    grid = [0.0, 0.1, 0.5]
+    grid = [0.0, 0.1, 0.5, 2.0]
     means = []
     for share in grid:
         problems = np.eye(5)[[int(one.problem[1:]) for one in seen]] * share**0.5
@@ -114,3 +114,16 @@ def test_no_sequences_are_tried_where_none_are_wanted() -> None:
     session: Any = SimpleNamespace(policy=runtime)
     at_work.absorb([episode(runtime, ["a", "stop"], 1.0)] * 4, session)
     assert at_work._tried == []
+
+
+def test_half_of_the_sequences_were_tried_before() -> None:
+    runtime = policy()
+    at_work = learner(plans=1.0, episodes=300)
+    session: Any = SimpleNamespace(policy=runtime)
+    ways = [["a", "stop"], ["c", "stop"], ["a", "c", "stop"], ["b:x", "c", "a", "stop"]]
+    at_work.absorb([episode(runtime, way, 0.1 * n) for n, way in enumerate(ways)], session)
+    before = {one.arm for one in at_work._tried}
+    arms = at_work._arms(runtime, [Key(2).child(n) for n in range(40)])
+    assert sum(arm in before for arm in arms) >= 20
+    assert set(arms[1::2]) <= before
+    assert not set(arms[::2]) <= before

@@ -36,6 +36,7 @@ from orchestrion import (
     choice_name,
     choices,
     is_blocked,
+    laps,
     parse_choice,
 )
 
@@ -223,16 +224,8 @@ def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Any,
     problems = list(session.problems("train"))
     if not problems:
         raise UsageError("the task has no training problems")
-    order: list[int] = []
-    lap = 0
-    while len(order) < count:
-        shuffled = list(range(len(problems)))
-        session.key.child(purpose, "lap", lap).random().shuffle(shuffled)
-        order.extend(shuffled)
-        lap += 1
-    return [
-        (problems[index], session.key.child(purpose, i)) for i, index in enumerate(order[:count])
-    ]
+    order = laps(len(problems), session.key, 0, count, purpose)
+    return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
 
 
 def tabulate(

@@ -21,6 +21,7 @@ from orchestrion import (
     Split,
     Trainer,
     UsageError,
+    laps,
     parse_choice,
 )
 from orchestrion.runs import mean
@@ -135,15 +136,8 @@ class Learner(Trainer):
 
     def _drawn(self, i: int, problems: Sequence[Problem]) -> list[Problem]:
         """Iteration i's problems: lap after lap through all of them, each lap in its own order."""
-        chosen: list[Problem] = []
-        orders: dict[int, list[int]] = {}
-        for place in range(i * self.settings.problems, (i + 1) * self.settings.problems):
-            lap, n = divmod(place, len(problems))
-            if lap not in orders:
-                orders[lap] = list(range(len(problems)))
-                self.key.child("lap", lap).random().shuffle(orders[lap])
-            chosen.append(problems[orders[lap][n]])
-        return chosen
+        each = self.settings.problems
+        return [problems[n] for n in laps(len(problems), self.key, i * each, each)]
 
     # ------------------------------------------------------------------- improve and compare
 

@@ -16,14 +16,13 @@ from typing import Any
 
 import msgspec
 from attrs import Factory, asdict, frozen
+from orchestrion_values.earlier import Unlike, problems_of, situations_of
 
 from orchestrion import (
     Decision,
     Episode,
-    Key,
     Observation,
     Problem,
-    Step,
     Task,
     UsageError,
     choice_name,
@@ -75,7 +74,7 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
             raise UsageError(f"{target}: is a config; name a run")
         team, task = trained.engine.team, trained.opened.runtimes["task"]
         names = [choice_name(choice) for choice in choices(team.roster)]
-        hidden = _problems(task)
+        hidden = problems_of(task)
         records: list[Logged] = []
         lost: Counter[str] = Counter()
         with RunReader(trained.directory) as reader:
@@ -95,39 +94,30 @@ async def from_run(target: str, source: str = "train", block: Sequence[str] = ()
     return Imported(records, notes)
 
 
-def _problems(task: Task) -> dict[str, Problem]:
-    """All problems of a task by id, with their hidden parts."""
-    splits = (task.problems(split) for split in ("train", "validation", "test"))
-    return {problem.id: problem for split in splits for problem in split}
-
-
 def _replayed(
     episode: Episode, task: Task, hidden: Mapping[str, Problem], names: Sequence[str]
 ) -> tuple[list[Logged], str]:
     """An episode's decisions, or why it has none."""
     if episode.reward is None:
         return [], "it has no reward"
-    if not episode.decisions:
-        return [], "the run kept no decisions (run.retention)"
-    if any(len(decision.start) > 1 for decision in episode.decisions):
-        return [], "several agents were started at once"
-    # Keys are not kept; that they made no difference is checked at the end.
-    key, start = Key(0), getattr(task, "start", None)
     problem = hidden.get(episode.problem.id, episode.problem)
-    step: Step = start(problem, key) if start is not None else Step()
+    try:
+        situations = situations_of(episode, task, problem)
+    except Unlike as error:
+        return [], str(error)
     parts = _rewards(episode)
     turns = {turn.decision: turn for turn in episode.turns}
     lines: list[Logged] = []
-    for place, decision in enumerate(episode.decisions):
-        turn = turns.get(place)
+    for place, (decision, situation) in enumerate(zip(episode.decisions, situations, strict=True)):
+        turn, seen = turns.get(place), situation.observation
         allowed = [
             name
             for name, choice in zip(names, map(activation, names), strict=True)
-            if not is_blocked(choice, step.observation)
+            if not is_blocked(choice, seen)
         ]
         lines.append(
             Logged(
-                _context(episode.problem, step.observation),
+                _context(episode.problem, seen),
                 _chosen(decision),
                 (*allowed, STOP) if STOP not in allowed else tuple(allowed),
                 math.exp(min(decision.logp, 0.0)) if decision.logp is not None else None,
@@ -141,10 +131,6 @@ def _replayed(
         )
         if check_record(lines[-1]):
             return [], "what it chose is not what the task allows when its turns are played again"
-        if turn is not None and hasattr(task, "step"):
-            step = task.step(step.state, turn, key)
-    if episode.observation is not None and step.observation != episode.observation:
-        return [], "its turns played again show something else: the task draws at random"
     return lines, ""
 
 

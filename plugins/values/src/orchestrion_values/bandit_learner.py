@@ -8,8 +8,7 @@ draws, so that the probability with which it was taken is known and can be logge
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -23,22 +22,22 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Plan,
     Policy,
     Problem,
     Saved,
     Session,
     Situation,
-    Split,
     UsageError,
     gather,
+    laps,
 )
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.bandit import sizes
 from orchestrion_values.bandit_model import BanditModel, Neighbours, View
+from orchestrion_values.learner import ValueLearner
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
 from orchestrion_values.texts import fit_texts
-from orchestrion_values.tries import Tries
+from orchestrion_values.tries import Tries, read_tries
 
 if TYPE_CHECKING:
     from orchestrion_values.bandit import Bandit
@@ -48,12 +47,14 @@ __all__ = ["BanditLearner"]
 DRAWS = 256
 
 
-class BanditLearner:
+class BanditLearner(ValueLearner):
     """Trains the policy `values`; its state is the sums of all tries."""
 
+    name = "bandit"
+
     def __init__(self, settings: Bandit, ctx: OpenContext) -> None:
-        self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
-        self._sizes = sizes(settings)
+        super().__init__(ctx, sizes(settings))
+        self.settings = settings
         self.tries: Tries | None = None
         """All that was tried; `exported` gives it as JSON, to start another run with."""
         self._played: dict[str, tuple[Floats, Floats]] = {}
@@ -62,23 +63,6 @@ class BanditLearner:
         self._seen = 0
         self._single = True
         """Whether every episode so far was one decision."""
-
-    @property
-    def iterations(self) -> int:
-        """Of growing size; one with full feedback."""
-        return len(self._sizes)
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """So many episodes."""
-        episodes = self._sizes[i]
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse a policy that does not go by values."""
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError(
-                f"{self._path}: bandit trains the policy values; write `policy: {{use: values}}`"
-            )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Episodes that try what may be best, then what is believed after them."""
@@ -109,20 +93,15 @@ class BanditLearner:
             forced = list(range(len(policy.choices)))
         alike = len(forced) or 1
         explorer = self.explorer(policy)
+        begin, end = self._seen, self._seen + self.sizes[i]
+        first = begin // alike
+        order = laps(len(problems), self.key, first, (end - 1) // alike + 1 - first)
         jobs = []
-        for n in range(self._seen, self._seen + self._sizes[i]):
-            lap, place = divmod(n // alike, len(problems))
-            order = self._order(lap, len(problems))
-            first: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
-            jobs.append(Job(problems[order[place]], session.key.child("episode", n), first))
+        for n in range(begin, end):
+            way: Policy = _First(policy, explorer, forced[n % alike]) if forced else explorer
+            problem = problems[order[n // alike - first]]
+            jobs.append(Job(problem, session.key.child("episode", n), way))
         return jobs
-
-    def _order(self, lap: int, count: int) -> list[int]:
-        if getattr(self, "_lap", None) != (lap, count):
-            order = list(range(count))
-            self._key.child("lap", lap).random().shuffle(order)
-            self._lap, self._shuffled = (lap, count), order
-        return self._shuffled
 
     def explorer(self, policy: ValuePolicy) -> Exploring:
         """What training episodes go by now."""
@@ -161,7 +140,7 @@ class BanditLearner:
         texts = None
         if s.text:
             known = [one.category if s.category != "hidden" else None for one in problems]
-            seed = self._key.child("texts").integer()
+            seed = self.key.child("texts").integer()
             texts = fit_texts([one.text for one in problems], known, seed)
         names = sorted({one.category for one in problems if one.category})
         categories = tuple(names) if s.category != "hidden" and len(names) > 1 else ()
@@ -205,10 +184,9 @@ class BanditLearner:
         if (path := self.settings.start) is None:
             return tries
         try:
-            data = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise UsageError(f"{self._path}.start: {path} cannot be read: {error}") from None
-        return tries.merged(Tries.imported(data).capped(self.settings.cap))
+            return tries.merged(read_tries(path).capped(self.settings.cap))
+        except UsageError as error:
+            raise UsageError(f"{self.path}.start: {error}") from None
 
     def _model(self, view: View, problems: Sequence[Problem]) -> BanditModel | None:
         posterior = self.tries.posterior() if self.tries is not None else None
@@ -253,8 +231,7 @@ class BanditLearner:
         if data["names"] is None:
             return
         arrays = unpack(saved.arrays)
-        sums = arrays["squares"], arrays["rewards"], arrays["spread"]
-        self.tries = Tries(tuple(data["names"]), tuple(data["columns"]), *sums)
+        self.tries = Tries.of_state(arrays, data)
         pairs = zip(data["problems"], arrays["played"], strict=True)
         self._played = {name: (pair[0], pair[1]) for name, pair in pairs}
 

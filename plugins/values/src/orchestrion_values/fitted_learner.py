@@ -5,7 +5,7 @@ Read `FittedLearner.iterate` first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,20 +18,18 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Plan,
     Saved,
     Session,
     Situation,
-    Split,
-    UsageError,
     gather,
 )
 from orchestrion_values.arrays import pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
-from orchestrion_values.plans import LEARNED, LONGEST, Arm, Beliefs, Tried, believed, next_of
+from orchestrion_values.learner import ValueLearner
+from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
 from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
-from orchestrion_values.probing import in_turn, probing
+from orchestrion_values.probing import probing
 from orchestrion_values.sizes import batches
 from orchestrion_values.transitions import Transitions
 
@@ -41,7 +39,9 @@ if TYPE_CHECKING:
 __all__ = ["FittedLearner", "FittedModel"]
 
 FINISHING = 0.3
-"""The last share of the episodes, in which the mean is tried beside sequences."""
+"""The last share of the episodes, in which the mean of the values meets the best sequences."""
+RIVALS = 2
+"""How many sequences; each meets the same problems as the mean, with the same luck."""
 ENOUGH = 200
 """Episodes by sequences; then they are known as well as need be."""
 
@@ -97,45 +97,39 @@ class FittedModel:
         return cls(Fitted.load(unpack(saved.arrays), data), policy, data["caution"], plan)
 
 
-class FittedLearner:
+class FittedLearner(ValueLearner):
     """Trains the policy `values`; its state is every decision, and every sequence tried."""
 
+    name = "fitted-q"
+
     def __init__(self, settings: FittedQ, ctx: OpenContext) -> None:
-        self.settings, self._path, self._key, self._turns = settings, ctx.path, ctx.key, ctx.turns
-        self._sizes = batches(settings.episodes)
+        super().__init__(ctx, batches(settings.episodes))
+        self.settings, self._tell = settings, ctx.note
         self._data: Transitions | None = None
         self._tried: list[Tried] = []
         self._seen = 0
-
-    @property
-    def iterations(self) -> int:
-        """Of growing size; see `sizes.batches`."""
-        return len(self._sizes)
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """So many episodes."""
-        episodes = self._sizes[i]
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse a policy that does not go by values."""
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError(
-                f"{self._path}: fitted-q trains the policy values; write `policy: {{use: values}}`"
-            )
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Episodes by members of the ensemble and by sequences, then a fit on all episodes."""
         self.check(session)
         policy: ValuePolicy = session.policy
-        problems = in_turn(session, self._key.child("problems"), self._seen, self._sizes[i])
+        if self.settings.runs and self._data is None:
+            await self._learn_from_runs(policy)
+        problems = self.problems(session, self._seen, self.sizes[i])
         keys = [session.key.child("episode", n) for n in range(len(problems))]
         model = policy.model
-        if not isinstance(model, FittedModel):
-            explorer = probing(policy, self._turns)
+        if not isinstance(model, FittedModel) or (self.settings.plans and not self._tried):
+            explorer = probing(policy, self.turns)
             jobs = [Job(p, key, explorer) for p, key in zip(problems, keys, strict=True)]
             return self.absorb(await session.rollout(jobs), session)
-        arms = self._arms(i, policy, keys)
+        if self._finishing(i):
+            rivals = self._rivals(policy)
+            meet = len(rivals)
+            arms: list[Arm | None] = [rivals[n % meet] for n in range(len(problems))]
+            problems = [problems[n // meet] for n in range(len(problems))]
+            keys = [keys[n // meet] for n in range(len(keys))]
+        else:
+            arms = self._arms(policy, keys)
         ways: dict[Arm | int, Exploring] = {}
         jobs = []
         for problem, key, arm in zip(problems, keys, arms, strict=True):
@@ -163,22 +157,43 @@ class FittedLearner:
         self._seen += len(episodes)
         experiences = gather(episodes, Taken)
         self._note(policy, episodes, experiences, arms)
-        new = Transitions.of(policy, experiences)
-        if new is not None:
-            self._data = new if self._data is None else self._data.joined(new)
+        self._add(policy, experiences)
         metrics = {"excluded": float(len(episodes) - len(experiences))}
         if self._data is None:
             return metrics
-        s, seed = self.settings, self._key.child("fit", len(self._data)).integer()
+        model = policy.model = self._fitted(policy)
+        trees = model.fitted.trees.weight if model.fitted.trees is not None else 0.0
+        fixed = float(model.plan is not None)
+        return {**metrics, "value_error": model.fitted.lost, "tree_weight": trees, "fixed": fixed}
+
+    def _fitted(self, policy: ValuePolicy) -> FittedModel:
+        """Fit on every decision so far; with the best sequence, if it did better than the mean."""
+        assert self._data is not None
+        s, seed = self.settings, self.key.child("fit", len(self._data)).integer()
         fitted = fit(self._data, seed, members=s.members, trees=s.trees)
         plan = None
         if any(one.arm == LEARNED for one in self._tried):
-            best = self._beliefs(policy).best
+            best = of_those_tried(self._tried, _agents(policy)).best
             plan = None if best == LEARNED else best
-        policy.model = FittedModel(fitted, policy, s.caution, plan)
-        trees = fitted.trees.weight if fitted.trees is not None else 0.0
-        fixed = float(plan is not None)
-        return {**metrics, "value_error": fitted.lost, "tree_weight": trees, "fixed": fixed}
+        return FittedModel(fitted, policy, s.caution, plan)
+
+    def _add(self, policy: ValuePolicy, experiences: Sequence[Experience[Taken]]) -> None:
+        new = Transitions.of(policy, experiences)
+        if new is not None:
+            self._data = new if self._data is None else self._data.joined(new)
+
+    async def _learn_from_runs(self, policy: ValuePolicy) -> None:
+        """Take in the decisions of other runs; their sequences may have gone by what was shown."""
+        from orchestrion_values.earlier import of_run
+
+        told = []
+        for run in self.settings.runs:
+            episodes, notes = await of_run(run, policy, f"{self.path}.runs")
+            told += [f"{run}: learned from {len(episodes)} episodes", *notes]
+            self._add(policy, gather(episodes, Taken))
+        self._tell("runs", "; ".join(told))
+        if not self.settings.plans:
+            policy.model = self._fitted(policy)
 
     def _note(
         self,
@@ -198,23 +213,29 @@ class FittedLearner:
             if arm is not None:
                 self._tried.append(Tried(arm, one.episode.problem.id, one.returns[0]))
 
-    def _beliefs(self, policy: ValuePolicy) -> Beliefs:
-        agents = sum(choice is not None for choice in policy.choices)
-        return believed(self._tried, agents, self._turns or LONGEST)
+    def _finishing(self, i: int) -> bool:
+        """Whether it is time to set the values against the best sequences."""
+        left = sum(self.sizes[i:])
+        return bool(self._tried) and left <= FINISHING * self.settings.episodes
 
-    def _arms(self, i: int, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
+    def _rivals(self, policy: ValuePolicy) -> list[Arm]:
+        """The mean of the values, and the best sequences of those tried."""
+        ranked = of_those_tried(self._tried, _agents(policy)).ranked
+        return [LEARNED, *[arm for arm in ranked if arm != LEARNED][:RIVALS]]
+
+    def _arms(self, policy: ValuePolicy, keys: Sequence[Key]) -> list[Arm | None]:
         """What each episode follows; None: a member of the ensemble."""
-        share, learned = self.settings.plans, None
-        if not share or not self._tried:
-            return [None] * len(keys)
-        if sum(self._sizes[i:]) <= FINISHING * self.settings.episodes:
-            share, learned = 0.5, LEARNED
-        result: list[Arm | None] = [learned] * len(keys)
-        if len(self._tried) < ENOUGH:
+        result: list[Arm | None] = [None] * len(keys)
+        share = self.settings.plans
+        if share and self._tried and len(self._tried) < ENOUGH:
             random = np.random.Generator(np.random.PCG64(keys[0].child("plans").integer()))
-            for n, arm in enumerate(self._beliefs(policy).draws(random, len(keys))):
+            new = believed(self._tried, _agents(policy), self.turns or LONGEST)
+            again = of_those_tried(self._tried, _agents(policy))
+            # Half of them were tried before: else nearly every episode tries another sequence.
+            draws = zip(new.draws(random, len(keys)), again.draws(random, len(keys)), strict=True)
+            for n, pair in enumerate(draws):
                 if int((n + 1) * share) > int(n * share):
-                    result[n] = arm
+                    result[n] = pair[n % 2]
         return result
 
     # ------------------------------------------------------------------ state
@@ -234,6 +255,11 @@ class FittedLearner:
         self._seen = data["seen"]
         self._tried = [Tried(tuple(arm), name, reward) for arm, name, reward in data["tried"]]
         self._data = Transitions.load(unpack(saved.arrays), data) if saved.arrays else None
+
+
+def _agents(policy: ValuePolicy) -> int:
+    """How many choices there are, stopping left out."""
+    return sum(choice is not None for choice in policy.choices)
 
 
 def _by(model: FittedModel, way: Arm | int) -> Exploring:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Annotated, ClassVar
 
-from attrs import frozen
+from attrs import Factory, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
 from orchestrion_values.sizes import batches
@@ -31,6 +31,8 @@ class FittedQ:
         caution: how many deviations of the ensemble a value is lowered by in use.
         plans: the share of episodes, after the first and before the last 30 %, that follow fixed
             sequences, up to 200 in all; 0 for no sequences at all.
+        runs: folders or names of other runs of the same choices, whose stored training episodes
+            are learned from too, whatever policy they went by.
     """
 
     episodes: Annotated[int, Meta(ge=1)] = 300
@@ -38,6 +40,7 @@ class FittedQ:
     trees: Annotated[int, Meta(ge=0, le=1000)] = 40
     caution: Annotated[float, Meta(ge=0)] = 0.0
     plans: Annotated[float, Meta(ge=0, le=1)] = 0.8
+    runs: list[str] = Factory(list)
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 12}
 

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from attrs import frozen
 
-from orchestrion import JSON, Meta, OpenContext, Plan, Split, Trainer
-
-if TYPE_CHECKING:
-    pass
+from orchestrion import JSON, Meta, OpenContext, Trainer
 
 __all__ = ["Optimistic"]
 
@@ -84,11 +81,6 @@ class Optimistic:
     def iterations(self) -> int:
         """As many plans as are made."""
         return len(self.sizes)
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """Whole episodes."""
-        count = self.sizes[i]
-        return None if turns is None else Plan(count * turns, count, forked=False)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:

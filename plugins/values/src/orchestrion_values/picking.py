@@ -26,11 +26,12 @@ from orchestrion import (
     Session,
     Situation,
     Split,
-    UsageError,
     gather,
+    laps,
 )
+from orchestrion_values.learner import refuse_others
 from orchestrion_values.policy import Taken, ValuePolicy
-from orchestrion_values.probing import in_turn, probing
+from orchestrion_values.probing import probing
 
 if TYPE_CHECKING:
     from orchestrion_values.auto import Auto
@@ -198,11 +199,8 @@ class Picker:
         return most
 
     def check(self, session: Session) -> None:
-        """Refuse a policy that does not go by values."""
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError(
-                f"{self._ctx.path}: auto trains the policy values; write `policy: {{use: values}}`"
-            )
+        """See `refuse_others`."""
+        refuse_others(session, self._ctx.path, "auto")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Look, or let the trainer that was picked go on."""
@@ -224,7 +222,9 @@ class Picker:
 
     async def _begin(self, session: Session) -> Metrics:
         policy: ValuePolicy = session.policy
-        problems = in_turn(session, self._ctx.key.child("problems"), 0, self._first)
+        known = session.problems("train")
+        order = laps(len(known), self._ctx.key.child("problems"), 0, self._first)
+        problems = [known[i] for i in order]
         explorer = probing(policy, self._ctx.turns)
         keys = [session.key.child("episode", n) for n in range(len(problems))]
         episodes = await session.rollout(

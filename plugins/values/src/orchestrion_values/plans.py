@@ -1,12 +1,14 @@
 """Fixed sequences as arms: what each is worth, by the episodes that followed some of them.
 
 Source: Thompson sampling with a Gaussian process over arms that have something in common (Srinivas,
-Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017). Sequences are alike as far as they end alike,
-make the same calls and are as long; each also has something of its own, and so has each problem.
+Krause, Kakade, Seeger 2010; Chowdhury, Gopalan 2017). Sequences are alike as far as they make the
+same calls and are as long, and as far as they end alike or call one agent before another, anywhere;
+each also has something of its own, and so has each problem.
 
 Departures:
 1. The sequences at hand are the best ones so far and their neighbours; all would be too many.
-2. How strong likeness and problems are is the most likely pair of a grid; the noise follows.
+2. What likeness goes by (`ENDS` or `ORDER`), how strong it is and how strong problems are is the
+   most likely combination of a grid; the noise follows.
 """
 
 from __future__ import annotations
@@ -19,17 +21,46 @@ from attrs import frozen
 from orchestrion import Situation, is_blocked
 from orchestrion_values.policy import Floats, ValuePolicy
 
-__all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of"]
+__all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of", "of_those_tried"]
 
 Arm = tuple[int, ...]
 """The places of choices, one after the other; the end of it is stopping."""
 LEARNED: Arm = (-1,)
 """The arm that stands for the learned policy, and is like no sequence."""
 ALIKE = (0.03, 0.1, 0.3, 1.0)
-PROBLEMS = (0.0, 0.1, 0.5)
-LAST, PAIR, CALL, LENGTH, OWN = 1.0, 0.4, 0.4, 0.4, 0.5
-"""What sequences share: the last call, the last two, any call, the length, all."""
+PROBLEMS = (0.0, 0.1, 0.5, 2.0)
+OWN = 0.5
+"""How much a sequence has to itself."""
 KEPT, MOST, LONGEST = 8, 400, 8
+
+
+@frozen
+class Likeness:
+    """What sequences share, each thing by its weight.
+
+    Args:
+        last: the last call.
+        pair: the last two.
+        calls: how often each call is made.
+        makes: whether it is made at all.
+        order: whether one call comes before another, at any distance.
+        length: the very same length.
+        longer: length as a number, in quarters, so that costs of turns carry over.
+    """
+
+    last: float = 0.0
+    pair: float = 0.0
+    calls: float = 0.0
+    makes: float = 0.0
+    order: float = 0.0
+    length: float = 0.0
+    longer: float = 0.0
+
+
+ENDS = Likeness(last=1.0, pair=0.4, calls=0.4, length=0.4)
+"""Where the last calls matter most, as where each answers anew."""
+ORDER = Likeness(last=0.5, pair=0.4, makes=0.4, order=0.4, length=0.2, longer=1.0)
+"""Where calls build on earlier ones, as a reviewer's on a writer's."""
 
 
 @frozen
@@ -64,7 +95,12 @@ class Beliefs:
     @property
     def best(self) -> Arm:
         """The arm of the highest mean."""
-        return self.arms[int(self.mean.argmax())]
+        return self.ranked[0]
+
+    @property
+    def ranked(self) -> list[Arm]:
+        """The arms, the highest mean first."""
+        return [self.arms[i] for i in np.argsort(-self.mean, kind="stable")]
 
     def draws(self, random: np.random.Generator, count: int) -> list[Arm]:
         """The best arms by some draws of what all are worth."""
@@ -83,9 +119,12 @@ def believed(tried: Sequence[Tried], choices: int, longest: int) -> Beliefs:
         longest: how many of them a sequence may have.
     """
     process = _Process(tried, choices)
-    seen = process.beliefs(tuple(dict.fromkeys(one.arm for one in tried)))
-    best = [seen.arms[i] for i in np.argsort(-seen.mean, kind="stable")]
-    return process.beliefs(_neighbours(best, choices, longest))
+    return process.beliefs(_neighbours(process.seen().ranked, choices, longest))
+
+
+def of_those_tried(tried: Sequence[Tried], choices: int) -> Beliefs:
+    """What the arms are worth that some episode followed; the others are only guessed at."""
+    return _Process(tried, choices).seen()
 
 
 class _Process:
@@ -96,26 +135,27 @@ class _Process:
         rewards = np.array([one.reward for one in tried])
         self.spread = float(rewards.std()) or 1.0
         y, n = rewards / self.spread, len(rewards)
-        alike = self.likeness(self.tried, self.tried)
         names = np.unique([one.problem for one in tried], return_inverse=True)[1]
         same = names[:, None] == names
         likeliest = -np.inf
-        for strength in ALIKE:
-            for problems in PROBLEMS:
-                inverse = np.linalg.inv(np.eye(n) + strength * alike + problems * same)
-                weight = inverse.sum(axis=0)
-                mean = float(weight @ y / weight.sum())
-                noise = float((y - mean) @ inverse @ (y - mean)) / n + 1e-4
-                likely = float(np.linalg.slogdet(inverse)[1]) - n * np.log(noise)
-                if likely > likeliest:
-                    likeliest = likely
-                    self.inverse, self.strength, self.noise, self.mean = (
-                        inverse,
-                        strength,
-                        noise,
-                        mean,
-                    )
+        for kind in (ENDS, ORDER):
+            alike = self._alike(kind, self.tried, self.tried)
+            for strength in ALIKE:
+                for problems in PROBLEMS:
+                    inverse = np.linalg.inv(np.eye(n) + strength * alike + problems * same)
+                    weight = inverse.sum(axis=0)
+                    mean = float(weight @ y / weight.sum())
+                    noise = float((y - mean) @ inverse @ (y - mean)) / n + 1e-4
+                    likely = float(np.linalg.slogdet(inverse)[1]) - n * np.log(noise)
+                    if likely > likeliest:
+                        likeliest = likely
+                        self.kind, self.inverse, self.strength = kind, inverse, strength
+                        self.noise, self.mean = noise, mean
         self.left = y - self.mean
+
+    def seen(self) -> Beliefs:
+        """What the arms that were tried are worth."""
+        return self.beliefs(tuple(dict.fromkeys(self.tried)))
 
     def beliefs(self, arms: tuple[Arm, ...]) -> Beliefs:
         """What these are worth, on a problem that is not known."""
@@ -126,30 +166,41 @@ class _Process:
         return Beliefs(arms, mean, self.spread**2 * self.noise * covariance)
 
     def likeness(self, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
-        """How much arms share [n, m]."""
+        """How much arms share [n, m], by the likeliest kind of likeness."""
+        return self._alike(self.kind, these, those)
+
+    def _alike(self, kind: Likeness, these: Sequence[Arm], those: Sequence[Arm]) -> Floats:
         places: dict[Arm, int] = {}
         here, there = (
             np.array([places.setdefault(arm, len(places)) for arm in arms])
             for arms in (these, those)
         )
-        result: Floats = self._rows(these) @ self._rows(those).T
+        result: Floats = self._rows(kind, these) @ self._rows(kind, those).T
         result += OWN * (here[:, None] == there)
         return result
 
-    def _rows(self, arms: Sequence[Arm]) -> Floats:
-        k = self.choices
-        ends, calls = k + 1, k + 1 + k * (k + 1)
-        rows = np.zeros((len(arms), calls + k + LONGEST + 2))
-        for row, arm in zip(rows, arms, strict=True):
+    def _rows(self, kind: Likeness, arms: Sequence[Arm]) -> Floats:
+        """Arms as numbers, whose products say how alike they are [n, w]."""
+        k, n = self.choices, len(arms)
+        last, length = np.zeros((n, k + 2)), np.zeros((n, LONGEST + 2))
+        pair, order, calls = np.zeros((n, k, k + 1)), np.zeros((n, k, k)), np.zeros((n, k))
+        for i, arm in enumerate(arms):
             if arm == LEARNED:
-                row[-1] = LAST
+                last[i, k + 1] = 1.0 / (kind.last or 1.0)
                 continue
-            row[arm[-1] if arm else k] = LAST
+            last[i, arm[-1] if arm else k] = 1.0
             if arm:
-                row[ends + arm[-1] * (k + 1) + (arm[-2] if len(arm) > 1 else k)] = PAIR
-                row[calls : calls + k] = CALL * np.bincount(arm, minlength=k)
-            row[calls + k + min(len(arm), LONGEST)] = LENGTH
-        return rows
+                pair[i, arm[-1], arm[-2] if len(arm) > 1 else k] = 1.0
+                calls[i] = np.bincount(arm, minlength=k)
+            for at, later in enumerate(arm):
+                order[i, list(arm[:at]), later] = 1.0
+            length[i, min(len(arm), LONGEST)] = 1.0
+            length[i, -1] = kind.longer / (kind.length or 1.0) * len(arm) / 4
+        parts = (
+            kind.last * last, kind.pair * pair, kind.calls * calls, kind.makes * (calls > 0),
+            kind.order * order, kind.length * length,
+        )  # fmt: skip
+        return np.concatenate([part.reshape(n, -1) for part in parts], axis=1)
 
 
 def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, ...]:
@@ -159,13 +210,12 @@ def _neighbours(best: Sequence[Arm], choices: int, longest: int) -> tuple[Arm, .
     for arm in best[:KEPT]:
         if arm == LEARNED or len(result) > MOST:
             continue
-        result |= {arm: None, arm[:-1]: None}
+        result |= {arm: None}
+        result |= {(*arm[:i], *arm[i + 1 :]): None for i in range(len(arm))}
         for c in range(choices):
             if len(arm) < longest:
-                result |= {(*arm, c): None, (c, *arm): None}
+                result |= {(*arm[:i], c, *arm[i:]): None for i in range(len(arm) + 1)}
             result |= {(*arm[:i], c, *arm[i + 1 :]): None for i in range(len(arm))}
-    if LEARNED in best:
-        result[LEARNED] = None
     return tuple(result)
 
 

@@ -1,4 +1,4 @@
-"""The first episodes of a run: choices at random, of random length, on every problem in turn."""
+"""The first episodes of a run: choices at random, of random length."""
 
 from __future__ import annotations
 
@@ -6,26 +6,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from orchestrion import Key, Problem, Session, Situation
+from orchestrion import Key, Situation
 from orchestrion_values.policy import Exploring, Floats, Mask, ValuePolicy
 
-__all__ = ["chances", "in_turn", "probing"]
+__all__ = ["chances", "probing"]
 
 LONGEST = 12
 """Turns of a probing episode where nothing limits them."""
-
-
-def in_turn(session: Session, key: Key, start: int, count: int) -> list[Problem]:
-    """Training problems from the `start`-th on, in an order in which all are equally frequent."""
-    problems = session.problems("train")
-    result: list[Problem] = []
-    for i in range(start, start + count):
-        lap, place = divmod(i, len(problems))
-        if not result or place == 0:
-            order = list(range(len(problems)))
-            key.child("lap", lap).random().shuffle(order)
-        result.append(problems[order[place]])
-    return result
 
 
 def probing(policy: ValuePolicy, turns: int | None) -> Exploring:

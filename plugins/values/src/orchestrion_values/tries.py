@@ -19,7 +19,9 @@ Departures:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from attrs import evolve, frozen
 from orchestrion import UsageError
 from orchestrion_values.policy import Floats
 
-__all__ = ["Posterior", "Tries"]
+__all__ = ["Posterior", "Tries", "read_tries"]
 
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 100.0)
 """Tries that what is common to all counts for, per number."""
@@ -140,6 +142,12 @@ class Tries:
             raise UsageError("the statistics are damaged: no tries have such sums")
         return result
 
+    @classmethod
+    def of_state(cls, arrays: Mapping[str, Floats], data: Mapping[str, Any]) -> Tries:
+        """Those in the saved state of a trainer `bandit`."""
+        sums = arrays["squares"], arrays["rewards"], arrays["spread"]
+        return cls(tuple(data["names"]), tuple(data["columns"]), *sums)
+
     def posterior(self) -> Posterior | None:
         """What is believed of each choice; None before anything was tried."""
         n, d = float(self.counts.sum()), len(self.columns)
@@ -225,6 +233,21 @@ class Posterior:
         half = (x.transpose(1, 0, 2) @ self.inverse).transpose(1, 0, 2)
         result: Floats = self.noise * np.sqrt(np.maximum((half * x).sum(axis=2), 0.0))
         return result
+
+
+def read_tries(path: Path) -> Tries:
+    """Return the statistics in a file that `exported` or `orchestrion statistics` made.
+
+    Raises:
+        UsageError: it cannot be read, or holds something else.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    if not isinstance(data, Mapping):
+        raise UsageError(f"{path}: these are no statistics of a bandit")
+    return Tries.imported(data)
 
 
 def _listed(names: Sequence[str]) -> str:

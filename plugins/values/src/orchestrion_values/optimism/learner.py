@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,14 +14,12 @@ from orchestrion import (
     Key,
     Metrics,
     OpenContext,
-    Plan,
     Saved,
     Session,
     Situation,
-    Split,
-    UsageError,
     gather,
 )
+from orchestrion_values.learner import ValueLearner
 from orchestrion_values.optimism.believing import Believer
 from orchestrion_values.optimism.dynamics import Dynamics, learn
 from orchestrion_values.optimism.planned import NEVER, Believed, Planned, show
@@ -29,7 +27,6 @@ from orchestrion_values.optimism.planning import optimistic, plain
 from orchestrion_values.optimism.seen import Floats, Mask, Seen
 from orchestrion_values.optimism.states import States
 from orchestrion_values.policy import Exploring, Taken, ValuePolicy
-from orchestrion_values.probing import in_turn
 
 if TYPE_CHECKING:
     from orchestrion_values.optimistic import Optimistic
@@ -40,31 +37,18 @@ HIDDEN = "hidden/"
 """Begins the names of the hidden-state model's arrays."""
 
 
-class Learner:
+class Learner(ValueLearner):
     """Trains the session's policy; its state is all that was seen."""
 
+    name = "optimistic"
+
     def __init__(self, settings: Optimistic, ctx: OpenContext) -> None:
-        self.settings, self._path, self._key = settings, ctx.path, ctx.key
+        super().__init__(ctx, settings.sizes)
+        self.settings = settings
         self._seen: Seen | None = None
         self._hopes: Planned | None = None
         """The optimistic plan over states; made when it is needed."""
         self._believer = Believer(settings.hidden_states, settings.tries)
-
-    @property
-    def iterations(self) -> int:
-        """See `Optimistic`."""
-        return self.settings.iterations
-
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """See `Optimistic`."""
-        return self.settings.plan(i, sizes, turns)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `values`."""
-        if not isinstance(session.policy, ValuePolicy):
-            raise UsageError(f"{self._path}: the trainer optimistic trains the policy values")
-        if not session.problems("train"):
-            raise UsageError(f"{self._path}: the task has no training problems")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Follow the optimistic plan, then plan anew."""
@@ -74,8 +58,7 @@ class Learner:
         if known and self._hopes is None and not isinstance(policy.model, Believed):
             self._plan(policy)
         exploring = Exploring(policy, self._explorer(policy))
-        sizes = self.settings.sizes
-        problems = in_turn(session, self._key.child("problems"), sum(sizes[:i]), sizes[i])
+        problems = self.problems(session, sum(self.sizes[:i]), self.sizes[i])
         jobs = [
             Job(problem, session.key.child("episode", n), exploring)
             for n, problem in enumerate(problems)
@@ -94,7 +77,7 @@ class Learner:
 
     def _seed(self) -> int:
         assert self._seen is not None
-        return self._key.child("fit", self._seen.episodes).integer() % 2**31
+        return self.key.child("fit", self._seen.episodes).integer() % 2**31
 
     def _think(self, policy: ValuePolicy) -> dict[str, float]:
         """Learn from everything, and plan."""

@@ -1,0 +1,134 @@
+"""Episodes of other runs, as something to learn from."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from attrs import evolve
+
+from orchestrion import (
+    Activation,
+    Episode,
+    Key,
+    Problem,
+    Situation,
+    Step,
+    Task,
+    Trajectory,
+    UsageError,
+)
+from orchestrion_values.policy import Taken, ValuePolicy
+
+__all__ = ["Unlike", "of_run", "problems_of", "situations_of"]
+
+
+class Unlike(Exception):
+    """An episode cannot be played again; its text says why."""
+
+
+def problems_of(task: Task) -> dict[str, Problem]:
+    """Return all problems of a task by id, with their hidden parts."""
+    splits = (task.problems(split) for split in ("train", "validation", "test"))
+    return {problem.id: problem for split in splits for problem in split}
+
+
+def situations_of(episode: Episode, task: Task, problem: Problem) -> list[Situation]:
+    """Return what each decision of a stored episode was taken on.
+
+    What the environment showed is not stored. It is played again from the turns.
+
+    Args:
+        episode: with its turns and decisions.
+        task: that it is an episode of.
+        problem: the episode's, with its hidden part.
+
+    Raises:
+        Unlike: decisions are missing, several agents were started at once, or the episode ends up
+            with another observation than the stored one, as where a task draws at random.
+    """
+    if not episode.decisions:
+        raise Unlike("the run kept no decisions (run.retention)")
+    if any(len(decision.start) > 1 for decision in episode.decisions):
+        raise Unlike("several agents were started at once")
+    # Keys are not kept; that they made no difference is checked at the end.
+    key, start = Key(0), getattr(task, "start", None)
+    step: Step = start(problem, key) if start is not None else Step()
+    turns = {turn.decision: turn for turn in episode.turns}
+    trajectory, result = Trajectory(), []
+    for place in range(len(episode.decisions)):
+        result.append(Situation(episode.problem, trajectory, step.observation, training=True))
+        if (turn := turns.get(place)) is not None:
+            trajectory = trajectory.append(turn)
+            if hasattr(task, "step"):
+                step = task.step(step.state, turn, key)
+    if episode.observation is not None and step.observation != episode.observation:
+        raise Unlike("its turns played again show something else: the task draws at random")
+    return result
+
+
+async def of_run(
+    run: str, policy: ValuePolicy, path: str, source: str = "train"
+) -> tuple[list[Episode], list[str]]:
+    """Return a run's episodes, with the records that a trainer of `policy` learns from.
+
+    Args:
+        run: its folder or name.
+        policy: whose choices the decisions have to be.
+        path: the place in the config that names the run, for errors.
+        source: "train", or the name of an evaluation.
+
+    Returns:
+        The episodes, and notes on those that were left out.
+
+    Raises:
+        UsageError: it is no run, or nothing of it can be learned from.
+    """
+    from orchestrion.runs import RunReader, open_run
+
+    episodes: list[Episode] = []
+    lost: Counter[str] = Counter()
+    try:
+        async with open_run(run) as other:
+            if other.directory is None:
+                raise UsageError("is a config; name a run")
+            task = other.opened.runtimes["task"]
+            hidden = problems_of(task)
+            with RunReader(other.directory) as reader:
+                for stored in reader.episodes(source=source):
+                    try:
+                        episodes.append(_recorded(stored.episode, task, hidden, policy))
+                    except Unlike as error:
+                        lost[str(error)] += 1
+    except UsageError as error:
+        raise UsageError(f"{path}: {run}: {error}") from None
+    notes = [f"{run}: {count} episodes left out: {why}" for why, count in lost.items()]
+    if not episodes:
+        raise UsageError("\n".join([f"{path}: {run}: there is nothing to learn from", *notes]))
+    return episodes, notes
+
+
+def _recorded(
+    episode: Episode, task: Task, hidden: Mapping[str, Problem], policy: ValuePolicy
+) -> Episode:
+    """An episode whose decisions have a record."""
+    if episode.reward is None:
+        raise Unlike("it has no reward")
+    situations = situations_of(episode, task, hidden.get(episode.problem.id, episode.problem))
+    allowed = policy.allowed(situations)
+    decisions = []
+    for decision, situation, row in zip(episode.decisions, situations, allowed, strict=True):
+        place = _place(policy, decision.start)
+        if place is None or not row[place]:
+            raise Unlike("it chose what this team does not have, or may not choose there")
+        chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
+        decisions.append(evolve(decision, record=Taken(situation, place, row, chance)))
+    return evolve(episode, decisions=tuple(decisions))
+
+
+def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
+    """The place of what a decision started; of stopping, where it started nothing."""
+    wanted = (started[0].agent, started[0].option) if started else None
+    known = [None if one is None else (one.agent, one.option) for one in policy.choices]
+    return known.index(wanted) if wanted in known else None

@@ -1,0 +1,107 @@
+"""Other runs as something to learn from: their episodes, and the statistics of their bandits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from orchestrion import UsageError
+from orchestrion.cli import main
+from orchestrion.config import Config, from_data
+from orchestrion.runs import Progress, RunReader, train
+
+TEAM = ("planner", "searcher", "coder_s", "tester", "stop")
+
+
+def config(trainer: dict[str, Any], team: tuple[str, ...] = TEAM, policy: str = "values") -> Config:
+    return from_data(
+        {
+            "seed": 3,
+            "task": {"use": "relay", "partial": 0.3, "train": 8, "test": 2},
+            "agents": {name: {"use": "bench-agent"} for name in team},
+            "policy": {"use": policy},
+            "reward": {"use": "outcome-minus-cost", "cost_weight": 1.0},
+            "trainer": trainer,
+            "limits": {"turns": 6},
+        }
+    )
+
+
+class Notes(Progress):
+    def __init__(self) -> None:
+        self.told: dict[str, str] = {}
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        self.told[name] = text
+
+
+@pytest.fixture(scope="module")
+def earlier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a bandit with 24 episodes."""
+    folder = tmp_path_factory.mktemp("runs") / "earlier"
+    asyncio.run(train(config({"use": "bandit", "episodes": 24}), folder))
+    return folder
+
+
+def test_fitted_q_learns_from_the_episodes_of_other_runs(earlier: Path, tmp_path: Path) -> None:
+    fewest = {"use": "fitted-q", "episodes": 8, "trees": 0}
+    notes, folder = Notes(), tmp_path / "later"
+    asyncio.run(train(config({**fewest, "runs": [str(earlier)]}), folder, notes))
+    told = re.search(
+        r"learned from (\d+) episodes; .*: (\d+) episodes left out", notes.told["runs"]
+    )
+    assert told is not None
+    learned, left_out = map(int, told.groups())
+    assert learned + left_out == 24
+    asyncio.run(train(config(fewest), tmp_path / "alone"))
+    decisions = []
+    for run in (folder, tmp_path / "alone"):
+        with RunReader(run) as reader:
+            checkpoint = reader.usable().checkpoint
+        assert checkpoint is not None
+        shape = checkpoint.components["trainer"].arrays["choice"].shape
+        decisions.append(shape[0])
+    with RunReader(earlier) as reader:
+        made = sum(len(one.episode.decisions) for one in reader.episodes(source="train"))
+    # The later run's own episodes are the same: no sequence was tried before them.
+    assert learned <= decisions[0] - decisions[1] <= made
+
+
+def test_a_run_that_nothing_can_be_learned_from_is_an_error(earlier: Path, tmp_path: Path) -> None:
+    fewest = {"use": "fitted-q", "episodes": 8, "trees": 0}
+    with pytest.raises(UsageError, match=r"trainer\.runs: .*none"):
+        asyncio.run(train(config({**fewest, "runs": ["none"]}), tmp_path / "a"))
+    other = config({**fewest, "runs": [str(earlier)]}, team=("tester",))
+    with pytest.raises(UsageError, match="what this team does not have"):
+        asyncio.run(train(other, tmp_path / "b"))
+
+
+def test_statistics_of_runs_are_exported_merged_and_capped(earlier: Path, tmp_path: Path) -> None:
+    once = CliRunner().invoke(main, ["statistics", str(earlier)])
+    assert once.exit_code == 0, once.output
+    file = tmp_path / "start.json"
+    file.write_text(once.output)
+    twice = json.loads(CliRunner().invoke(main, ["statistics", str(earlier), str(file)]).output)
+    tries = [choice[0][0] for choice in json.loads(once.output)["squares"]]
+    assert sum(tries) > 24
+    assert [choice[0][0] for choice in twice["squares"]] == [2 * n for n in tries]
+    capped = CliRunner().invoke(main, ["statistics", str(file), "--cap", "2"])
+    counts = [choice[0][0] for choice in json.loads(capped.output)["squares"]]
+    assert counts == pytest.approx([min(2.0, n) for n in tries])
+    asyncio.run(
+        train(config({"use": "bandit", "episodes": 8, "start": str(file)}), tmp_path / "on")
+    )
+
+
+def test_a_run_without_a_bandit_has_no_statistics(tmp_path: Path) -> None:
+    run = tmp_path / "other"
+    asyncio.run(train(config({"use": "fitted-q", "episodes": 4, "trees": 0}), run))
+    refused = CliRunner().invoke(main, ["statistics", str(run)])
+    assert refused.exit_code != 0
+    assert "no statistics of the trainer bandit" in refused.output
