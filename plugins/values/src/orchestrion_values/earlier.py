@@ -6,8 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from attrs import evolve
-
 from orchestrion import (
     Activation,
     Episode,
@@ -18,6 +16,7 @@ from orchestrion import (
     Task,
     Trajectory,
     UsageError,
+    replace,
 )
 from orchestrion_values.policy import Taken, ValuePolicy
 
@@ -123,8 +122,8 @@ def _recorded(
         if place is None or not row[place]:
             raise Unlike("it chose what this team does not have, or may not choose there")
         chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
-        decisions.append(evolve(decision, record=Taken(situation, place, row, chance)))
-    return evolve(episode, decisions=tuple(decisions))
+        decisions.append(replace(decision, record=Taken(situation, place, row, chance)))
+    return replace(episode, decisions=tuple(decisions))
 
 
 def _place(policy: ValuePolicy, started: Sequence[Activation]) -> int | None:
