@@ -69,11 +69,11 @@ class EditRanking:
         doubt: how strongly the weights are drawn towards the hand-made ranking.
     """
 
-    episodes: Annotated[int, Meta(ge=1)] = 640
+    episodes: Annotated[int, Meta(ge=1)] = 160
     repairs: bool = True
-    batch: Annotated[int, Meta(ge=1)] = 128
+    batch: Annotated[int, Meta(ge=1)] = 80
     planted: Annotated[int, Meta(ge=0)] = 0
-    doubt: Annotated[float, Meta(gt=0)] = 5.0
+    doubt: Annotated[float, Meta(gt=0)] = 2.5
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
