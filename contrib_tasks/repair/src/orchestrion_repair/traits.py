@@ -160,8 +160,7 @@ class Reader:
             grams.append({gram for one in found for gram in _grams(one)})
             tokens.append(Counter(token for one in found for token in one))
         here = self._grams[rows.start : rows.stop]
-        for sign, mine, others in (("-", grams[0], grams[1]), ("+", grams[1], grams[0])):
-            only = mine - others
+        for sign, only in (("-", grams[0] - grams[1]), ("+", grams[1] - grams[0])):
             known = sum(
                 self._everywhere[gram] > sum(row[gram] for row in here if gram in row)
                 for gram in only
@@ -174,8 +173,7 @@ class Reader:
                 yield slot("new grams"), math.log1p(len(only))
         if any(len(shape) > 3 and self._shapes[shape] for shape in self._forms(come)):
             yield slot("shape again"), 2.0
-        for sign, mine_, others_ in (("-", *tokens), ("+", *tokens[::-1])):
-            left = mine_ - others_
+        for sign, left in (("-", tokens[0] - tokens[1]), ("+", tokens[1] - tokens[0])):
             yield slot(f"tokens {sign}"), 1.5 * math.log1p(sum(left.values()))
             if not left:
                 yield slot(f"no tokens {sign}"), 2.0
