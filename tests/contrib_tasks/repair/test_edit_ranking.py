@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from orchestrion_repair.edit_ranking import EditRanking, _Learner
 from orchestrion_repair.learned import Model, begin
 from orchestrion_repair.planting import plants
@@ -24,6 +25,7 @@ from orchestrion import (
     Reward,
     Saved,
     Scores,
+    Split,
     Status,
     Trajectory,
     Turn,
@@ -72,7 +74,7 @@ def test_the_edit_that_repaired_a_program_is_what_was_right() -> None:
     one = learner()
     one._learn_of(episode([1, 2], [3, RIGHT], code=TOTAL, success=True))
     [seen] = one.seen
-    assert (seen.right, seen.tried) == (RIGHT, (1, 2, 3, RIGHT))
+    assert (one.right, seen.tried) == ({PROBLEM.id: {RIGHT}}, (1, 2, 3, RIGHT))
     first, later = seen.situations
     assert (first.tried, later.tried) == (frozenset(), {1, 2})  # type: ignore[comparison-overlap]
 
@@ -80,10 +82,11 @@ def test_the_edit_that_repaired_a_program_is_what_was_right() -> None:
 def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     one = learner()
     one._learn_of(episode([FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
-    assert not one.seen
+    assert not one.right
     assert one.wrong == {PROBLEM.id: {FALSE}}
+    assert one._fitted({PROBLEM.id: PROBLEM}) is None
     one._learn_of(episode([1], [RIGHT], code=TOTAL, success=True))
-    matrix, right, _ = one._row(0, 0, PROBLEM)
+    matrix, right, _ = one._row(1, 0, PROBLEM)
     assert right.sum() == 1
     assert matrix.shape[0] > 2
     ranking = Model.from_text(one._fitted({PROBLEM.id: PROBLEM}))
@@ -91,6 +94,25 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     before = matrix @ begin().weights
     # First the right one, then those that are known to be wrong.
     assert scores[0] - scores[1:3].max() > before[0] - before[1:3].max()
+
+
+def test_a_known_repair_teaches_what_no_episode_tried() -> None:
+    known = evolve(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
+    one = learner()
+    one._learn_of(episode([1, FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
+    assert not one.right
+    matrix, right, _ = one._row(0, 0, known)
+    assert right.sum() == 1
+    ranking = Model.from_text(one._fitted({PROBLEM.id: known}) or "")
+    assert matrix[0] @ ranking.weights > matrix[0] @ begin().weights
+    without = _Learner(EditRanking(repairs=False), Key(1), seen=one.seen, wrong=one.wrong)
+    assert without._fitted({PROBLEM.id: known}) is None
+
+
+@pytest.mark.parametrize("split", ["train", "validation", "test"])
+def test_only_training_problems_tell_their_repair(split: Split) -> None:
+    problem = RunningRepair(Repair(), (), None).problem_of(bug(WRONG, split=split, solution=TOTAL))
+    assert problem.hidden.get("repair") == (TOTAL if split == "train" else None)
 
 
 def test_what_was_seen_is_saved_and_gives_the_same_ranking() -> None:

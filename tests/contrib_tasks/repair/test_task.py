@@ -37,7 +37,7 @@ def test_hidden_tests_are_not_public() -> None:
         assert bench.problem.hidden
         assert public.hidden is None
         shown = json.dumps([public.text, public.data, bench.seen])
-        assert all(json.dumps(case) not in shown for case in bench.problem.hidden)
+        assert all(json.dumps(case) not in shown for case in bench.problem.hidden["cases"])
 
     run(work)
 
@@ -70,7 +70,7 @@ def test_problems_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text(json.dumps(row) + "\n")
     (one,) = Repair(suite=str(tmp_path)).problems("test")
     assert one.data["code"] == WRONG
-    assert len(one.data["visible"]) == len(one.hidden) == 1
+    assert len(one.data["visible"]) == len(one.hidden["cases"]) == 1
 
 
 def test_a_suite_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:

@@ -1,13 +1,21 @@
-"""The trainer `edit-ranking`: which edits repair programs, learned from episodes.
+"""The trainer `edit-ranking`: which edits repair programs, learned from episodes and repairs.
 
 Each iteration runs the team on some training problems. Where the verifier says that a program is
 repaired, the edit that did it was right, and what was tried before it was not; where a program
 passed the visible tests and failed a hidden one, its edit was wrong. From all that was seen so far
 the model of `learned.py` is fitted anew, and becomes the task's `ranking` in the next iteration: it
 decides which edits agents try first, which lines are the suspicious ones, and how promising each
-agent looks. Bugs planted into programs that were repaired (`planting.py`) are learned from as well.
-All costs are test executions by agents of the team: of episodes, and one run of the visible tests
-for each planted bug.
+agent looks.
+
+Episodes alone show only what the present order reaches: a right edit that it ranks too low is never
+tried, and so never learned. Many training problems come with the program as it was repaired
+(`Bug.solution`). Then every edit that restores that program is right as well, whether or not an
+episode tried it. With `repairs`, the problems that no episode worked on are learned from in this
+way too; for these the visible tests are run once.
+
+Bugs planted into programs that were repaired (`planting.py`) can be learned from as well. All costs
+are test executions by agents of the team: of episodes, and one run of the visible tests for each
+studied problem and each planted bug.
 """
 
 from __future__ import annotations
@@ -36,6 +44,7 @@ from orchestrion import (
 )
 from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.planting import plants
+from orchestrion_repair.prior import restoring
 from orchestrion_repair.skills import testers_of
 from orchestrion_repair.state import State, after, program_of, situation_of, target_of
 
@@ -55,15 +64,17 @@ class EditRanking:
 
     Args:
         episodes: all training episodes; each problem has its turn before any has a second one.
+        repairs: learn from the repaired programs that training problems come with, of all of them.
         batch: episodes of an iteration, after which the ranking is fitted anew.
         planted: how many bugs are planted into each program that was repaired.
         doubt: how strongly the weights are drawn towards the hand-made ranking.
     """
 
-    episodes: Annotated[int, Meta(ge=1)] = 640
-    batch: Annotated[int, Meta(ge=1)] = 128
+    episodes: Annotated[int, Meta(ge=1)] = 160
+    repairs: bool = True
+    batch: Annotated[int, Meta(ge=1)] = 80
     planted: Annotated[int, Meta(ge=0)] = 0
-    doubt: Annotated[float, Meta(gt=0)] = 5.0
+    doubt: Annotated[float, Meta(gt=0)] = 2.5
 
     smoke: ClassVar[Mapping[str, Any]] = {"episodes": 4, "batch": 2}
 
@@ -80,10 +91,9 @@ class EditRanking:
 
 @frozen
 class _Seen:
-    """What an episode showed: the edit that was right, in each of some situations."""
+    """Situations that an episode met, and all edits that it tried."""
 
     problem: str
-    right: int
     tried: tuple[int, ...]
     situations: tuple[Situation, ...]
 
@@ -104,9 +114,12 @@ class _Learner(Trainer):
     key: Key
     seen: list[_Seen] = Factory(list)
     planted: list[_Planted] = Factory(list)
+    right: dict[str, set[int]] = Factory(dict)
+    """By problem: edits that the verifier accepted."""
     wrong: dict[str, set[int]] = Factory(dict)
     """By problem: edits that passed all visible tests and failed a hidden one."""
-    _rows: dict[tuple[int, int], Any] = field(factory=dict, repr=False)
+    _restoring: dict[str, frozenset[int]] = field(factory=dict, repr=False)
+    _rows: dict[tuple[Any, ...], Any] = field(factory=dict, repr=False)
 
     @property
     def iterations(self) -> int:
@@ -133,12 +146,20 @@ class _Learner(Trainer):
         for episode in episodes:
             self._learn_of(episode)
         await self._plant(session, [one for one in episodes if one.success], i)
+        if i == self.iterations - 1:
+            await self._study(session, problems)
         named = {problem.id: problem for problem in problems}
-        if self.seen:
-            session.adopt({PLACE: await asyncio.to_thread(self._fitted, named)})
-        metrics = {"repaired": float(len(self.seen)), "planted": float(len(self.planted))}
+        ranking = await asyncio.to_thread(self._fitted, named)
+        if ranking is not None:
+            session.adopt({PLACE: ranking})
+        metrics = {
+            "repaired": float(len(self.right)),
+            "seen": float(len(self.seen)),
+            "planted": float(len(self.planted)),
+        }
         if i == self.iterations - 1:  # what follows needs the ranking alone
-            self.seen, self.planted, self.wrong, self._rows = [], [], {}, {}
+            self.seen, self.planted, self._rows = [], [], {}
+            self.right, self.wrong = {}, {}
         return metrics
 
     def _problem(self, problems: Sequence[Problem], place: int) -> Problem:
@@ -157,21 +178,50 @@ class _Learner(Trainer):
         # The program that the last turn changed: what was tried on others says nothing of it.
         code = states[-1][0].code
         states = [(state, tried) for state, tried in states if state.code == code]
-        edits = tuple(number for _, tried in states for number in tried)
-        turn = episode.trajectory.turns[-1]
-        data = turn.output.data
-        if not edits or not isinstance(data, Mapping) or "code" not in data:
-            return
-        name, right = episode.problem.id, edits[-1]
-        if not episode.success:
-            if code == episode.problem.data["code"]:
-                self.wrong.setdefault(name, set()).add(right)
-            return
         if code != episode.problem.data["code"]:  # the second of two edits: another program
             return
+        edits = tuple(number for _, tried in states for number in tried)
+        if not edits:
+            return
+        name, data = episode.problem.id, episode.trajectory.turns[-1].output.data
+        if isinstance(data, Mapping) and data.get("tool") == "edits" and "code" in data:
+            (self.right if episode.success else self.wrong).setdefault(name, set()).add(edits[-1])
         starts = [0] if len(states) == 1 else [0, 1 + _drawn(self.key, name, len(states) - 1)]
         situations = tuple(situation_of(states[start][0]) for start in starts)
-        self.seen.append(_Seen(name, right, edits, situations))
+        self.seen.append(_Seen(name, edits, situations))
+
+    async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
+        """Have the tests run of problems whose repair is known and that no episode worked on."""
+        testers = testers_of(session.roster)
+        met = {one.problem for one in self.seen}
+        chosen = [one for one in problems if one.id not in met and self._restored(one)]
+        if not testers:
+            return
+        key = session.key.child("study")
+        studied = [self._studied(session, testers[0], one, key.child(one.id)) for one in chosen]
+        self.seen += [one for one in await asyncio.gather(*studied) if one is not None]
+
+    async def _studied(
+        self, session: Session, tester: str, problem: Problem, key: Key
+    ) -> _Seen | None:
+        branch = session.begin(problem, key.child("begin"))
+        branch = await session.extend(branch, [Activation(tester)], key.child("tests"))
+        state = branch.step.state
+        if not isinstance(state, State) or not state.failing:
+            return None
+        return _Seen(problem.id, (), (situation_of(state),))
+
+    def _restored(self, problem: Problem) -> frozenset[int]:
+        """The edits that give the repaired program, if it is known."""
+        hidden = problem.hidden
+        repair = hidden.get("repair", "") if isinstance(hidden, Mapping) else ""
+        if not self.settings.repairs or not repair:
+            return frozenset()
+        if problem.id not in self._restoring:
+            program = program_of(State(_target(problem), problem.data["code"]))
+            numbers = restoring(program.candidates, problem.data["code"], repair)
+            self._restoring[problem.id] = frozenset(numbers)
+        return self._restoring[problem.id]
 
     async def _plant(self, session: Session, solved: Sequence[Episode], i: int) -> None:
         """Plant bugs into the programs that were repaired, and have their tests run."""
@@ -206,7 +256,8 @@ class _Learner(Trainer):
                 return _Planted(problem.id, code, right, situation_of(state))
         return None
 
-    def _fitted(self, problems: Mapping[str, Problem]) -> str:
+    def _fitted(self, problems: Mapping[str, Problem]) -> str | None:
+        """The ranking by all that was seen; None if nothing was right so far."""
         from orchestrion_repair.learned import fit
 
         rows = [
@@ -218,26 +269,26 @@ class _Learner(Trainer):
             self._planted_row(number, problems[one.problem])
             for number, one in enumerate(self.planted)
         ]
-        return fit(rows, self.settings.doubt).to_text()
+        rows = [row for row in rows if row is not None]
+        return fit(rows, self.settings.doubt).to_text() if rows else None
 
     def _row(self, number: int, n: int, problem: Problem) -> Any:
-        """The case of one situation, as the fit needs it; computed once."""
+        """The case of one situation, as the fit needs it; None if nothing is known to be right."""
         from orchestrion_repair.learned import Case, rows_of
 
         seen = self.seen[number]
-        name = number, n
+        situation = seen.situations[n]
+        right = self._restored(problem) | self.right.get(seen.problem, set())
+        right -= situation.tried
+        if not right:
+            return None
+        wrong = set(seen.tried) | self.wrong.get(seen.problem, set())
+        wrong -= right | situation.tried
+        name = number, n, frozenset(right), frozenset(wrong)
         if name not in self._rows:
-            situation = seen.situations[n]
             program = program_of(State(_target(problem), problem.data["code"]))
-            right = {one.right for one in self.seen if one.problem == seen.problem}
-            right -= situation.tried
-            wrong = (set(seen.tried) | self.wrong.get(seen.problem, set())) - situation.tried
-            wrong -= right
-            rest = [
-                candidate
-                for candidate in range(len(program.candidates))
-                if candidate not in right | wrong and candidate not in situation.tried
-            ]
+            known = right | wrong | situation.tried
+            rest = [place for place in range(len(program.candidates)) if place not in known]
             generator = self.key.child("others", seen.problem, number, n).random()
             others = generator.sample(rest, min(OTHERS, len(rest)))
             case = Case(
@@ -280,29 +331,35 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import situation_json
 
         seen = [
-            [one.problem, one.right, list(one.tried), [situation_json(s) for s in one.situations]]
+            [one.problem, list(one.tried), [situation_json(s) for s in one.situations]]
             for one in self.seen
         ]
         planted = [
             [one.problem, one.code, list(one.right), situation_json(one.situation)]
             for one in self.planted
         ]
-        wrong = {name: sorted(numbers) for name, numbers in self.wrong.items()}
-        return Saved(data={"seen": seen, "planted": planted, "wrong": wrong})
+        right, wrong = (
+            {name: sorted(numbers) for name, numbers in known.items()}
+            for known in (self.right, self.wrong)
+        )
+        return Saved(data={"seen": seen, "planted": planted, "right": right, "wrong": wrong})
 
     def load(self, saved: Saved) -> None:
         """Take over what was seen."""
         from orchestrion_repair.learned import situation_from
 
         self.seen = [
-            _Seen(problem, right, tuple(tried), tuple(situation_from(one) for one in situations))
-            for problem, right, tried, situations in saved.data["seen"]
+            _Seen(problem, tuple(tried), tuple(situation_from(one) for one in situations))
+            for problem, tried, situations in saved.data["seen"]
         ]
         self.planted = [
             _Planted(problem, code, tuple(right), situation_from(situation))
             for problem, code, right, situation in saved.data["planted"]
         ]
-        self.wrong = {name: set(numbers) for name, numbers in saved.data["wrong"].items()}
+        self.right, self.wrong = (
+            {name: set(numbers) for name, numbers in saved.data[known].items()}
+            for known in ("right", "wrong")
+        )
         self._rows = {}
 
 

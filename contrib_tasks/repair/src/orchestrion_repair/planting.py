@@ -12,7 +12,7 @@ import random
 from collections.abc import Iterator
 
 from orchestrion_repair.operators import Candidate
-from orchestrion_repair.prior import restores
+from orchestrion_repair.prior import restoring
 from orchestrion_repair.ranking import Program, program
 
 __all__ = ["plants", "undoing"]
@@ -43,11 +43,6 @@ def plants(
 def undoing(wrong: Program, code: str, right: str) -> tuple[int, ...]:
     """The edits of the first kind that has some which give the right program."""
     edits = wrong.candidates
-    grown = len(right) - len(code)
-    found = [
-        one
-        for one in edits
-        if len(one.text) - (one.end - one.start) == grown and one.apply(code) == right
-    ] or [one for one in edits if restores(one.apply(code), right)]
+    found = [edits[place] for place in restoring(edits, code, right)]
     kind = {(one.family, one.sub) for one in found[:1]}
     return tuple(one.number for one in found if (one.family, one.sub) in kind)

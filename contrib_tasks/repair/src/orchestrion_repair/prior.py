@@ -12,16 +12,16 @@ from __future__ import annotations
 import ast
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.examples import kinds_of_cases
-from orchestrion_repair.operators import FAMILIES, candidates
+from orchestrion_repair.operators import FAMILIES, Candidate, candidates
 
-__all__ = ["count", "rate", "rates"]
+__all__ = ["count", "rate", "rates", "restoring"]
 
 STRENGTH = 30.0
 """How many candidates of a sub-kind it takes to weigh as much as its family's rate."""
@@ -41,13 +41,30 @@ def count(bugs: Iterable[Bug]) -> dict[str, dict[str, tuple[float, int]]]:
         _, options = candidates(bug.code, bug.entry_point, arguments)
         for candidate in options:
             total[candidate.family, candidate.sub] += 1
-        restoring = [c for c in options if restores(c.apply(bug.code), bug.solution)]
-        for candidate in restoring:
-            right[candidate.family, candidate.sub] += 1 / len(restoring)
+        numbers = restoring(options, bug.code, bug.solution)
+        for number in numbers:
+            right[options[number].family, options[number].sub] += 1 / len(numbers)
     table: dict[str, dict[str, tuple[float, int]]] = {family: {} for family in FAMILIES}
     for (family, sub), number in sorted(total.items()):
         table[family][sub] = (round(right[family, sub], 3), number)
     return table
+
+
+def restoring(edits: Sequence[Candidate], code: str, solution: str) -> list[int]:
+    """The places of the edits after which `code` has the syntax tree of `solution`."""
+    missing = _size(solution) - _size(code)
+    return [
+        place
+        for place, edit in enumerate(edits)
+        # Sizes first: to apply each of some thousand edits takes long.
+        if _size(edit.text) - _size(code[edit.start : edit.end]) == missing
+        and restores(edit.apply(code), solution)
+    ]
+
+
+def _size(code: str) -> int:
+    """Characters, without those that a syntax tree may do without."""
+    return len(code.translate(_LOOSE))
 
 
 def restores(code: str, solution: str) -> bool:

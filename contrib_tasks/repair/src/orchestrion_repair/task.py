@@ -201,7 +201,9 @@ class RunningRepair(Task):
             "visible": [case.to_json() for case in bug.visible],
             "limits": asdict(self.settings.limits),
         }
-        hidden = [case.to_json() for case in bug.hidden]
+        hidden: dict[str, JSON] = {"cases": [case.to_json() for case in bug.hidden]}
+        if bug.split == "train":  # for trainers; nobody else needs it
+            hidden["repair"] = bug.solution
         return Problem(bug.id, problem_text(data), data, bug.category, hidden)
 
     def problem_from(self, text: str) -> Problem:
@@ -243,7 +245,7 @@ class RunningRepair(Task):
             raise UsageError("open the repair task before asking it for a verdict")
         data = problem.data
         code = state.code if isinstance(state, State) else data["code"]
-        visible, hidden = data["visible"], problem.hidden or []
+        visible, hidden = data["visible"], (problem.hidden or {}).get("cases", [])
         outcomes = await self._outcomes(code, data, [*visible, *(hidden if final else ())])
         shown = outcomes[: len(visible)]
         if not final:

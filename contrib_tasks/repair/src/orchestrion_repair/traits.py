@@ -7,7 +7,8 @@ one vector of weights whatever the team, the program and the families are. There
 - of its line (`of_line`): how tests cover it, what stands there, what earlier edits there did;
 - of its kind on its line (`of_crossing`);
 - of the edit itself (`Reader`): where it stands, how the text around it changes (the 2- and 3-grams
-  of abstracted tokens that come and go), what becomes of the names in it.
+  of abstracted tokens that come and go), what becomes of the names in it, and how well its rows
+  resemble the rest of the program (Tu, Su and Devanbu, 2014: code repeats itself locally).
 
 All is public: the program, the visible tests and their results, and the edits that were tried.
 """
@@ -80,6 +81,19 @@ _KEPT = frozenset([*keyword.kwlist, *dir(builtins), "self"])
 _SELF = re.compile(r"(?<![\w.\])])(\w+) (?:[-+*/%<>=!]|//|==|!=|<=|>=|and|or) \1(?![\w.\[(])")
 
 
+_WORD = re.compile(r"[a-z]+")
+
+
+def _grams(tokens: list[str]) -> Counter[tuple[str, ...]]:
+    """The 2- and 3-grams of a row."""
+    row = ["^", *tokens, "$"]
+    return Counter(tuple(row[i : i + n]) for n in (2, 3) for i in range(len(row) - n + 1))
+
+
+def _rows(text: str) -> list[str]:
+    return [row.strip() for row in text.split("\n") if row.strip()]
+
+
 class Reader:
     """Reads a program's candidates."""
 
@@ -99,6 +113,17 @@ class Reader:
         rows = [row.strip() for row in source.code.split("\n")]
         self._rows = Counter(row for row in rows if row)
         self._tokens: dict[str, tuple[list[str], list[str]]] = {}
+        self._grams = [_grams(_TOKEN.findall(row)) for row in rows]
+        self._everywhere: Counter[tuple[str, ...]] = Counter()
+        for grams in self._grams:
+            self._everywhere.update(grams)
+        self._number = Counter(token for row in rows for token in _TOKEN.findall(row))
+        self._shapes = Counter(tuple(self._read(row)[1]) for row in rows)
+        self._documented = frozenset(
+            word
+            for node in (source.tree, *source.functions)
+            for word in _WORD.findall((ast.get_docstring(node) or "").lower())
+        )
 
     def traits(self, candidate: Candidate) -> Iterator[Trait]:
         """The traits of one candidate that depend on the program alone."""
@@ -119,6 +144,51 @@ class Reader:
             yield slot("with itself"), 1.0
         if "\n" not in new and self._rows[new.strip()]:
             yield slot("row again"), 1.0
+        rows = range(code.count("\n", 0, first), code.count("\n", 0, last) + 1)
+        yield from self._alike(old, new, rows)
+        yield slot("text written"), len(candidate.text) / 30
+        yield slot("text replaced"), (candidate.end - candidate.start) / 30
+
+    def _alike(self, old: str, new: str, rows: range) -> Iterator[Trait]:
+        """How what comes and what goes resembles the rest of the program."""
+        was, is_ = Counter(_rows(old)), Counter(_rows(new))
+        gone, come = list((was - is_).elements()), list((is_ - was).elements())
+        grams: list[set[tuple[str, ...]]] = []
+        tokens: list[Counter[str]] = []
+        for some in (gone, come):
+            found = [_TOKEN.findall(row) for row in some]
+            grams.append({gram for one in found for gram in _grams(one)})
+            tokens.append(Counter(token for one in found for token in one))
+        here = self._grams[rows.start : rows.stop]
+        for sign, only in (("-", grams[0] - grams[1]), ("+", grams[1] - grams[0])):
+            known = sum(
+                self._everywhere[gram] > sum(row[gram] for row in here if gram in row)
+                for gram in only
+            )
+            if only:
+                yield slot(f"elsewhere {sign}"), 3.0 * known / len(only)
+                if sign == "+" and known == len(only):
+                    yield slot("all elsewhere"), 2.0
+            if sign == "+":
+                yield slot("new grams"), math.log1p(len(only))
+        if any(len(shape) > 3 and self._shapes[shape] for shape in self._forms(come)):
+            yield slot("shape again"), 2.0
+        for sign, left in (("-", tokens[0] - tokens[1]), ("+", tokens[1] - tokens[0])):
+            yield slot(f"tokens {sign}"), 1.5 * math.log1p(sum(left.values()))
+            if not left:
+                yield slot(f"no tokens {sign}"), 2.0
+            names = [token for token in left if token.isidentifier()]
+            if names:
+                least = min(self._number[name] for name in names)
+                yield slot(f"rarest name {sign}"), math.log1p(least)
+                if not least:
+                    yield slot("unknown name"), 2.0
+                words = (_WORD.findall(name.lower()) for name in names)
+                told = sum(not self._documented.isdisjoint(some) for some in words)
+                yield slot(f"documented {sign}"), float(told)
+
+    def _forms(self, rows: list[str]) -> list[tuple[str, ...]]:
+        return [tuple(self._read(row)[1]) for row in rows]
 
     def _read(self, text: str) -> tuple[list[str], list[str]]:
         """A text's tokens as they are, and abstracted: own names by what they hold."""

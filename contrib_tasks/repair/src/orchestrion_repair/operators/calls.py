@@ -24,7 +24,8 @@ _GROUPS = (
     "strip lstrip rstrip", "keys values items", "int float round abs str", "list set tuple dict",
     "floor ceil", "isdigit isalpha isalnum isspace isupper islower isnumeric", "split rsplit",
     "union intersection difference symmetric_difference", "ljust rjust center zfill",
-    "update add", "remove discard pop", "heappush heappushpop", "heappop heapreplace",
+    "update add", "remove discard pop", "discard remove add", "heappush heappushpop",
+    "heappop heapreplace",
     "bisect_left bisect_right", "get setdefault pop", "permutations combinations product",
     "partition rpartition", "enumerate range zip", "lower casefold", "count index",
     "append appendleft", "ord chr int str",
@@ -215,6 +216,12 @@ def wrap(source: Source, site: Site) -> Iterator[Change]:
     for other in source.functions:  # the result of a recursive call, not what it is called with
         if isinstance(node, ast.Name | ast.Subscript) and len(other.args.args) == 1:
             yield "own", f"{other.name}({whole})"
+    if isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Slice):
+        table = outer(kind_at(source, site, node.value))
+        if table == "dict" or (table == "" and not isinstance(node.slice, ast.Constant)):
+            held, key = source.text(node.value), source.text(node.slice)
+            for value in ("0", "1", "None", "[]", "''"):  # for a key that is missing
+                yield "default", f"{held}.get({key}, {value})"
     kinds = source.kinds(site.function)
     for name in source.names(site.function):
         holder = kinds.name(name)

@@ -76,6 +76,11 @@ def arithmetic(source: Source, site: Site) -> Iterator[Change]:
         yield "order", fit(site, f"{right} {name} {left}")
     yield "drop", left
     yield "drop", right
+    if name == "//":  # as many as are needed, not as many as fit
+        yield "ceiling", fit(site, f"-(-{left} // {right})")
+    if name in ("+", "-") and outer(kind_at(source, site)) in ("number", ""):
+        yield "better", f"max({source.text(node.left)}, {source.text(node.right)})"
+        yield "better", f"min({source.text(node.left)}, {source.text(node.right)})"
     if isinstance(node.left, ast.BinOp):  # a + b - c as it was meant: a + (b - c), and the reverse
         inner = node.left
         one, two = operand_text(source, inner.left), operand_text(source, inner.right)
@@ -145,6 +150,7 @@ def operand(source: Source, site: Site) -> Iterator[Change]:
             yield "subtract", fit(site, f"{text} - {name}")
             yield "subtract-from", fit(site, f"{name} - {text}")
             yield "multiply", fit(site, f"{text} * {name}")
+            yield "remainder-of", fit(site, f"{text} % {name}")
         else:
             yield "before", fit(site, f"{name} + {text}")
     if kind != "number":

@@ -98,6 +98,8 @@ def _other_constants(source: Source, site: Site, where: str) -> Iterator[Change]
         choices = ['""', '" "', *_flips(value)]
     else:
         choices = ["0", "1", "2", "-1", "10", 'float("inf")', 'float("-inf")', "None"]
+        if isinstance(value, float):
+            choices += [repr(value * factor) for factor in (10, 0.1, 2, 0.5)]
         if isinstance(value, int) and abs(value) > 2:
             choices += [str(value * 10), str(value // 10), str(value * 2), str(value // 2)]
     for choice in choices:
