@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from attrs import Factory, field, frozen
 from orchestrion_repair.runner import Limits as TrialLimits
 from orchestrion_repair.skills import Skills, skills_of
-from orchestrion_sandbox.interface import Limits, Sandbox
+from orchestrion_sandbox import Limits, Sandbox
 
 from orchestrion import (
     JSON,

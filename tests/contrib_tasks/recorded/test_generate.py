@@ -7,14 +7,11 @@ from itertools import combinations
 
 import pytest
 from attrs import evolve
-from hypothesis import given
-from hypothesis import strategies as st
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.split import Shares, split_of
 from orchestrion_recorded.task import RecordedTask
 
-from orchestrion import UsageError
+from orchestrion import SplitShares, UsageError
 from tests.contrib_tasks.recorded.support import row, table
 
 SMALL = Generated(questions=300, models=4, groups=3)
@@ -29,36 +26,16 @@ def test_splits_are_disjoint_and_complete() -> None:
 
 
 def test_a_question_keeps_its_split_whatever_else_is_in_the_table() -> None:
-    found = [split_of(f"q{i}", Shares()) for i in range(8)]
-    assert found == ["test", "train", "train", "train"] * 2, "a newer version moved questions"
     whole = generate(SMALL)
     half = whole.only(row.id for row in whole.rows[::2])
     first, second = (Recording(RecordedTask(), one) for one in (whole, half))
     assert all(first.splits[name] == split for name, split in second.splits.items())
 
 
-@given(st.text(), st.integers())
-def test_a_share_of_nothing_gets_nothing(name: str, seed: int) -> None:
-    assert split_of(name, Shares(1.0, 0.0, 0.0, seed)) == "train"
-    assert split_of(name, Shares(0.0, 0.0, 1.0, seed)) == "test"
-    assert split_of(name, Shares(0.5, 0.0, 0.5, seed)) != "validation"
-
-
-def test_another_seed_divides_otherwise() -> None:
-    names = [f"q{i}" for i in range(100)]
-    first, second = ([split_of(n, Shares(seed=seed)) for n in names] for seed in (0, 1))
-    assert first != second
-
-
-def test_shares_must_add_up_to_one() -> None:
-    with pytest.raises(ValueError, match=r"got 1\.1, expected 1"):
-        Shares(0.6, 0.2, 0.3)
-
-
 def test_without_training_questions_there_is_nothing_to_learn_from() -> None:
     one = table(row("q", "A", ("A", "A", "A")))
     with pytest.raises(UsageError, match=r"none of its 1 questions is for training"):
-        Recording(RecordedTask(split=Shares(0.0, 0.0, 1.0)), one)
+        Recording(RecordedTask(split=SplitShares(0.0, 0.0, 1.0)), one)
 
 
 def test_equal_settings_give_equal_tables_and_another_seed_another() -> None:
