@@ -6,9 +6,9 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_evolution import FAILED, Value, hypervolume
+from orchestrion_evolution import FAILED, RandomSearch, Space, Value, hypervolume
 from orchestrion_evolution.nsga2 import crowding, front_order, ranks
-from orchestrion_evolution.search import fitness, front_of
+from orchestrion_evolution.search import front_of
 
 # Few different numbers, so that equal values are frequent.
 VALUES = st.lists(st.builds(Value, st.integers(0, 6), st.integers(0, 6), st.just(1)), max_size=30)
@@ -74,4 +74,4 @@ def test_a_failed_graph_is_worse_than_everything() -> None:
     assert dominates(Value(-100.0, 1e9), FAILED)
     assert ranks([FAILED, Value(0, 1)]) == [1, 0]
     for cost_weight in (0.0, 1.0):
-        assert fitness(FAILED, cost_weight) == -math.inf
+        assert RandomSearch(Space(("a",)), cost_weight).fitness(FAILED) == -math.inf

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HeldOut",
-    "difference_in_fitness",
     "front",
     "front_graphs",
     "front_table",
@@ -56,16 +55,15 @@ class HeldOut:
             "solved": _estimate(list(self.solved.values()), key),
         }
 
-
-def difference_in_fitness(chosen: HeldOut, other: HeldOut, cost_weight: float, key: Key) -> JSON:
-    """Return the mean paired difference in reward less weighted cost, with its interval."""
-    both = [problem for problem in chosen.rewards if problem in other.rewards]
-    differences = []
-    for problem in both:
-        ours = chosen.rewards[problem] - cost_weight * chosen.costs[problem]
-        theirs = other.rewards[problem] - cost_weight * other.costs[problem]
-        differences.append(ours - theirs)
-    return _estimate(differences, key.child("paired"))
+    def ahead_of(self, other: HeldOut, cost_weight: float, key: Key) -> JSON:
+        """Return the mean difference in reward less weighted cost, problem by problem."""
+        differences = [
+            (self.rewards[problem] - cost_weight * self.costs[problem])
+            - (other.rewards[problem] - cost_weight * other.costs[problem])
+            for problem in self.rewards
+            if problem in other.rewards
+        ]
+        return _estimate(differences, key.child("paired"))
 
 
 def value_as_json(value: Value | None) -> JSON:

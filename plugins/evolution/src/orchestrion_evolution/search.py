@@ -30,7 +30,6 @@ __all__ = [
     "Search",
     "Trial",
     "Value",
-    "fitness",
     "front_of",
     "hypervolume",
 ]
@@ -64,11 +63,6 @@ class Trial(NamedTuple):
 
 Evaluated = tuple[Genome, Value]
 """A genome with its value."""
-
-
-def fitness(value: Value, cost_weight: float) -> float:
-    """Return the quality less the weighted cost; minus infinity for a failed graph."""
-    return value.quality - cost_weight * value.cost if value.samples else -math.inf
 
 
 def front_of(values: Sequence[Value]) -> list[int]:
@@ -154,7 +148,7 @@ class Search:
 
     def fitness(self, value: Value) -> float:
         """Return the quality less the weighted cost; minus infinity for a failed graph."""
-        return fitness(value, self.cost_weight)
+        return value.quality - self.cost_weight * value.cost if value.samples else -math.inf
 
     def comparable(self) -> list[Evaluated]:
         """Return the graphs with enough samples to be compared."""

@@ -48,7 +48,6 @@ from orchestrion_evolution.genome import (
 from orchestrion_evolution.nsga2 import NSGA2, front_order
 from orchestrion_evolution.report import (
     HeldOut,
-    difference_in_fitness,
     front_graphs,
     metrics_of,
     value_as_json,
@@ -61,7 +60,6 @@ from orchestrion_evolution.search import (
     Search,
     Trial,
     Value,
-    fitness,
     front_of,
     hypervolume,
 )
@@ -152,6 +150,18 @@ class Evolution:
         "held_out": 2,
     }
 
+    @property
+    def searches(self) -> int:
+        """The number of iterations that search: rungs of successive halving, or batches."""
+        if self.strategy == "successive-halving":
+            return max(1, math.ceil(math.log2(self.candidates)))
+        return math.ceil(self.evaluations / self.batch)
+
+    @property
+    def iterations(self) -> int:
+        """The number of iterations: those that search, and one that measures the leaders."""
+        return self.searches + 1
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Give the trainer.
@@ -174,10 +184,7 @@ class Evolution:
 
 
 class Evolver(Trainer):
-    """The runtime of trainer `evolution`.
-
-    Raises, from `check`: `UsageError` for a policy, team or task that cannot be searched.
-    """
+    """The runtime of trainer `evolution`."""
 
     def __init__(self, settings: Evolution, space: Space, ctx: OpenContext) -> None:
         self.settings, self.space = settings, space
@@ -210,17 +217,9 @@ class Evolver(Trainer):
                 return RandomSearch(self.space, s.cost_weight)
 
     @property
-    def searches(self) -> int:
-        """The number of iterations that search: rungs of successive halving, or batches."""
-        s = self.settings
-        if s.strategy == "successive-halving":
-            return max(1, math.ceil(math.log2(s.candidates)))
-        return math.ceil(s.evaluations / s.batch)
-
-    @property
     def iterations(self) -> int:
-        """The number of iterations: those that search, and one that measures the leaders."""
-        return self.searches + 1
+        """The number of iterations."""
+        return self.settings.iterations
 
     @property
     def fresh_samples(self) -> int:
@@ -236,7 +235,7 @@ class Evolver(Trainer):
         """Return an upper bound: samples that are known already do not run again."""
         s = self.settings
         nodes = s.slots if turns is None else min(s.slots, turns)
-        if i < self.searches:
+        if i < s.searches:
             if s.strategy == "successive-halving":
                 episodes = 0 if i else s.problems * s.evaluations  # of all rungs together
             else:
@@ -255,16 +254,16 @@ class Evolver(Trainer):
         return Plan(activations, episodes + single, forked=False)
 
     def check(self, session: Session) -> None:
-        """Refuse a policy other than `dag`, unknown agents, and a task without problems."""
+        """Refuse what cannot be searched.
+
+        Raises:
+            UsageError: the policy is not `dag`, or the task lacks training or validation problems.
+        """
         if not isinstance(session.policy, DagPolicy):
             raise UsageError(
                 f"{self.path}: the trainer evolution trains the policy dag; write "
                 "`policy: {use: dag, chain: AGENT}` with any agent of the team to begin with"
             )
-        team = {member.name for member in session.roster}
-        unknown = sorted({name.partition(":")[0] for name in self.space.choices} - team)
-        if unknown:
-            raise UsageError(f"{self.path}.agents: not in this team: {', '.join(unknown)}")
         if not session.problems("train"):
             raise UsageError(f"{self.path}: the task has no training problems to search on")
         if self.settings.held_out and not session.problems("validation"):
@@ -279,7 +278,9 @@ class Evolver(Trainer):
         if self.seeds is None:
             self.seeds = self._first_graphs(session)
             self.search = self._new_search()
-        return await (self._search(i, session) if i < self.searches else self._conclude(session))
+        return await (
+            self._search(i, session) if i < self.settings.searches else self._conclude(session)
+        )
 
     def _first_graphs(self, session: Session) -> tuple[Genome, ...]:
         if not self.settings.begin:
@@ -360,7 +361,7 @@ class Evolver(Trainer):
         cheap = [result for result in results if result[1].cost <= most]
         if not cheap:
             return min(results, key=lambda result: result[1].cost)[0]
-        return max(cheap, key=lambda result: fitness(result[1], s.cost_weight))[0]
+        return max(cheap, key=lambda result: self.search.fitness(result[1]))[0]
 
     def _overlay(self, graph: Genome) -> dict[str, JSON]:
         """Return the changes, by config path, that make the run's policy this graph."""
@@ -498,7 +499,7 @@ class Evolver(Trainer):
             if mine is None or theirs is None:
                 return None
             key = self.key.child("report", "behind", name)
-            return difference_in_fitness(mine, theirs, s.cost_weight, key)
+            return mine.ahead_of(theirs, s.cost_weight, key)
 
         return {
             "strategy": s.strategy,
