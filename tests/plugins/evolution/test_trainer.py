@@ -8,7 +8,7 @@ import math
 from pathlib import Path
 from random import Random
 from statistics import mean
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -28,7 +28,7 @@ from orchestrion_evolution import (
 )
 from orchestrion_evolution.evaluation import Evaluator
 from orchestrion_evolution.genome import genome_from_json, genome_of
-from orchestrion_evolution.report import front, report_of
+from orchestrion_evolution.report import front, front_table, metrics_of, report_of
 from orchestrion_evolution.trainer import Evolution, Evolver, finalists
 
 from orchestrion import (
@@ -39,6 +39,7 @@ from orchestrion import (
     OpenContext,
     Reward,
     RewardFunction,
+    Session,
     UsageError,
 )
 from orchestrion._run import open_run
@@ -128,6 +129,21 @@ def test_a_failed_graph_is_never_chosen_while_another_has_a_value(most_cost: flo
     assert evolver._choose(values) == (good if most_cost is None else cheap)
 
 
+def test_a_report_without_fresh_rewards_has_a_table_and_metrics() -> None:
+    member = {
+        "name": "front-01",
+        "chosen": True,
+        "graph": "anna",
+        "nodes": 1,
+        "search": {"quality": 1.0, "cost": 2.0, "samples": 4},
+        "fresh": None,
+        "held_out": None,
+    }
+    report = {"evaluations": 3, "held_out": {"problems": 0}, "front": [member], "baselines": []}
+    assert metrics_of(report) == {"evaluations": 3.0, "front": 1.0, "nodes": 1.0}
+    assert front_table(report).splitlines()[1].split() == "* front-01 2 1.000 - - anna".split()
+
+
 # ------------------------------------------------------------------------------ a run
 
 
@@ -206,6 +222,39 @@ def test_self_consistency_asks_as_often_as_the_cost_of_the_chosen_graph_allows(r
     most = max(member["held_out"]["cost"]["mean"] for member in (single, chosen))
     assert voting["held_out"]["cost"]["mean"] <= most + 0.1 + 1e-9
     assert voting["graph"].startswith("head(")
+
+
+def test_self_consistency_asks_twice_for_the_price_of_two_agents_and_a_vote(
+    tmp_path: Path,
+) -> None:
+    agents = {name: AGENTS[name] for name in ("anna", "ben", "head")}
+    settings = {"baselines": ["self-consistency"], "aggregator": "head"}
+    given = config(settings, agents=agents, policy={"use": "dag", "chain": "anna"})
+    report = report_of(train(given, tmp_path / "run"))
+    assert chosen_of(report)["fresh"]["cost"] == pytest.approx(2.1)
+    voting = baseline_of(report, "self-consistency")
+    assert voting["graph"] in ("head(anna, anna#2)", "head(ben, ben#2)")
+    assert voting["held_out"]["cost"]["mean"] == pytest.approx(2.1)
+
+
+@pytest.mark.parametrize(("patience", "measured"), [(2, 3), (None, 8)])
+def test_a_search_ends_by_patience_or_when_the_front_has_enough_samples(
+    patience: int | None, measured: int, tmp_path: Path
+) -> None:
+    """With one possible graph the hypervolume stays 0, and only its value can be improved."""
+    settings = {
+        "agents": ["eve"],
+        "slots": 1,
+        "patience": patience,
+        "evaluations": 48,
+        "batch": 4,
+        "problems": 5,
+        "baselines": [],
+        "held_out": 0,
+    }
+    metrics = result(train(config(settings), tmp_path / "run"))["metrics"]
+    episodes = [iteration["evaluation_episodes"] for iteration in metrics[:-1]]
+    assert episodes == [5.0] * measured + [0.0] * (12 - measured)
 
 
 def test_nothing_runs_twice_and_no_split_is_mixed_up(run: Path) -> None:
@@ -398,6 +447,11 @@ def test_an_impossible_range_is_refused(wrong: dict[str, Any], says: str) -> Non
         ({}, {"policy": {"use": "random"}}, "trains the policy dag"),
         ({"agents": ["ana"]}, {}, "did you mean 'anna'"),
         ({"aggregator": "nobody"}, {}, "'nobody' is not a choice"),
+        (
+            {"agents": ["eve"], "aggregator": "head", "baselines": ["self-consistency"]},
+            {},
+            "'head' is not in `agents`; add it",
+        ),
         ({}, {"task": {"use": "jury", "validation": 0}}, "no validation problems"),
         ({"settings": {"agents.anna.cost": {"values": [1, 2]}}}, {}, "not learnable"),
     ],
@@ -448,6 +502,18 @@ def test_a_graph_without_any_reward_has_failed_and_does_not_count_as_0() -> None
         return measured
 
     assert asyncio.run(values()) == [Value(1.0, 1.0, 4), FAILED, Value(1.0, 1.0, 6)]
+
+
+def test_caution_takes_standard_errors_off_the_mean_in_the_search_alone() -> None:
+    graph, session = Genome((Slot(0),)), cast("Session", None)  # nothing has to run
+    evaluator = Evaluator(Space(("anna",), 1), Key(3), "cost", "continue", caution=2.0)
+    samples = [(1.0, 1.0), (0.0, 1.0), (1.0, 3.0), (math.nan, 3.0), (0.0, 9.0)]
+    evaluator.samples = {("search", graph): samples, ("fresh", graph): samples}
+    [cautious] = asyncio.run(evaluator.values(session, [(graph, 4)]))
+    [fresh] = asyncio.run(evaluator.values(session, [(graph, 4)], "fresh"))
+    standard_error = 1 / 3  # of 1, 0 and 1; the missing reward is left out, its cost is not
+    assert fresh == pytest.approx((2 / 3, 2.0, 4))
+    assert cautious == pytest.approx((2 / 3 - 2 * standard_error, 2.0, 4))
 
 
 def test_all_graphs_meet_the_same_problems_with_the_same_keys() -> None:

@@ -88,8 +88,9 @@ def metrics_of(report: Mapping[str, JSON]) -> Metrics:
         "evaluations": float(report["evaluations"]),
         "front": float(len(report["front"])),
         "nodes": float(chosen["nodes"]),
-        "fresh_reward": chosen["fresh"]["quality"],
     }
+    if chosen["fresh"] is not None:
+        metrics["fresh_reward"] = chosen["fresh"]["quality"]
     if chosen["held_out"] is not None and chosen["held_out"]["reward"]["mean"] is not None:
         metrics["held_out_reward"] = chosen["held_out"]["reward"]["mean"]
         for baseline in report["baselines"]:

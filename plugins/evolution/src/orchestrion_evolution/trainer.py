@@ -152,28 +152,39 @@ class Evolution:
 
     @property
     def searches(self) -> int:
-        """The number of iterations that search: rungs of successive halving, or batches."""
+        """Return how many iterations search: rungs of successive halving, or batches."""
         if self.strategy == "successive-halving":
             return max(1, math.ceil(math.log2(self.candidates)))
         return math.ceil(self.evaluations / self.batch)
 
     @property
     def iterations(self) -> int:
-        """The number of iterations: those that search, and one that measures the leaders."""
+        """Return how many iterations there are: one more, which measures the leaders."""
         return self.searches + 1
+
+    @property
+    def votes(self) -> bool:
+        """Return whether self-consistency is one of the baselines."""
+        return bool(self.aggregator) and "self-consistency" in self.baselines
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Give the trainer.
 
         Raises:
-            UsageError: a name in `agents` or `aggregator` is not a choice of the team.
+            UsageError: `agents` or `aggregator` names no choice of the team, or `agents` leaves
+                the aggregator out.
         """
         for name in (*self.agents, *([self.aggregator] if self.aggregator else [])):
             try:
                 parse_choice(name, ctx.roster)
             except UsageError as error:
                 raise UsageError(f"{ctx.path}: {error}") from None
+        if self.votes and self.agents and self.aggregator not in self.agents:
+            raise UsageError(
+                f"{ctx.path}.aggregator: {self.aggregator!r} is not in `agents`; add it there, or "
+                "leave `self-consistency` out of `baselines`"
+            )
         names = self.agents or [choice_name(choice) for choice in choices(ctx.roster)]
         space = Space(tuple(dict.fromkeys(names)), self.slots, self.fan_in, self.settings)
         yield Evolver(self, space, ctx)
@@ -218,18 +229,13 @@ class Evolver(Trainer):
 
     @property
     def iterations(self) -> int:
-        """The number of iterations."""
+        """Return how many iterations there are."""
         return self.settings.iterations
 
     @property
     def fresh_samples(self) -> int:
-        """The number of fresh draws on which a finalist is measured."""
+        """Return on how many fresh draws a finalist is measured."""
         return self.settings.fresh or 4 * self.settings.problems
-
-    @property
-    def votes(self) -> bool:
-        """Whether self-consistency is one of the baselines."""
-        return bool(self.settings.aggregator) and "self-consistency" in self.settings.baselines
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """Return an upper bound: samples that are known already do not run again."""
@@ -248,7 +254,7 @@ class Evolver(Trainer):
         episodes += s.evaluations * s.problems if "random" in s.baselines else 0
         single = len(self.space.choices) * s.problems if rivals else 0
         activations = episodes * nodes + single
-        if self.votes:
+        if s.votes:
             activations += (self.fresh_samples + held_out) * (MOST_VOTERS + 1)
             activations += self.fresh_samples * 3
         return Plan(activations, episodes + single, forked=False)
@@ -402,11 +408,11 @@ class Evolver(Trainer):
         rivals = await self._rivals(session)
         fresh = await self._measure_fresh(session, [*leaders, *rivals.values()])
         # An edge costs nothing, so graphs that differ by a useless one are often equally good.
-        leaders.sort(key=size_of)
-        places = front_of([fresh[graph] for graph in leaders])
-        front = [leaders[i] for i in places if fresh[leaders[i]].samples] or leaders[:1]
+        by_size = sorted(leaders, key=size_of)
+        indices = front_of([fresh[graph] for graph in by_size])
+        front = [by_size[i] for i in indices if fresh[by_size[i]].samples] or leaders[:1]
         self.chosen = self._choose([(graph, fresh[graph]) for graph in front])
-        if self.votes:
+        if s.votes:
             rivals["self-consistency"] = await self._equal_cost_vote(session, fresh, self.chosen)
         held_out = {}
         if s.held_out:
@@ -466,7 +472,8 @@ class Evolver(Trainer):
         values = await self._measure_fresh(session, [single, pair])
         one_cost = values[single].cost
         budget = fresh[chosen].cost - (values[pair].cost - 2 * one_cost)
-        count = int(budget / one_cost + 1e-9) if 0 < one_cost < math.inf else 5
+        has_price = one_cost > 0 and math.isfinite(budget)  # else it is free, or all rewards miss
+        count = int(budget / one_cost + 1e-9) if has_price else 5
         graph = voting(single, aggregator, min(max(count, 1), MOST_VOTERS))
         fresh |= await self._measure_fresh(session, [graph])
         return graph
