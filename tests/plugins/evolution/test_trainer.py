@@ -37,6 +37,7 @@ from orchestrion import (
     Key,
     Member,
     OpenContext,
+    Plan,
     Reward,
     RewardFunction,
     Session,
@@ -127,6 +128,27 @@ def test_a_failed_graph_is_never_chosen_while_another_has_a_value(most_cost: flo
     failed, cheap, good = space.singles()
     values = [(failed, FAILED), (cheap, Value(0.5, 1.0)), (good, Value(0.9, 2.0))]
     assert evolver._choose(values) == (good if most_cost is None else cheap)
+
+
+def test_a_plan_bounds_each_batch_and_the_last_iteration() -> None:
+    settings = Evolution(
+        evaluations=25,
+        batch=10,
+        problems=4,
+        slots=3,
+        finalists=2,
+        fresh=8,
+        held_out=5,
+        aggregator="c",
+    )
+    evolver = Evolver(settings, Space(("a", "b", "c"), 3), OpenContext("trainer", Key(1)))
+    plans = [evolver.plan(i, {"train": 9, "validation": 50, "test": 0}, None) for i in range(4)]
+    batches = [Plan(3 * episodes, episodes, forked=False) for episodes in (40, 40, 20)]
+    # Two finalists, three baselines, and two measurements for the price of a vote; random search.
+    episodes = (2 + 3 + 2) * 8 + (2 + 3) * 5 + 25 * 4
+    votes = (8 + 5) * (32 + 1) + 3 * 8
+    last = Plan(3 * episodes + 3 * 4 + votes, episodes + 3 * 4, forked=False)
+    assert plans == [*batches, last]
 
 
 def test_a_report_without_fresh_rewards_has_a_table_and_metrics() -> None:

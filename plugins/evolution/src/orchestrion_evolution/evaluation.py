@@ -9,15 +9,16 @@ winners again.
 from __future__ import annotations
 
 import struct
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from math import fsum, isnan, nan, sqrt
 from typing import Literal
 
-from attrs import evolve
+from attrs import asdict, evolve, frozen
 from orchestrion_dag import DagPolicy, policy_of
 
 from orchestrion import (
+    JSON,
     Array,
     Decision,
     Episode,
@@ -29,16 +30,50 @@ from orchestrion import (
     Situation,
     UsageError,
 )
+from orchestrion.runs import estimate
 from orchestrion_evolution.genome import Genome, OnError, Space, genome_from_json, graph_of
 from orchestrion_evolution.search import FAILED, Value
 
-__all__ = ["Aligned", "Evaluator", "Measure", "Purpose", "cost_of"]
+__all__ = ["Aligned", "Evaluator", "HeldOut", "Measure", "Purpose", "cost_of"]
 
 Measure = Literal["cost", "usd", "tokens", "calls", "turns"]
 Purpose = Literal["search", "fresh"]
 
 Sample = tuple[float, float]
 """The reward (NaN if it is missing) and the cost of one episode."""
+
+
+@frozen
+class HeldOut:
+    """What a graph got on the validation problems, by problem id; missing rewards are left out."""
+
+    rewards: Mapping[str, float]
+    costs: Mapping[str, float]
+    solved: Mapping[str, float]
+
+    def as_json(self, key: Key) -> JSON:
+        """Return the means with intervals; the key is that of the bootstrap."""
+        return {
+            "reward": _estimate(list(self.rewards.values()), key),
+            "cost": _estimate(list(self.costs.values()), key),
+            "solved": _estimate(list(self.solved.values()), key),
+        }
+
+    def ahead_of(self, other: HeldOut, cost_weight: float, key: Key) -> JSON:
+        """Return the mean difference in reward less weighted cost, problem by problem."""
+        differences = [
+            (self.rewards[problem] - cost_weight * self.costs[problem])
+            - (other.rewards[problem] - cost_weight * other.costs[problem])
+            for problem in self.rewards
+            if problem in other.rewards
+        ]
+        return _estimate(differences, key.child("paired"))
+
+
+def _estimate(numbers: Sequence[float], key: Key) -> JSON:
+    """Return a mean with its interval as JSON; NaN, the mean of no numbers, becomes None."""
+    fields = asdict(estimate(numbers, key))
+    return {name: None if isnan(number) else number for name, number in fields.items()}
 
 
 class Evaluator:
@@ -80,6 +115,14 @@ class Evaluator:
         for same_settings in jobs.values():
             await self._run(session, list(same_settings), purpose)
         return [self._value(purpose, graph, count) for graph, count in wanted]
+
+    async def fresh_values(
+        self, session: Session, graphs: Sequence[Genome], count: int
+    ) -> dict[Genome, Value]:
+        """Return the value of each graph on `count` samples that no search has seen."""
+        wanted = [(graph, count) for graph in dict.fromkeys(graphs)]
+        values = await self.values(session, wanted, "fresh")
+        return {graph: value for (graph, _), value in zip(wanted, values, strict=True)}
 
     async def _run(
         self, session: Session, samples: Sequence[tuple[Genome, int]], purpose: Purpose
@@ -123,13 +166,17 @@ class Evaluator:
         """Return the policy that runs a graph, as `dag` does with the graph's config."""
         return policy_of(graph_of(graph, self.space.choices, self.on_error), session.roster)
 
-    async def held_out(self, session: Session, graph: Genome, limit: int) -> list[Episode]:
-        """Return one episode on each of the first `limit` validation problems."""
+    async def held_out(self, session: Session, graph: Genome, limit: int) -> HeldOut:
+        """Return what a graph gets on the first `limit` validation problems."""
         async with self._with_settings(session, graph) as configured:
             policy = self.policy(configured, graph)
             episodes = await configured.evaluate("validation", policy, limit)
         self.episodes += len(episodes)
-        return episodes
+        return HeldOut(
+            {e.problem.id: e.reward.total for e in episodes if e.reward is not None},
+            {e.problem.id: cost_of(e, self.measure) for e in episodes},
+            {e.problem.id: float(e.success) for e in episodes},
+        )
 
     def _value(self, purpose: Purpose, graph: Genome, count: int) -> Value:
         samples = self.samples.get((purpose, graph), [])[:count]

@@ -8,77 +8,30 @@ validation problems that chose nothing: quote this one.
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
-from attrs import asdict, frozen
 
-from orchestrion import JSON, Key, Metrics, UsageError
+from orchestrion import JSON, Metrics, UsageError
 
 if TYPE_CHECKING:
     from orchestrion_dag import Graph
 
     from orchestrion.config import Config
-    from orchestrion_evolution.search import Value
 
 __all__ = [
-    "HeldOut",
     "front",
     "front_graphs",
     "front_table",
     "metrics_of",
     "report_of",
-    "value_as_json",
     "write_exports",
 ]
 
 
 # ------------------------------------------------------------------------------------ numbers
-
-
-@frozen
-class HeldOut:
-    """What a graph got on the validation problems, by problem id; missing rewards are left out."""
-
-    rewards: Mapping[str, float]
-    costs: Mapping[str, float]
-    solved: Mapping[str, float]
-
-    def as_json(self, key: Key) -> JSON:
-        """Return the means with intervals; the key is that of the bootstrap."""
-        return {
-            "reward": _estimate(list(self.rewards.values()), key),
-            "cost": _estimate(list(self.costs.values()), key),
-            "solved": _estimate(list(self.solved.values()), key),
-        }
-
-    def ahead_of(self, other: HeldOut, cost_weight: float, key: Key) -> JSON:
-        """Return the mean difference in reward less weighted cost, problem by problem."""
-        differences = [
-            (self.rewards[problem] - cost_weight * self.costs[problem])
-            - (other.rewards[problem] - cost_weight * other.costs[problem])
-            for problem in self.rewards
-            if problem in other.rewards
-        ]
-        return _estimate(differences, key.child("paired"))
-
-
-def value_as_json(value: Value | None) -> JSON:
-    """Return a value as JSON; None if there is none, or the graph failed."""
-    return value._asdict() if value is not None and value.samples else None
-
-
-def _estimate(numbers: Sequence[float], key: Key) -> JSON:
-    """Return a mean with its interval as JSON; NaN, the mean of no numbers, becomes None."""
-    from orchestrion.runs import estimate
-
-    return {
-        name: None if isinstance(number, float) and math.isnan(number) else number
-        for name, number in asdict(estimate(numbers, key)).items()
-    }
 
 
 def metrics_of(report: Mapping[str, JSON]) -> Metrics:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from orchestrion import Key
+from orchestrion import JSON, Key
 from orchestrion_evolution.genome import Genome, Space, canonical, size_of
 
 __all__ = [
@@ -44,6 +44,10 @@ class Value(NamedTuple):
     quality: float
     cost: float
     samples: int = 1
+
+    def as_json(self) -> JSON:
+        """Return the value as JSON; None for a failed graph."""
+        return self._asdict() if self.samples else None
 
 
 FAILED = Value(-math.inf, math.inf, 0)

@@ -32,7 +32,7 @@ from orchestrion import (
     choices,
     parse_choice,
 )
-from orchestrion_evolution.evaluation import Evaluator, cost_of
+from orchestrion_evolution.evaluation import Evaluator, HeldOut
 from orchestrion_evolution.genome import (
     Genome,
     Range,
@@ -47,10 +47,8 @@ from orchestrion_evolution.genome import (
 )
 from orchestrion_evolution.nsga2 import NSGA2, front_order
 from orchestrion_evolution.report import (
-    HeldOut,
     front_graphs,
     metrics_of,
-    value_as_json,
     write_exports,
 )
 from orchestrion_evolution.search import (
@@ -406,7 +404,9 @@ class Evolver(Trainer):
                 "the errors of the episodes with `orchestrion runs show RUN --episode ID`"
             )
         rivals = await self._rivals(session)
-        fresh = await self._measure_fresh(session, [*leaders, *rivals.values()])
+        fresh = await self.evaluator.fresh_values(
+            session, [*leaders, *rivals.values()], self.fresh_samples
+        )
         # An edge costs nothing, so graphs that differ by a useless one are often equally good.
         by_size = sorted(leaders, key=size_of)
         indices = front_of([fresh[graph] for graph in by_size])
@@ -417,26 +417,11 @@ class Evolver(Trainer):
         held_out = {}
         if s.held_out:
             for graph in dict.fromkeys([*front, *rivals.values()]):
-                held_out[graph] = await self._judge(session, graph)
+                held_out[graph] = await self.evaluator.held_out(session, graph, s.held_out)
         session.adopt(self._overlay(self.chosen))
         self.report = self._report(front, rivals, fresh, held_out)
         write_exports(self.report, self.directory)
         return metrics_of(self.report)
-
-    async def _measure_fresh(
-        self, session: Session, graphs: Sequence[Genome]
-    ) -> dict[Genome, Value]:
-        wanted = [(graph, self.fresh_samples) for graph in dict.fromkeys(graphs)]
-        values = await self.evaluator.values(session, wanted, "fresh")
-        return {graph: value for (graph, _), value in zip(wanted, values, strict=True)}
-
-    async def _judge(self, session: Session, graph: Genome) -> HeldOut:
-        episodes = await self.evaluator.held_out(session, graph, self.settings.held_out)
-        return HeldOut(
-            {e.problem.id: e.reward.total for e in episodes if e.reward is not None},
-            {e.problem.id: cost_of(e, self.settings.measure) for e in episodes},
-            {e.problem.id: float(e.success) for e in episodes},
-        )
 
     async def _rivals(self, session: Session) -> dict[str, Genome]:
         """Return the baselines that do not depend on the chosen graph, by name."""
@@ -466,16 +451,18 @@ class Evolver(Trainer):
 
         Its fresh value is added to `fresh`.
         """
+        samples = self.fresh_samples
         single = await self._best_single(session)
         aggregator = self.space.choices.index(self.settings.aggregator)
         pair = voting(single, aggregator, 2)
-        values = await self._measure_fresh(session, [single, pair])
-        one_cost = values[single].cost
-        budget = fresh[chosen].cost - (values[pair].cost - 2 * one_cost)
-        has_price = one_cost > 0 and math.isfinite(budget)  # else it is free, or all rewards miss
-        count = int(budget / one_cost + 1e-9) if has_price else 5
+        values = await self.evaluator.fresh_values(session, [single, pair], samples)
+        agent_cost = values[single].cost
+        vote_cost = values[pair].cost - 2 * agent_cost
+        budget = fresh[chosen].cost - vote_cost
+        has_price = agent_cost > 0 and math.isfinite(budget)  # a graph without rewards has none
+        count = int(budget / agent_cost + 1e-9) if has_price else 5
         graph = voting(single, aggregator, min(max(count, 1), MOST_VOTERS))
-        fresh |= await self._measure_fresh(session, [graph])
+        fresh |= await self.evaluator.fresh_values(session, [graph], samples)
         return graph
 
     def _report(
@@ -489,15 +476,15 @@ class Evolver(Trainer):
         known = [value for value in self.search.known.values() if value.samples]
 
         def described(graph: Genome) -> dict[str, JSON]:
-            text = as_text(graph, names)
-            held = held_out.get(graph)
+            text, held = as_text(graph, names), held_out.get(graph)
+            search_value, fresh_value = self.search.known.get(graph), fresh.get(graph)
             return {
                 "graph": text,
                 "nodes": len(graph.slots),
                 "config": as_config(graph_of(graph, names, s.on_error)),
                 "settings": self.space.overlay(graph),
-                "search": value_as_json(self.search.known.get(graph)),
-                "fresh": value_as_json(fresh.get(graph)),
+                "search": search_value and search_value.as_json(),
+                "fresh": fresh_value and fresh_value.as_json(),
                 "held_out": held and held.as_json(self.key.child("report", text)),
             }
 
