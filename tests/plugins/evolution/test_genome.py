@@ -77,7 +77,7 @@ def meaning(genome: Genome) -> object:
 
 
 @given(genomes(), genomes(), st.integers(0, 2**32))
-def test_children_of_valid_genomes_are_is_valid(a: Genome, b: Genome, seed: int) -> None:
+def test_children_of_valid_genomes_are_valid(a: Genome, b: Genome, seed: int) -> None:
     rng = Random(seed)
     child = mutate(crossover(a, b, SPACE, rng), SPACE, rng)
     assert is_valid(child, SPACE)

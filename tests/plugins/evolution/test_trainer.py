@@ -277,6 +277,8 @@ def test_a_search_ends_by_patience_or_when_the_front_has_enough_samples(
     metrics = result(train(config(settings), tmp_path / "run"))["metrics"]
     episodes = [iteration["evaluation_episodes"] for iteration in metrics[:-1]]
     assert episodes == [5.0] * measured + [0.0] * (12 - measured)
+    assert [iteration["new"] for iteration in metrics[:-1]] == [1.0] + [0.0] * 11
+    assert {iteration["evaluations"] for iteration in metrics} == {1.0}
 
 
 def test_nothing_runs_twice_and_no_split_is_mixed_up(run: Path) -> None:
