@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attrs import frozen
-from orchestrion_beam.advantages import equal_shares, group_advantages, per_agent
-from orchestrion_beam.interfaces import Group
+from orchestrion_beam.interfaces import Group, make_group
 
 from orchestrion import Episode, Trajectory, Turn
 
@@ -32,18 +31,9 @@ def group_of(episodes: Sequence[Episode]) -> Group:
     """Plain episodes on one problem as a group; credit is shared equally among turns."""
     rewards = [None if one.reward is None else one.reward.total for one in episodes]
     order = sorted(range(len(episodes)), key=lambda n: (rewards[n] is None, -(rewards[n] or 0.0)))
-    ranked = tuple(episodes[n] for n in order)
-    advantages = tuple(group_advantages([rewards[n] for n in order]))
-    shares = tuple(
-        equal_shares(advantage, len(one.turns))
-        for one, advantage in zip(ranked, advantages, strict=True)
-    )
-    agents = tuple(
-        per_agent([turn.agent for turn in one.turns], credit)
-        for one, credit in zip(ranked, shares, strict=True)
-    )
+    ranked = [episodes[n] for n in order]
     calls = sum(max(1, turn.usage.calls) for one in ranked for turn in one.turns)
-    return Group(ranked[0].problem, ranked, advantages, shares, agents, calls)
+    return make_group(ranked, ranked[0].problem, calls)
 
 
 def examples(groups: Sequence[Group], role: str, count: int) -> tuple[list[Example], list[Example]]:
