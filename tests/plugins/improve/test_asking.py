@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from orchestrion_improve.asking import Reply, UnusableError, ask, read_object
-from orchestrion_improve.coach import Proposal, read_habits
-from orchestrion_improve.reflection import read_instructions
+from orchestrion_improve.behaviours import Proposal, read_habits
+from orchestrion_improve.gepa import read_instructions
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
 from orchestrion._session import EngineSession
@@ -39,9 +39,8 @@ class Says(Model):
 def asked(model: Says) -> Reply[list[Proposal]]:
     engine = engine_for({"a": ScriptedAgent()}, Fixed())
     session = EngineSession(engine, "s", Key(1), Key(2))
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     read = lambda text: read_habits(text, "anna", ["sums"], ["old"], 2)  # noqa: E731
-    return asyncio.run(ask(model, session, Key(3), messages, read, 100))
+    return asyncio.run(ask(model, session, Key(3), "s", "q", read, 100))
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
@@ -66,7 +65,7 @@ def test_an_unusable_answer_is_asked_again_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("second", ["no", ("{", "length"), ("", "refused")])
-def test_after_two_of_them_nothing_happens(second: Any) -> None:
+def test_after_two_unusable_answers_there_is_no_value(second: Any) -> None:
     assert asked(Says("no", second)) == Reply(None, 2)
 
 

@@ -1,4 +1,4 @@
-"""Habits through the engine: what is taken in, refused, retired, stored and loaded."""
+"""Habits through the engine: adopted, refused, retired, stored and loaded."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pupil(**settings: Any) -> dict[str, Any]:
     return {"agents": {"anna": {"use": "pupil", "effects": EFFECTS, **settings}}}
 
 
-def test_the_helpful_habit_alone_gets_in_in_nine_of_ten_seeds(tmp_path: Path) -> None:
+def test_only_the_helpful_habit_is_adopted_in_nine_of_ten_seeds(tmp_path: Path) -> None:
     right = 0
     for seed in range(SEEDS):
         found = habits_of(train(config(seed=seed), tmp_path / str(seed)))
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(config({"iterations": 3}), tmp_path_factory.mktemp("habits") / "run")
 
 
-def test_what_was_adopted_is_what_the_agent_is_told(run: Path) -> None:
+def test_the_agent_is_told_what_was_adopted(run: Path) -> None:
     with RunReader(run) as reader:
         checkpoint = reader.usable().checkpoint
     assert checkpoint is not None
@@ -71,7 +71,7 @@ def test_every_habit_has_its_effect_its_interval_and_a_reason(run: Path) -> None
     assert useless["tested_on"]["pairs"] < 168, "it was not given up early"
 
 
-def test_nothing_is_proposed_twice_and_what_is_in_use_is_tried_again(run: Path) -> None:
+def test_no_habit_is_proposed_twice_and_habits_in_use_are_tried_again(run: Path) -> None:
     rounds = metrics_of(run)
     assert [one["habits_proposed"] for one in rounds] == [3, 0, 0]
     assert [one["habits_tried_again"] for one in rounds] == [0, 1, 1]
@@ -80,7 +80,7 @@ def test_nothing_is_proposed_twice_and_what_is_in_use_is_tried_again(run: Path) 
     assert 0.05 < again["effect"] < 0.25
 
 
-def test_the_last_judgement_is_on_problems_that_decided_nothing(run: Path) -> None:
+def test_the_gain_is_measured_on_problems_that_decided_nothing(run: Path) -> None:
     state, last = state_of(run), metrics_of(run)[-1]
     with RunReader(run) as reader:
         seen = {row["problem"] for row in reader.episode_rows() if row["source"] == "train"}
@@ -100,7 +100,7 @@ def test_the_export_shows_habits_by_role_and_category_and_begins_another_run(
         export_run(reader)
     data = json.loads((run / "exports" / "learned_behaviors.json").read_text())
     assert data["settings"] == {"agents.anna.habits": [HELPFUL]}
-    texts = [one["text"] for one in data["learned"]["trainer"]["habits"]["anna"]["any"]]
+    texts = [one["text"] for one in data["learned"]["trainer.improver"]["habits"]["anna"]["any"]]
     assert texts[0] == HELPFUL
     later = train(config({"begin_with": str(run)}, seed=9), tmp_path / "later")
     first = metrics_of(later)[0]
@@ -124,7 +124,7 @@ def _coach(*habits: Any, **settings: Any) -> dict[str, Any]:
     return {"coach": {"use": "practice-coach", "habits": list(habits), **settings}}
 
 
-def test_a_habit_for_one_category_is_tried_there_and_told_so(tmp_path: Path) -> None:
+def test_a_habit_for_one_category_is_tried_there_and_names_it(tmp_path: Path) -> None:
     effects = {"carry": {"sums": 0.3, "differences": -0.4}}
     given = config(models=_coach({"habit": "carry", "category": "sums"}), **pupil(effects=effects))
     run = train(given, tmp_path / "run")
@@ -148,13 +148,13 @@ def test_a_habit_of_one_category_that_harms_in_another_is_refused(tmp_path: Path
     assert found["carry"]["reason"] == "harms on other categories"
 
 
-def test_better_at_a_higher_price_is_no_help(tmp_path: Path) -> None:
+def test_a_habit_that_helps_at_a_higher_cost_is_refused(tmp_path: Path) -> None:
     given = config(models=_coach({"habit": HELPFUL}), **pupil(dear={HELPFUL: 0.5}))
     found = habits_of(train(given, tmp_path / "run"))
     assert found[HELPFUL]["reason"] == "helps, but takes 50% more"
 
 
-def test_too_few_problems_decide_nothing(tmp_path: Path) -> None:
+def test_with_too_few_problems_habits_are_refused_as_untested(tmp_path: Path) -> None:
     task = {"use": "practice", "train": 32, "validation": 5, "test": 4}
     run = train(config({"held_out": 0}, task=task), tmp_path / "run")
     assert {one["status"] for one in habits_of(run).values()} == {"refused"}
@@ -162,7 +162,7 @@ def test_too_few_problems_decide_nothing(tmp_path: Path) -> None:
     assert metrics_of(run)[-1]["habits_trial_episodes"] == 0
 
 
-def test_only_so_many_are_in_use_and_the_weakest_makes_room(tmp_path: Path) -> None:
+def test_at_the_cap_a_better_habit_replaces_the_weakest(tmp_path: Path) -> None:
     effects = {"weak": {"any": 0.2}, "strong": {"any": 0.4}}
     ideas = [{"habit": "weak"}, {"habit": "strong"}]
     given = config(
@@ -217,8 +217,11 @@ def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(tmp_path:
         assert result(train(given(64), folder)) == serial
 
 
-def test_inside_a_beam_search_it_decides_on_what_the_report_does_not_use(tmp_path: Path) -> None:
+def test_in_a_beam_search_it_decides_on_problems_that_the_report_does_not_use(
+    tmp_path: Path,
+) -> None:
     beam = {
+        "use": "grpo-beam",
         "rounds": 2,
         "improve_every": 1,
         "problems": 4,
@@ -229,11 +232,11 @@ def test_inside_a_beam_search_it_decides_on_what_the_report_does_not_use(tmp_pat
         "baselines": [],
         "improver": "habits",
     }
-    parts = {
+    parts: dict[str, Any] = {
         "improvers": {"habits": {"use": "behaviours", "model": "coach", "pairs": 160}},
         "task": {"use": "practice", "train": 32, "validation": 120, "test": 4},
     }
-    run = train(config(beam, "grpo-beam", **parts), tmp_path / "run")
+    run = train(config(trainer=beam, **parts), tmp_path / "run")
     state = state_of(run, "improvers.habits")
     [active] = [
         one for one in state["learned"]["habits"]["anna"]["any"] if one["status"] == "active"
@@ -262,7 +265,7 @@ def test_what_cannot_be_improved_is_refused_before_anything_runs(
         train(config(trainer, **parts), tmp_path / "run")
 
 
-def test_habits_of_strangers_are_refused(tmp_path: Path) -> None:
+def test_a_file_with_habits_of_unknown_agents_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"zoe": {"any": ["be zoe"]}}))
     with pytest.raises(UsageError, match="habits of 'zoe'"):

@@ -1,4 +1,4 @@
-"""Instructions that evolve: what the front is good for, gates, merging, and the last judgement."""
+"""Evolution of instructions: the front, the gate, merging, and the trial at the end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from orchestrion_improve.practice import Pupil
 
 from orchestrion import UsageError
 from orchestrion.runs import RunReader
-from tests.plugins.improve.support import config, metrics_of, result, state_of, train
+from tests.plugins.improve.support import config, improving, metrics_of, result, state_of, train
 
+SEEDS = range(10)
 PLUS, MINUS = "carry the one", "mind the sign"
 DECEPTIVE = {
     PLUS: {"sums": 0.4, "differences": -0.45},
@@ -24,17 +25,10 @@ COACH = {
 }
 
 
-def given(trainer: dict[str, Any] | None = None, **parts: Any) -> Any:
-    settings = {
-        "model": "coach",
-        "iterations": 1,
-        "problems": 4,
-        "samples": 2,
-        "evaluations": 300,
-        "pairs": 80,
-        **(trainer or {}),
-    }
-    return config(settings, "gepa", **{"models": COACH, "agents": _anna(), **parts})
+def given(settings: dict[str, Any] | None = None, **parts: Any) -> Any:
+    improver = {"use": "gepa", "evaluations": 300, "pairs": 80}
+    trainer = improving(improver, **{"problems": 4, "samples": 2, **(settings or {})})
+    return config(trainer=trainer, **{"models": COACH, "agents": _anna(), **parts})
 
 
 def _anna(**settings: Any) -> dict[str, Any]:
@@ -47,11 +41,14 @@ def rate(run: Path) -> float:
     return (pupil.rate("sums") + pupil.rate("differences")) / 2
 
 
-def test_the_front_finds_what_a_climber_of_one_hill_misses(tmp_path: Path) -> None:
-    front = [rate(train(given(seed=n), tmp_path / f"f{n}")) for n in range(4)]
-    best = [rate(train(given({"choose": "best"}, seed=n), tmp_path / f"b{n}")) for n in range(4)]
-    assert sorted(front)[1] == pytest.approx(0.9), "most runs find both lessons"
-    assert sum(front) > sum(best) + 0.4
+def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path) -> None:
+    def found(choose: str) -> int:
+        """Return how many of ten runs find both lessons."""
+        runs = [train(given({"choose": choose}, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
+        return sum(rate(run) == pytest.approx(0.9) for run in runs)
+
+    assert found("front") >= 9
+    assert found("best") <= 7, "luck carries some runs over the gap"
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +70,7 @@ def test_a_child_has_to_beat_its_parent_on_a_minibatch_first(run: Path) -> None:
     assert len(set(texts)) == len(texts)
 
 
-def test_what_is_adopted_was_judged_on_problems_that_were_no_instances(run: Path) -> None:
+def test_the_adopted_text_was_judged_on_problems_that_were_no_instances(run: Path) -> None:
     state, last = state_of(run), metrics_of(run)[-1]
     adopted = dict(map(tuple, state["judged"]))[state["adopted"]]
     low, _ = adopted["interval"]
@@ -132,7 +129,7 @@ def test_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
         ({"agents": ["zoe"]}, "'zoe' has no learnable setting"),
     ],
 )
-def test_what_cannot_evolve_is_refused(
+def test_a_setting_that_cannot_evolve_is_refused(
     trainer: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -31,16 +31,20 @@ HABITS = st.builds(
 )
 
 
+def told_by(library: Library, role: str) -> list[str]:
+    return [habit.told for habit in library.active(role)]
+
+
 @given(st.lists(HABITS, max_size=8))
 def test_a_library_reads_back_what_it_wrote(habits: list[Habit]) -> None:
     library = Library()
-    for one in habits:
-        library.add(one)
+    for habit in habits:
+        library.add(habit)
     data = json.loads(json.dumps(library.as_json()))
     again = Library.from_json(data, "here")
     assert again.as_json() == library.as_json()
     for role in ("anna", "ben"):
-        assert again.told(role) == library.told(role)
+        assert again.active(role) == library.active(role)
         assert again.refused(role) == library.refused(role)
 
 
@@ -50,22 +54,22 @@ def test_the_best_are_told_first_and_versions_count_by_role_and_category() -> No
     library.add(Habit("anna", "any", "strong", effect=0.3))
     library.add(Habit("anna", "sums", "carry", effect=0.2))
     library.add(Habit("ben", "any", "other"))
-    assert library.told("anna") == ["strong", "When the problem is about sums: carry", "weak"]
-    assert [one.version for one in library.habits] == [1, 2, 1, 1]
+    assert told_by(library, "anna") == ["strong", "When the problem is about sums: carry", "weak"]
+    assert [habit.version for habit in library.habits] == [1, 2, 1, 1]
     library.put(evolve(weak, status="retired"))
-    assert len(library.told("anna")) == 2
-    assert [one.text for one in library.refused("anna")] == ["weak"]
+    assert len(told_by(library, "anna")) == 2
+    assert [habit.text for habit in library.refused("anna")] == ["weak"]
 
 
 def test_later_trials_count_instead_of_the_first_which_chose_it() -> None:
-    one = Habit("anna", "any", "lucky", effect=0.4, pairs=100)
-    once = one.tested_again(0.1, 100)
+    first = Habit("anna", "any", "lucky", effect=0.4, pairs=100)
+    once = first.tested_again(0.1, 100)
     twice = once.tested_again(0.0, 100)
-    assert (one.worth, once.worth, twice.worth) == (0.4, 0.1, 0.05)
-    assert one.tested_again(0.5, 0) == one
+    assert (first.worth, once.worth, twice.worth) == (0.4, 0.1, 0.05)
+    assert first.tested_again(0.5, 0) == first
 
 
-def test_what_was_proposed_before_is_known_however_it_is_spelled() -> None:
+def test_spaces_and_case_do_not_make_a_habit_new() -> None:
     library = Library([Habit("anna", "any", "Check twice.", status="refused")])
     assert library.knows("anna", "any", " check   TWICE")
     assert not library.knows("anna", "sums", "check twice")
@@ -76,14 +80,14 @@ def test_a_plain_file_of_texts_is_enough_to_begin_with(tmp_path: Path) -> None:
     file = tmp_path / "habits.json"
     file.write_text(json.dumps({"anna": {"any": ["Check twice."], "sums": [{"text": "Carry."}]}}))
     library = read_file(file)
-    assert library.told("anna") == ["Check twice.", "When the problem is about sums: Carry."]
+    assert told_by(library, "anna") == ["Check twice.", "When the problem is about sums: Carry."]
 
 
-def test_only_habits_in_use_come_along(tmp_path: Path) -> None:
+def test_only_habits_in_use_are_read(tmp_path: Path) -> None:
     file = tmp_path / "habits.json"
     old = [{"text": "good"}, {"text": "bad", "status": "refused", "version": 2}]
     file.write_text(json.dumps({"anna": {"any": old}}))
-    assert [one.text for one in read_file(file).habits] == ["good"]
+    assert [habit.text for habit in read_file(file).habits] == ["good"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +100,7 @@ def test_only_habits_in_use_come_along(tmp_path: Path) -> None:
         ({"anna": {"any": [{"text": "a\nb"}]}}, "one line"),
         ({"anna": {"any": [{"text": "x" * 301}]}}, "300 is the most"),
         ({"anna": {"any": [{}]}}, "anna.any[0].text: must be text"),
-        ({"anna": {"any": [{"text": "x", "worth": 1}]}}, "worth: no field"),
+        ({"anna": {"any": [{"text": "x", "worth": 1}]}}, "unknown fields of a habit: worth"),
         ({"anna": {"any": [{"text": "x", "status": "great"}]}}, "not one of active"),
         ({"anna": {"any": [{"text": "x", "effect": "high"}]}}, "effect: must be a finite number"),
         ({"anna": {"any": [{"text": "x", "version": 0}]}}, "whole number from 1"),
@@ -114,7 +118,7 @@ def test_a_file_that_cannot_be_used_is_refused_with_its_place(
     assert message in str(error.value)
 
 
-def test_a_missing_or_broken_file_says_so(tmp_path: Path) -> None:
+def test_a_missing_or_broken_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such file"):
         read_file(tmp_path / "nowhere.json")
     (tmp_path / "broken.json").write_text("{")

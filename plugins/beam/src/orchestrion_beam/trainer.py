@@ -88,6 +88,11 @@ class GrpoBeam(ComparisonSettings):
     improver: Improver | None = None
     improve_every: Count = 5
 
+    @property
+    def iterations(self) -> int:
+        """Return the number of iterations: those that search, and one that compares."""
+        return self.rounds + (self.held_out > 0)
+
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Yield the runtime."""
@@ -118,8 +123,8 @@ class BeamTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """Return the number of iterations: those that search, and one that compares."""
-        return self.settings.rounds + (self.settings.held_out > 0)
+        """Return the number of iterations."""
+        return self.settings.iterations
 
     def check(self, session: Session) -> None:
         """Refuse a team or task that cannot be searched, compared or improved.

@@ -1,13 +1,13 @@
-"""The library of habits: what was proposed, what it is worth, what is in use.
+"""Keep the library of habits: what was proposed, what it is worth, what is in use.
 
-As JSON it is what `learned_behaviors.json` shows, role -> category -> habits, and what
-`begin_with` reads; the category `any` is for all problems.
+As JSON the library is role -> category -> habits, as `learned_behaviors.json` shows it and
+`begin_with` reads it; the category `any` is for all problems.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -16,7 +16,7 @@ from attrs import evolve, frozen
 
 from orchestrion import JSON, UsageError
 
-__all__ = ["ANY", "Habit", "Library", "normalized", "read_file", "text_problem"]
+__all__ = ["ANY", "Habit", "Library", "normalized", "problem_of_text", "read_file"]
 
 ANY = "any"
 LONGEST = 300
@@ -25,23 +25,23 @@ Status = Literal["active", "refused", "retired"]
 
 @frozen
 class Habit:
-    """One habit and its history.
+    """Hold one habit and its history.
 
     Args:
         role: the agent it is for.
-        category: of problems; `any` for all.
+        category: the category of problems; `any` for all.
         text: what the agent is told.
         version: counts the habits of this role and category, from 1.
-        status: `active` ones are in use.
-        reason: why it is not, or what it replaced.
-        effect: mean difference in reward that it made in its trial.
-        low: lower end of the interval.
-        high: upper end.
-        problems: how many validation problems it was tried on.
-        pairs: how many pairs of episodes.
+        status: `active` habits are in use.
+        reason: why it is not in use, or what it replaced.
+        effect: mean difference in reward in its trial.
+        low: lower end of the interval of `effect`.
+        high: upper end of the interval.
+        problems: number of validation problems in its trial.
+        pairs: pairs of episodes in its trial.
         again: mean effect in later trials.
-        again_pairs: pairs of episodes in these.
-        round: in which it was proposed; -1 if it came from another run.
+        again_pairs: pairs of episodes in later trials.
+        round: the round of its proposal; -1 if it came from another run.
     """
 
     role: str
@@ -60,19 +60,24 @@ class Habit:
     round: int = -1
 
     @property
+    def name(self) -> tuple[str, str, int]:
+        """Return what identifies the habit in a library: role, category and version."""
+        return self.role, self.category, self.version
+
+    @property
     def told(self) -> str:
-        """As it stands in the agent's settings: it says when it applies."""
+        """Return the text in the agent's settings, which says when the habit applies."""
         if self.category == ANY:
             return self.text
         return f"When the problem is about {self.category}: {self.text}"
 
     @property
     def worth(self) -> float:
-        """What it ranks by: later trials chose nothing, so they count instead of the first."""
+        """Return the effect to rank by: of later trials, since the first trial chose the habit."""
         return self.again if self.again_pairs else self.effect
 
     def tested_again(self, effect: float, pairs: int) -> Habit:
-        """With another trial of it."""
+        """Return the habit with the result of a later trial."""
         total = self.again_pairs + pairs
         if not total:
             return self
@@ -80,7 +85,7 @@ class Habit:
         return evolve(self, again=mean, again_pairs=total)
 
     def as_json(self) -> dict[str, JSON]:
-        """As it is stored."""
+        """Return the habit as it is stored."""
         data: dict[str, JSON] = {
             "text": self.text,
             "version": self.version,
@@ -101,89 +106,84 @@ class Habit:
 
 
 class Library:
-    """All habits that were ever proposed, in the order in which they came."""
+    """Holds all habits that were ever proposed, in their order."""
 
     def __init__(self, habits: Sequence[Habit] = ()) -> None:
         self.habits = list(habits)
 
     def add(self, habit: Habit) -> Habit:
-        """Take one in, with the next version of its role and category."""
-        before = [one.version for one in self._place(habit.role, habit.category)]
+        """Add a habit under the next version of its role and category; return it."""
+        before = [other.version for other in self._of(habit.role, habit.category)]
         numbered = evolve(habit, version=max(before, default=0) + 1)
         self.habits.append(numbered)
         return numbered
 
     def put(self, habit: Habit) -> None:
-        """Replace what has its role, category and version."""
-        name = _name(habit)
-        self.habits[[_name(one) for one in self.habits].index(name)] = habit
+        """Replace the habit with the same role, category and version."""
+        self.habits[[other.name for other in self.habits].index(habit.name)] = habit
 
     def knows(self, role: str, category: str, text: str) -> bool:
-        """Whether this was proposed before, whatever became of it."""
+        """Return whether this text was proposed before, whatever became of it."""
         wanted = normalized(text)
-        return any(normalized(one.text) == wanted for one in self._place(role, category))
+        return any(normalized(habit.text) == wanted for habit in self._of(role, category))
 
     def active(self, role: str = "") -> list[Habit]:
-        """Those in use, by role, the best first."""
-        found = [one for one in self.habits if one.status == "active" and role in ("", one.role)]
-        return sorted(found, key=lambda one: (one.role, -one.worth, one.category, one.version))
-
-    def told(self, role: str) -> list[str]:
-        """What an agent is told, the best first."""
-        return [one.told for one in self.active(role)]
+        """Return the habits in use, of one agent or by agent, the best first."""
+        active = [h for h in self.habits if h.status == "active" and role in ("", h.role)]
+        return sorted(active, key=lambda h: (h.role, -h.worth, h.category, h.version))
 
     def refused(self, role: str) -> list[Habit]:
-        """What is not, or no longer, in use, in the order of rounds."""
-        found = [one for one in self.habits if one.role == role and one.status != "active"]
-        # Not as they came: what is loaded from a checkpoint has to read alike.
-        return sorted(found, key=lambda one: (one.round, one.category, one.version))
+        """Return an agent's habits that are not in use, in the order of rounds."""
+        refused = [h for h in self.habits if h.role == role and h.status != "active"]
+        # Sorted, so that a library from a checkpoint gives the same order.
+        return sorted(refused, key=lambda h: (h.round, h.category, h.version))
 
-    def _place(self, role: str, category: str) -> list[Habit]:
-        return [one for one in self.habits if (one.role, one.category) == (role, category)]
+    def _of(self, role: str, category: str) -> list[Habit]:
+        return [h for h in self.habits if (h.role, h.category) == (role, category)]
 
     def as_json(self) -> dict[str, dict[str, list[JSON]]]:
-        """Role -> category -> habits, in use first."""
-        found: dict[str, dict[str, list[JSON]]] = {}
+        """Return the library as role -> category -> habits, those in use first."""
+        data: dict[str, dict[str, list[JSON]]] = {}
         order = {status: n for n, status in enumerate(get_args(Status))}
-        for one in sorted(
+        for habit in sorted(
             self.habits,
             key=lambda h: (h.role, h.category, order[h.status], -h.worth, h.version),
         ):
-            found.setdefault(one.role, {}).setdefault(one.category, []).append(one.as_json())
-        return found
+            data.setdefault(habit.role, {}).setdefault(habit.category, []).append(habit.as_json())
+        return data
 
     @staticmethod
     def from_json(data: JSON, where: str) -> Library:
-        """The inverse, in the order of rounds.
+        """Return the library that `as_json` wrote, in the order of rounds.
+
+        Args:
+            data: the library as JSON.
+            where: names the data in errors.
 
         Raises:
-            UsageError: it has another form; says where.
+            UsageError: the data has another form.
         """
         habits = [
-            _habit(role, category, n, one, f"{where}: {role}.{category}[{n}]")
+            _habit(role, category, n, habit, f"{where}: {role}.{category}[{n}]")
             for role, categories in _mapping(data, where).items()
             for category, list_ in _mapping(categories, f"{where}: {role}").items()
-            for n, one in enumerate(_list(list_, f"{where}: {role}.{category}"))
+            for n, habit in enumerate(_list(list_, f"{where}: {role}.{category}"))
         ]
         library = Library(sorted(habits, key=lambda h: (h.round, h.role, h.category, h.version)))
-        names = [_name(one) for one in library.habits]
-        if twice := sorted({name for name in names if names.count(name) > 1}):
-            role, category, version = twice[0]
+        names = [habit.name for habit in library.habits]
+        if repeated := sorted({name for name in names if names.count(name) > 1}):
+            role, category, version = repeated[0]
             raise UsageError(f"{where}: {role}.{category} has version {version} twice")
         return library
 
 
-def _name(habit: Habit) -> tuple[str, str, int]:
-    return habit.role, habit.category, habit.version
-
-
 def normalized(text: str) -> str:
-    """A text by which equal habits are found out."""
+    """Return a text in a form in which equal habits are equal texts."""
     return " ".join(text.casefold().split()).rstrip(".")
 
 
-def text_problem(text: object) -> str:
-    """What is wrong with a habit's text; "" if nothing is."""
+def problem_of_text(text: object) -> str:
+    """Return what is wrong with a habit's text; empty if nothing is."""
     if not isinstance(text, str):
         return "must be text"
     if not text.strip():
@@ -199,43 +199,43 @@ def text_problem(text: object) -> str:
 
 
 def read_file(path: Path) -> Library:
-    """The habits in use of an earlier run.
+    """Return the habits in use of an earlier run.
 
     Args:
         path: a run's folder, its `learned_behaviors.json`, or a file of habits by role and
             category.
 
     Raises:
-        UsageError: there is none, or it cannot be used; says where.
+        UsageError: there is no such file, or it cannot be used.
     """
     file = path / "exports" / "learned_behaviors.json" if path.is_dir() else path
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{file}: there is no such file; name a run's folder or its export") from (
-            None
-        )
+        message = f"{file}: there is no such file; name a run's folder or its export"
+        raise UsageError(message) from None
     except (OSError, ValueError) as error:
         raise UsageError(f"{file}: cannot be read as JSON: {error}") from None
-    found = [one for part in _parts(data, file) for one in Library.from_json(*part).habits]
-    active = [evolve(one, round=-1) for one in found if one.status == "active"]
-    if not active:
-        raise UsageError(f"{file}: has no habit that is in use")
     library = Library()
-    for one in active:
-        if not library.knows(one.role, one.category, one.text):
-            library.add(one)
+    for where, habits in _parts(data, str(file)).items():
+        for habit in Library.from_json(habits, where).habits:
+            known = library.knows(habit.role, habit.category, habit.text)
+            if habit.status == "active" and not known:
+                library.add(evolve(habit, round=-1))
+    if not library.habits:
+        raise UsageError(f"{file}: has no habit that is in use")
     return library
 
 
-def _parts(data: JSON, file: Path) -> Iterator[tuple[JSON, str]]:
-    """Habits by role and category, wherever they stand in a run's export."""
-    if isinstance(data, dict) and "learned" in data and "settings" in data:
-        for path, learned in _mapping(data["learned"], f"{file}: learned").items():
-            if isinstance(learned, dict) and "habits" in learned:
-                yield learned["habits"], f"{file}: learned.{path}.habits"
-    else:
-        yield data, str(file)
+def _parts(data: JSON, file: str) -> dict[str, JSON]:
+    """Return all libraries in a file, by where they stand: a run's export may have several."""
+    if not (isinstance(data, dict) and "learned" in data and "settings" in data):
+        return {file: data}
+    return {
+        f"{file}: learned.{path}.habits": learned["habits"]
+        for path, learned in _mapping(data["learned"], f"{file}: learned").items()
+        if isinstance(learned, dict) and "habits" in learned
+    }
 
 
 def _habit(role: str, category: str, n: int, data: JSON, where: str) -> Habit:
@@ -243,9 +243,9 @@ def _habit(role: str, category: str, n: int, data: JSON, where: str) -> Habit:
         data = {"text": data}
     fields = dict(_mapping(data, where))
     text = fields.pop("text", None)
-    if problem := text_problem(text):
+    if problem := problem_of_text(text):
         raise UsageError(f"{where}.text: {problem}")
-    if problem := text_problem(role) or text_problem(category):
+    if problem := problem_of_text(role) or problem_of_text(category):
         raise UsageError(f"{where}: its role or category {problem}")
     tested = dict(_mapping(fields.pop("tested_on", {}), f"{where}.tested_on"))
     again = dict(_mapping(fields.pop("tested_again", {}), f"{where}.tested_again"))
@@ -272,7 +272,7 @@ def _habit(role: str, category: str, n: int, data: JSON, where: str) -> Habit:
         round=_count(fields.pop("round", -1), f"{where}.round", -1),
     )
     if fields:
-        raise UsageError(f"{where}: {', '.join(sorted(fields))}: no field of a habit")
+        raise UsageError(f"{where}: unknown fields of a habit: {', '.join(sorted(fields))}")
     return habit
 
 
