@@ -50,7 +50,7 @@ async def compared(given: GrpoBeam, skill: float = 0.6, **more: Any) -> Mapping[
 
 
 def named(report: Mapping[str, Any]) -> dict[str, Any]:
-    return {one["name"]: one for one in report["contenders"]}
+    return {contender["name"]: contender for contender in report["contenders"]}
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_no_baseline_that_can_continue_has_fewer_calls_than_the_search(
         assert contenders[name]["attempts"] > 5
     for name in ("sequential", "discussion"):
         assert contenders[name]["attempts"] == 1
-        assert any("it ends by itself" in one for one in report["sentences"] if name in one)
+        assert any("it ends by itself" in text for text in report["sentences"] if name in text)
 
 
 @frozen
@@ -125,10 +125,10 @@ def test_all_calls_of_a_turn_count() -> None:
     beam, single = contenders["beam"], contenders["single"]
     assert beam["calls"] == pytest.approx(2 * beam["turns"], rel=0.1)
     assert contenders["best-of-n"]["calls"] >= beam["calls"]
-    # It makes one call a turn, and the report does not hide that it cannot use as many.
+    # It makes a single call a turn, and the report says that it cannot use as many.
     assert single["turns"] <= EXTRA_TURNS * beam["turns"] + GIVEN.turns
     assert single["calls"] == single["turns"] < beam["calls"]
-    assert any("single" in one and "its turns make fewer" in one for one in report["sentences"])
+    assert any("single" in text and "its turns make fewer" in text for text in report["sentences"])
 
 
 @given(st.integers(1, 500), st.integers(1, 15), st.floats(1, 4), st.floats(0.1, 1))
@@ -150,9 +150,11 @@ def test_problems_held_out_are_shown_to_no_improver() -> None:
         trainer = await opened(GIVEN)
         gate, held_out = trainer.split(session)
         assert len(held_out) == 20
-        everything = {one.id for one in session.problems("validation")}
-        assert {one.id for one in gate} | {one.id for one in held_out} == everything
-        assert not {one.id for one in gate} & {one.id for one in held_out}
+        everything = {problem.id for problem in session.problems("validation")}
+        deciding = {problem.id for problem in gate}
+        reported = {problem.id for problem in held_out}
+        assert deciding | reported == everything
+        assert not deciding & reported
 
     asyncio.run(main())
 
@@ -209,26 +211,26 @@ def test_the_report_names_a_value_that_is_better_than_noise_but_not_worth_its_ca
 
 @pytest.mark.parametrize("select", ["reward", "value"])
 def test_noise_does_not_beat_independent_attempts_and_is_called_noise(select: Any) -> None:
-    contenders = asyncio.run(compared(evolve(GIVEN, value=Noise(), select=select)))
-    assert not named(contenders)["best-of-n"]["ahead"]["low"] > 0
-    assert contenders["value"]["better_than_noise"] is False
-    text = " ".join(contenders["sentences"])
+    report = asyncio.run(compared(evolve(GIVEN, value=Noise(), select=select)))
+    assert not named(report)["best-of-n"]["ahead"]["low"] > 0
+    assert report["value"]["better_than_noise"] is False
+    text = " ".join(report["sentences"])
     assert "The value 'noise' is no better than noise" in text
     assert "not worth its calls" in text
     assert ("picked by the value 'noise'" in text) == (select == "value")
 
 
 def test_equal_scores_leave_open_whether_the_value_is_better_than_noise() -> None:
-    contenders = asyncio.run(compared(evolve(GIVEN, held_out=6), skill=1.0))
-    assert contenders["value"]["better_than_noise"] is None
-    assert any("cannot be told" in one for one in contenders["sentences"])
-    assert any("Not shown to differ from best-of-n" in one for one in contenders["sentences"])
+    report = asyncio.run(compared(evolve(GIVEN, held_out=6), skill=1.0))
+    assert report["value"]["better_than_noise"] is None
+    assert any("cannot be told" in text for text in report["sentences"])
+    assert any("Not shown to differ from best-of-n" in text for text in report["sentences"])
 
 
 def test_with_few_problems_nothing_is_claimed() -> None:
-    contenders = asyncio.run(compared(evolve(GIVEN, held_out=4)))
-    assert contenders["value"]["better_than_noise"] is None
-    text = " ".join(contenders["sentences"])
+    report = asyncio.run(compared(evolve(GIVEN, held_out=4)))
+    assert report["value"]["better_than_noise"] is None
+    text = " ".join(report["sentences"])
     assert "Too few problems to tell search and best-of-n apart" in text
     assert "cannot be told from 4 problems" in text
     assert "Ahead of" not in text
@@ -255,18 +257,18 @@ def test_missing_rewards_are_not_in_the_mean() -> None:
         await trainer.iterate(1, session)
         return dict(trainer.report)
 
-    contenders = asyncio.run(main())
-    beam = named(contenders)["beam"]
+    report = asyncio.run(main())
+    beam = named(report)["beam"]
     assert beam["missing"] == 10
     assert beam["reward"]["count"] == 10
-    assert named(contenders)["single"]["ahead"]["count"] == 10
-    assert any("on the 10 problems where it has a result" in one for one in contenders["sentences"])
+    assert named(report)["single"]["ahead"]["count"] == 10
+    assert any("on the 10 problems where it has a result" in text for text in report["sentences"])
 
 
 def test_only_the_baselines_that_are_wanted_are_run() -> None:
     wanted = evolve(GIVEN, held_out=2, baselines=("self-consistency",), probes=2)
-    contenders = asyncio.run(compared(wanted))
-    assert [one["name"] for one in contenders["contenders"]] == ["beam", "self-consistency"]
+    report = asyncio.run(compared(wanted))
+    assert [contender["name"] for contender in report["contenders"]] == ["beam", "self-consistency"]
     alone = asyncio.run(compared(evolve(GIVEN, held_out=2, baselines=())))
     assert alone["value"]["correlation"]["mean"] is None
 
@@ -303,15 +305,15 @@ def test_answers_are_compared_without_case_and_spaces() -> None:
 
 
 def test_the_most_frequent_answer_is_picked_and_a_key_decides_between_equals() -> None:
-    attempts = [ended(Output(one)) for one in ["a", "B", "b ", "c"]]
+    attempts = [ended(Output(text)) for text in ["a", "B", "b ", "c"]]
     assert most_frequent(attempts, Key(1)) is attempts[1]
-    tied = [ended(Output(one)) for one in "abab"]
+    tied = [ended(Output(text)) for text in "abab"]
     picked = {id(most_frequent(tied, Key(n))) for n in range(20)}
     assert picked == {id(tied[0]), id(tied[1])}
 
 
 def test_answers_that_all_differ_cannot_be_compared() -> None:
-    assert most_frequent([ended(Output(one)) for one in "abc"], Key(1)) is None
+    assert most_frequent([ended(Output(text)) for text in "abc"], Key(1)) is None
     assert most_frequent([ended(None), ended(None)], Key(1)) is None
     only = ended(Output("a"))
     assert most_frequent([only], Key(1)) is only
@@ -323,7 +325,7 @@ def test_the_report_as_text_has_a_row_for_each_and_all_sentences(
     text = as_text(report)
     for name in ("beam", *GIVEN.baselines):
         assert f"\n{name} " in text
-    assert all(one in text for one in report["sentences"])
+    assert all(sentence in text for sentence in report["sentences"])
 
 
 def test_without_rewards_nothing_is_claimed() -> None:

@@ -88,10 +88,10 @@ def test_an_iteration_reports_what_its_searches_did() -> None:
         assert 1 <= metrics["ancestors"] <= 3
         assert metrics["calls"] == metrics["samples"] <= 2 * GIVEN.samples_per_search
         assert metrics["chosen_reward"] >= max(
-            0.0, sum(one.reward.total for one in session.episodes if one.reward) / 6 - 1e-9
+            0.0, sum(e.reward.total for e in session.episodes if e.reward) / 6 - 1e-9
         )
         # Everything that the searches ended with is judged, and stored in a fixed order.
-        assert [one.id for one in session.episodes] == [f"0/0/{n}" for n in range(6)]
+        assert [episode.id for episode in session.episodes] == [f"0/0/{n}" for n in range(6)]
 
     asyncio.run(main())
 
@@ -112,7 +112,7 @@ def test_metrics_and_files_are_independent_of_the_completion_order(tmp_path: Pat
 
 def test_a_run_without_any_reward_names_what_is_missing() -> None:
     class Silent(Value):
-        """Never has one."""
+        """Never gives a reward."""
 
         async def score(self, episode: Episode, calls: Calls) -> Reward | None:
             return None
@@ -153,7 +153,7 @@ def test_advantages_credits_and_the_tree_are_exported(tmp_path: Path) -> None:
     assert {node["fate"] for node in tree} <= {"grown", "final", "pruned", "duplicate", "failed"}
     assert sum(node["fate"] == "final" for node in tree) == len(rows)
     assert json.loads((folder / "report.json").read_text()) == trainer.report
-    assert all(one in (folder / "report.txt").read_text() for one in trainer.report["sentences"])
+    assert all(text in (folder / "report.txt").read_text() for text in trainer.report["sentences"])
 
 
 def test_the_report_is_given_as_notes() -> None:
@@ -190,7 +190,7 @@ class Noting(Improver):
     async def improve(
         self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
     ) -> Improvement:
-        self.seen.append((round, groups, [one.id for one in problems]))
+        self.seen.append((round, groups, [problem.id for problem in problems]))
         return Improvement(self.overlay, {"habits": 2.0})
 
     def plan(self, i: int, sizes: Any, turns: int | None) -> Plan:
@@ -425,7 +425,9 @@ class Calling(Climber):
 
 def digests(session: EngineSession, folder: Path, metrics: Any) -> list[str]:
     files = [path.read_bytes() for path in sorted(folder.rglob("*.*"))]
-    return [sha256(one).hexdigest() for one in (*files, encode(session.episodes))] + [str(metrics)]
+    return [sha256(data).hexdigest() for data in (*files, encode(session.episodes))] + [
+        str(metrics)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ class Says(Model):
         self.asked: list[tuple[str, Sequence[Mapping[str, JSON]]]] = []
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """The next one."""
+        """Return the next answer."""
         self.asked.append((key.hex(), request["messages"]))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -108,8 +108,8 @@ def test_habits_are_read_strictly(text: str, message: str) -> None:
 
 def test_a_habit_may_take_the_place_of_a_present_one() -> None:
     row = {"category": "any", "habit": " new ", "replaces": "old"}
-    found = read_habits(json.dumps({"habits": [row]}), "anna", [], ["old"], 2)
-    assert found == [Proposal("anna", "any", "new", "old")]
+    proposals = read_habits(json.dumps({"habits": [row]}), "anna", [], ["old"], 2)
+    assert proposals == [Proposal("anna", "any", "new", "old")]
 
 
 @pytest.mark.parametrize("text", ['{"instructions": ""}', '{"instructions": 3}', "x", "{}"])

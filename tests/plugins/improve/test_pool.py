@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import convert, to_builtins
 from orchestrion_improve.gepa import Pool, Texts, merged_texts
 
 from orchestrion import Key
@@ -75,4 +77,5 @@ def test_only_lineages_that_complement_each_other_are_merged() -> None:
 @given(SCORES)
 def test_candidates_survive_json(scores: list[list[float | None]]) -> None:
     for candidate in pool(*scores).candidates:
-        assert Texts.from_json(candidate.as_json()) == candidate
+        data = json.loads(json.dumps(to_builtins(candidate)))
+        assert convert(data, Texts) == candidate

@@ -110,12 +110,14 @@ class ComparisonSettings(SearchSettings):
         usage = ceiling_of(value, 0)
         calls_each = 1 if usage is None else usage.calls
         # The last attempt may begin just before as many calls are made as the search made.
-        most = _most_turns(search.activations + self.samples_per_search * calls_each) + self.turns
+        calls = search.activations + self.samples_per_search * calls_each
+        attempt_turns = _most_turns(calls) + self.turns
         has_team_attempts = "best-of-n" in wanted or "self-consistency" in wanted
         for _ in range(("single" in wanted) + has_team_attempts):
-            activations += most
-            verdicts += most
-            estimates += self.probes * len(DEPTHS) + (most if self.select == "value" else 0)
+            activations += attempt_turns
+            verdicts += attempt_turns
+            estimates += self.probes * len(DEPTHS)
+            estimates += attempt_turns if self.select == "value" else 0
         if "greedy" in wanted:
             # It samples more where its samples take fewer calls, and one a turn without calls left.
             samples = _most_turns(self.samples_per_search) + self.turns
@@ -125,7 +127,7 @@ class ComparisonSettings(SearchSettings):
             final_scores = samples if self.early_stop else 0
         for name in ("sequential", "discussion"):
             if name in wanted:
-                longest = min(self.longest_turns, most)
+                longest = min(self.longest_turns, attempt_turns)
                 activations += longest
                 verdicts += 1
         return Plan(
@@ -213,8 +215,8 @@ class GreedySearch(Search):
         so_far = own if own.samples else other
         levels = max(1, len(other.parents) - len(own.parents))
         samples_left = (other.calls - own.calls) * so_far.samples / max(1, so_far.calls)
-        most = _most_turns(other.samples) - own.samples
-        return max(1, min(round(samples_left / levels), most))
+        turns_left = _most_turns(other.samples) - own.samples
+        return max(1, min(round(samples_left / levels), turns_left))
 
 
 @define(eq=False)

@@ -233,8 +233,8 @@ class BeamTrainer(Trainer):
 
     def _comparison_size(self, validation: int) -> int:
         """Return how many of so many validation problems are held out."""
-        most = validation if self.settings.improver is None else validation // 2
-        return min(self.settings.held_out, max(1, most))
+        limit = validation if self.settings.improver is None else validation // 2
+        return min(self.settings.held_out, max(1, limit))
 
     async def _improve(self, improver: Improver, session: Session) -> dict[str, float]:
         groups, self.pending = tuple(self.pending), []

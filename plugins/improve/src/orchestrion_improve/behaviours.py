@@ -22,7 +22,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from attrs import evolve, frozen
+from attrs import field, frozen
+from msgspec.structs import replace
 from orchestrion_beam.interfaces import Group, Improvement, Improver
 
 from orchestrion import (
@@ -52,7 +53,7 @@ from orchestrion_improve.asking import (
     shortened,
     team_of,
 )
-from orchestrion_improve.habits import ANY, Habit, Library, problem_of_text, read_file
+from orchestrion_improve.habits import ANY, Habit, Library, Trial, problem_of_text, read_file
 from orchestrion_improve.trials import (
     Change,
     Overlay,
@@ -215,7 +216,7 @@ def read_habits(
 
 
 def _listed(habits: Sequence[Habit]) -> str:
-    return "\n".join(f"- {habit.told}" for habit in habits) or "(none)"
+    return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
 
 
 def _shown(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
@@ -228,6 +229,22 @@ def _shown(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
 
 
 # --------------------------------------------------------------------------------- the runtime
+
+
+@frozen
+class _Round:
+    number: int
+    groups: Sequence[Group]
+    problems: Sequence[Problem]  # that may decide
+    session: Session
+    counts: Counter[str] = field(factory=Counter)
+
+    def key(self, name: str) -> Key:
+        return self.session.key.child("improve", "behaviours").child(name)
+
+    def problems_of(self, habit: Habit) -> list[Problem]:
+        """Return the problems that the habit is for."""
+        return [p for p in self.problems if habit.category in (ANY, p.category)]
 
 
 class HabitImprover(Improver):
@@ -272,15 +289,15 @@ class HabitImprover(Improver):
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """Return the most that one round uses; None if turns or the model have no bound."""
         settings, roles = self.settings, len(self.agents)
-        asked = most_asked(settings.model, settings.reads, 2 * roles)
-        if turns is None or asked is None:
+        questions = most_asked(settings.model, settings.reads, 2 * roles)
+        if turns is None or questions is None:
             return None
         # A trial has two sides, each run for it alone at most. All proposals may win, and all
         # winners but the first are tried again beside the others.
         proposals = roles * settings.proposals
         pairs = most_pairs(settings.pairs, sizes) * (2 * proposals + settings.again)
         pairs += most_pairs(settings.elsewhere, sizes) * proposals
-        return Plan(2 * pairs * turns, 2 * pairs, 0, asked, forked=False)
+        return Plan(2 * pairs * turns, 2 * pairs, 0, questions, forked=False)
 
     def start(self, session: Session) -> Overlay:
         """Return what agents are told before the first round; empty without `begin_with`.
@@ -310,51 +327,39 @@ class HabitImprover(Improver):
     ) -> Improvement:
         """Propose habits, try them, and return those in use; see `Improver`."""
         self.start(session)
-        counts: Counter[str] = Counter()
-        key = session.key.child("improve", "behaviours")
-        proposed = await self._propose(round, groups, session, key.child("ask"), counts)
+        this = _Round(round, groups, problems, session)
+        proposed = await self._propose(this)
         level = self.settings.chance / max(1, len(proposed))
-        candidates = [c for c in proposed if self._has_problems(c, problems, level, counts)]
-        await self._try(candidates, problems, session, key.child("try"), counts)
-        metrics = {f"habits_{name}": float(counts[name]) for name in COUNTED}
+        await self._try([c for c in proposed if self._has_problems(c, level, this)], this)
+        metrics = {f"habits_{name}": float(this.counts[name]) for name in COUNTED}
         metrics["habits_active"] = float(len(self.library.active()))
         return Improvement(changed(self._overlay(), session), metrics)
 
     # ----------------------------------------------------------------------------- propose
 
-    async def _propose(
-        self,
-        round: int,
-        groups: Sequence[Group],
-        session: Session,
-        key: Key,
-        counts: Counter[str],
-    ) -> list[Candidate]:
-        replies = await asyncio.gather(
-            *(self._ask(role, groups, session, key.child(role)) for role in self.given or {})
-        )
+    async def _propose(self, this: _Round) -> list[Candidate]:
+        """Return the habits that the model proposes and that are new."""
+        replies = await asyncio.gather(*(self._ask(role, this) for role in self.given or {}))
         candidates: dict[tuple[str, str], Candidate] = {}
         for reply in replies:
-            counts["unusable"] += reply.unusable
-            counts["failed"] += reply.failed
+            this.counts["unusable"] += reply.unusable
+            this.counts["failed"] += reply.failed
             for proposal in reply.value or ():
-                counts["proposed"] += 1
+                this.counts["proposed"] += 1
                 role, category, text = proposal.role, proposal.category, proposal.text
                 if self.library.knows(role, category, text):
-                    counts["known"] += 1
+                    this.counts["known"] += 1
                     continue
                 active = self.library.active(role)
-                old = next((h for h in active if h.told == proposal.replaces), None)
-                candidate = Candidate(Habit(role, category, text, round=round), old)
+                old = next((h for h in active if h.instruction == proposal.replaces), None)
+                candidate = Candidate(Habit(role, category, text, round=this.number), old)
                 candidates.setdefault((role, text), candidate)
         return list(candidates.values())
 
-    async def _ask(
-        self, role: str, groups: Sequence[Group], session: Session, key: Key
-    ) -> Reply[list[Proposal]]:
+    async def _ask(self, role: str, this: _Round) -> Reply[list[Proposal]]:
         """Ask the model for habits of an agent."""
         settings = self.settings
-        best, worst = examples(groups, role, settings.examples)
+        best, worst = examples(this.groups, role, settings.examples)
         if not best and not worst:
             return Reply([])
         categories = sorted({e.category for e in (*best, *worst) if e.category})
@@ -362,7 +367,7 @@ class HabitImprover(Improver):
         characters = settings.reads // (len(best) + len(worst))
         question = [
             f"Agent: {role}",
-            team_of(session),
+            team_of(this.session),
             f"Categories: {', '.join([*categories, ANY])}",
             f"Present habits:\n{_listed(active)}",
             f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
@@ -370,112 +375,93 @@ class HabitImprover(Improver):
             *_shown("Went badly", worst, characters),
             f"Propose at most {settings.proposals} habits for {role}.",
         ]
+        return await ask(
+            settings.model,
+            this.session,
+            this.key("ask").child(role),
+            SYSTEM,
+            "\n\n".join(question),
+            lambda text: read_habits(
+                text, role, categories, [habit.instruction for habit in active], settings.proposals
+            ),
+            settings.max_tokens,
+        )
 
-        def read(text: str) -> list[Proposal]:
-            told = [habit.told for habit in active]
-            return read_habits(text, role, categories, told, settings.proposals)
-
-        text = "\n\n".join(question)
-        return await ask(settings.model, session, key, SYSTEM, text, read, settings.max_tokens)
-
-    def _has_problems(
-        self, candidate: Candidate, problems: Sequence[Problem], level: float, counts: Counter[str]
-    ) -> bool:
+    def _has_problems(self, candidate: Candidate, level: float, this: _Round) -> bool:
         """Return whether there are enough problems; else the habit is recorded as refused."""
-        available = len(_of_category(problems, candidate.habit.category))
-        needed = fewest_problems(level)
+        available, needed = len(this.problems_of(candidate.habit)), fewest_problems(level)
         if available >= needed:
             return True
-        counts["untested"] += 1
+        this.counts["untested"] += 1
         reason = f"untested: {available} validation problems, at least {needed} are needed"
-        self.library.add(
-            evolve(candidate.habit, status="refused", reason=reason, problems=available)
-        )
+        trial = Trial(problems=available)
+        self.library.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
         return False
 
     # --------------------------------------------------------------------------------- try
 
-    async def _try(
-        self,
-        candidates: Sequence[Candidate],
-        problems: Sequence[Problem],
-        session: Session,
-        key: Key,
-        counts: Counter[str],
-    ) -> None:
+    async def _try(self, candidates: Sequence[Candidate], this: _Round) -> None:
         """Try candidates with, and some habits in use without; adopt, refuse and retire."""
-        old = [h for h in self.library.active() if _of_category(problems, h.category)]
-        old = sorted(old, key=lambda habit: habit.again_pairs)[: self.settings.again]
-        changes = [self._with(candidate, problems) for candidate in candidates]
-        changes += [self._without(habit, problems) for habit in old]
+        key = this.key("try")
+        old = [habit for habit in self.library.active() if this.problems_of(habit)]
+        old = sorted(old, key=lambda habit: habit.tested_again.pairs)[: self.settings.again]
+        changes = [self._with(candidate, this) for candidate in candidates]
+        changes += [self._without(habit, this) for habit in old]
         level = self.settings.chance / max(1, len(candidates))
-        results = await self._compare(session, changes, level, key.child("first"), counts)
+        results = await self._compare(changes, level, key.child("first"), this)
         for habit, result in zip(old, results[len(candidates) :], strict=True):
-            self._record_again(habit, result, counts)
+            self._record_again(habit, result, this)
         winners = []
         for candidate, result in zip(candidates, results, strict=False):
             reason = self._reason_to_refuse(result)
             if not reason and candidate.habit.category != ANY and self.settings.elsewhere:
-                reason = await self._harm_elsewhere(candidate, problems, session, key, counts)
+                reason = await self._harm_elsewhere(candidate, key, this)
             if reason:
-                self._refuse(candidate, result, reason, counts)
+                self._refuse(candidate, result, reason, this)
             else:
                 winners.append((candidate, result))
         winners.sort(key=lambda pair: -pair[1].verdict.effect)
         for n, (candidate, result) in enumerate(winners):
             if n:
                 # It won against the habits before this round; now there is one more.
-                change = self._with(candidate, problems)
-                beside = key.child("beside", n)
-                [result] = await self._compare(session, [change], level, beside, counts)
+                change = self._with(candidate, this)
+                [result] = await self._compare([change], level, key.child("beside", n), this)
             if reason := self._reason_to_refuse(result):
-                self._refuse(candidate, result, reason, counts)
+                self._refuse(candidate, result, reason, this)
             else:
-                self._adopt(candidate, result, counts)
+                self._adopt(candidate, result, this)
 
     async def _compare(
-        self,
-        session: Session,
-        changes: Sequence[Change],
-        level: float,
-        key: Key,
-        counts: Counter[str],
+        self, changes: Sequence[Change], level: float, key: Key, this: _Round
     ) -> list[TrialResult]:
         if not changes:
             return []
-        results, episodes = await compare(session, self._overlay(), changes, level, key)
-        counts["trial_episodes"] += episodes
+        results, episodes = await compare(this.session, self._overlay(), changes, level, key)
+        this.counts["trial_episodes"] += episodes
         used = {problem.id for change in changes for problem, _ in change.cases}
         self.judged_on = sorted({*self.judged_on, *used})
         return results
 
-    async def _harm_elsewhere(
-        self,
-        candidate: Candidate,
-        problems: Sequence[Problem],
-        session: Session,
-        key: Key,
-        counts: Counter[str],
-    ) -> str:
+    async def _harm_elsewhere(self, candidate: Candidate, key: Key, this: _Round) -> str:
         """Return why a habit for one category is refused on others; empty if it is not."""
         habit, settings = candidate.habit, self.settings
-        others = [problem for problem in problems if problem.category != habit.category]
+        others = [problem for problem in this.problems if problem.category != habit.category]
         if not others:
             return ""
         name = key.child("elsewhere", habit.role, habit.category, habit.text)
         name.child("order").random().shuffle(others)
         change = Change(self._overlay(candidate), others, settings.elsewhere, give_up=False)
-        [result] = await self._compare(session, [change], settings.chance, name, counts)
+        [result] = await self._compare([change], settings.chance, name, this)
         return "harms on other categories" if result.verdict.harms else ""
 
-    def _with(self, candidate: Candidate, problems: Sequence[Problem]) -> Change:
-        fitting = _of_category(problems, candidate.habit.category)
-        return Change(self._overlay(candidate), fitting, self.settings.pairs)
+    def _with(self, candidate: Candidate, this: _Round) -> Change:
+        problems = this.problems_of(candidate.habit)
+        return Change(self._overlay(candidate), problems, self.settings.pairs)
 
-    def _without(self, habit: Habit, problems: Sequence[Problem]) -> Change:
+    def _without(self, habit: Habit, this: _Round) -> Change:
         rest = Library([other for other in self.library.habits if other is not habit])
-        fitting = _of_category(problems, habit.category)
-        return Change(self._overlay(library=rest), fitting, self.settings.pairs, give_up=False)
+        overlay, problems = self._overlay(library=rest), this.problems_of(habit)
+        return Change(overlay, problems, self.settings.pairs, give_up=False)
 
     def _reason_to_refuse(self, result: TrialResult) -> str:
         """Return why a candidate is refused; empty if it is not."""
@@ -491,40 +477,39 @@ class HabitImprover(Improver):
 
     # ------------------------------------------------------------------------------ decide
 
-    def _refuse(
-        self, candidate: Candidate, result: TrialResult, reason: str, counts: Counter[str]
-    ) -> None:
-        counts["refused"] += 1
+    def _refuse(self, candidate: Candidate, result: TrialResult, reason: str, this: _Round) -> None:
+        this.counts["refused"] += 1
         habit = _measured(candidate.habit, result)
-        self.library.add(evolve(habit, status="refused", reason=reason))
+        self.library.add(replace(habit, status="refused", reason=reason))
 
-    def _adopt(self, candidate: Candidate, result: TrialResult, counts: Counter[str]) -> None:
+    def _adopt(self, candidate: Candidate, result: TrialResult, this: _Round) -> None:
         habit, replaced = _measured(candidate.habit, result), candidate.replaces
         active = self.library.active(habit.role)
         if replaced is not None:
-            reason = f"replaced: {habit.text}"
-            self.library.put(evolve(replaced, status="retired", reason=reason))
-            habit = evolve(habit, reason=f"replaced: {replaced.text}")
+            self._retire(replaced, f"replaced: {habit.text}")
+            habit = replace(habit, reason=f"replaced: {replaced.text}")
         elif len(active) >= self.settings.cap:
             weakest = active[-1]
             if weakest.worth >= habit.effect:
                 reason = f"helps, but {self.settings.cap} are better"
-                self._refuse(candidate, result, reason, counts)
+                self._refuse(candidate, result, reason, this)
                 return
-            counts["retired"] += 1
-            reason = "made room for a better one"
-            self.library.put(evolve(weakest, status="retired", reason=reason))
-        counts["adopted"] += 1
+            this.counts["retired"] += 1
+            self._retire(weakest, "made room for a better one")
+        this.counts["adopted"] += 1
         self.library.add(habit)
 
-    def _record_again(self, habit: Habit, result: TrialResult, counts: Counter[str]) -> None:
-        counts["tried_again"] += 1
+    def _record_again(self, habit: Habit, result: TrialResult, this: _Round) -> None:
+        this.counts["tried_again"] += 1
         # The change was to leave the habit out.
-        tested = habit.tested_again(-result.verdict.effect, result.verdict.pairs)
-        if tested.again_pairs and tested.again <= 0:
-            counts["retired"] += 1
-            tested = evolve(tested, status="retired", reason="no longer helps")
+        tested = habit.after_trial(-result.verdict.effect, result.verdict.pairs)
         self.library.put(tested)
+        if tested.tested_again.pairs and tested.worth <= 0:
+            this.counts["retired"] += 1
+            self._retire(tested, "no longer helps")
+
+    def _retire(self, habit: Habit, reason: str) -> None:
+        self.library.put(replace(habit, status="retired", reason=reason))
 
     def _overlay(
         self, candidate: Candidate | None = None, library: Library | None = None
@@ -533,11 +518,11 @@ class HabitImprover(Improver):
         library = self.library if library is None else library
         overlay: dict[str, JSON] = {}
         for role, given in (self.given or {}).items():
-            told = [habit.told for habit in library.active(role)]
+            texts = [habit.instruction for habit in library.active(role)]
             if candidate is not None and candidate.habit.role == role:
-                old = candidate.replaces.told if candidate.replaces is not None else None
-                told = [*(text for text in told if text != old), candidate.habit.told]
-            overlay[path_of(role, SETTING)] = [*given, *told]
+                old = candidate.replaces.instruction if candidate.replaces is not None else None
+                texts = [*(text for text in texts if text != old), candidate.habit.instruction]
+            overlay[path_of(role, SETTING)] = [*given, *texts]
         return overlay
 
     # ------------------------------------------------------------------------------- state
@@ -570,15 +555,9 @@ class HabitImprover(Improver):
 
 def _measured(habit: Habit, result: TrialResult) -> Habit:
     verdict = result.verdict
-    return evolve(
+    return replace(
         habit,
         effect=verdict.effect,
-        low=verdict.low,
-        high=verdict.high,
-        problems=verdict.problems,
-        pairs=verdict.pairs,
+        interval=(verdict.low, verdict.high),
+        tested_on=Trial(problems=verdict.problems, pairs=verdict.pairs),
     )
-
-
-def _of_category(problems: Sequence[Problem], category: str) -> list[Problem]:
-    return [problem for problem in problems if category in (ANY, problem.category)]

@@ -31,6 +31,7 @@ from math import ceil, fsum, isnan
 from typing import Annotated, Any, ClassVar, Literal
 
 from attrs import define, field, frozen
+from msgspec import Struct, convert, to_builtins
 from orchestrion_beam.interfaces import Group, Improvement, Improver
 
 from orchestrion import (
@@ -48,6 +49,7 @@ from orchestrion import (
     Split,
     UsageError,
 )
+from orchestrion.runs import as_data
 from orchestrion_improve.asking import (
     UnusableError,
     as_text,
@@ -59,7 +61,6 @@ from orchestrion_improve.asking import (
 )
 from orchestrion_improve.trials import (
     Change,
-    Overlay,
     changed,
     compare,
     fewest_problems,
@@ -168,43 +169,19 @@ class Gepa:
 # ------------------------------------------------------------------------------------ the pool
 
 
-@frozen
-class Texts:
-    """Hold a candidate: one text for each agent, and its scores.
+class Texts(Struct, frozen=True):
+    """Hold a candidate: one text for each agent, and its scores."""
 
-    Args:
-        texts: by agent.
-        scores: one for each instance; None where the reward was missing.
-        parents: positions in the pool: none, one, or two if it was merged.
-        changed: the agent whose text is new; empty for the first and for merged candidates.
-    """
-
-    texts: Mapping[str, str]
-    scores: tuple[float | None, ...]
-    parents: tuple[int, ...] = ()
-    changed: str = ""
+    texts: Mapping[str, str]  # by agent
+    scores: tuple[float | None, ...]  # one for each instance; None where the reward was missing
+    parents: tuple[int, ...] = ()  # positions in the pool; two if it was merged
+    changed: str = ""  # the agent whose text is new; empty for the first and for merged ones
 
     @property
     def mean(self) -> float:
         """Return the mean over the instances with a score; minus infinity without any."""
         known = [score for score in self.scores if score is not None]
         return fsum(known) / len(known) if known else float("-inf")
-
-    def as_json(self) -> JSON:
-        """Return it as plain data."""
-        return {
-            "texts": dict(self.texts),
-            "scores": list(self.scores),
-            "parents": list(self.parents),
-            "changed": self.changed,
-        }
-
-    @staticmethod
-    def from_json(data: Mapping[str, JSON]) -> Texts:
-        """Return the candidate that `as_json` wrote."""
-        return Texts(
-            dict(data["texts"]), tuple(data["scores"]), tuple(data["parents"]), data["changed"]
-        )
 
 
 @define
@@ -371,7 +348,7 @@ class GepaImprover(Improver):
                 f"with it are {', '.join(available)}"
             )
         now = session.learnable()
-        for path in self._overlay_of(dict.fromkeys(self._roles(session), "")):
+        for path in self.overlay_of(dict.fromkeys(self._roles(session), "")):
             if not isinstance(now[path], str):
                 raise UsageError(f"{self.path}.setting: {path} is no text")
         if not session.problems("train"):
@@ -387,14 +364,14 @@ class GepaImprover(Improver):
         steps = ceil(settings.evaluations / settings.minibatch) + 1
         characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch
         questions = 2 * steps * (1 + roles)
-        asked = most_asked(settings.model, characters + 2 * settings.longest, questions)
-        if turns is None or asked is None:
+        questions_usage = most_asked(settings.model, characters + 2 * settings.longest, questions)
+        if turns is None or questions_usage is None:
             return None
         # The last step may begin just before the end, and the first candidate is scored before.
         whole = settings.instances * settings.draws
         episodes = settings.evaluations + 2 * settings.minibatch + 2 * whole
         episodes += 2 * settings.finalists * most_pairs(settings.pairs, sizes)
-        return Plan(episodes * turns, episodes, 0, asked, forked=False)
+        return Plan(episodes * turns, episodes, 0, questions_usage, forked=False)
 
     async def improve(
         self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
@@ -474,17 +451,11 @@ class GepaImprover(Improver):
             search.counts["adopted"] += 1
 
     def _overlay_at(self, position: int) -> dict[str, JSON]:
-        return self._overlay_of(self.pool.candidates[position].texts)
+        return self.overlay_of(self.pool.candidates[position].texts)
 
-    def _overlay_of(self, texts: Mapping[str, str]) -> dict[str, JSON]:
+    def overlay_of(self, texts: Mapping[str, str]) -> dict[str, JSON]:
+        """Return the texts of a candidate by config path."""
         return {path_of(role, self.settings.setting): text for role, text in texts.items()}
-
-    async def play(
-        self, session: Session, texts: Mapping[str, str], jobs: Sequence[Job]
-    ) -> list[Episode]:
-        """Run episodes with the texts of a candidate."""
-        overlay: Overlay = self._overlay_of(texts)
-        return await play(session, overlay, jobs)
 
     def save(self) -> Saved:
         """Return the pool; its part `learned` goes into the run's exports."""
@@ -492,7 +463,7 @@ class GepaImprover(Improver):
         return Saved(
             data={
                 "learned": {"texts": dict(in_use), "front": sorted(self.pool.wins())},
-                "pool": [candidate.as_json() for candidate in self.pool.candidates],
+                "pool": as_data([to_builtins(candidate) for candidate in self.pool.candidates]),
                 "instances": self.instances,
                 "adopted": self.adopted,
                 "judged": [[position, data] for position, data in sorted(self.judged.items())],
@@ -505,7 +476,7 @@ class GepaImprover(Improver):
     def load(self, saved: Saved) -> None:
         """Take over a pool."""
         data: Mapping[str, Any] = saved.data
-        self.pool = Pool([Texts.from_json(candidate) for candidate in data["pool"]])
+        self.pool = Pool(convert(data["pool"], list[Texts]))
         self.instances, self.adopted = list(data["instances"]), data["adopted"]
         self.judged = {position: dict(result) for position, result in data["judged"]}
         self.merged = [list(couple) for couple in data["merged"]]
@@ -562,10 +533,11 @@ class _Round:
         weights = [wins[first] * wins[second] for first, second, _ in couples]
         [(first, second, common)] = key.child("couple").random().choices(couples, weights)
         tried.append([first, second])
-        one, other = pool.candidates[first], pool.candidates[second]
-        texts, rewritten = merged_texts(one.texts, other.texts, pool.candidates[common].texts)
+        parents = (pool.candidates[first], pool.candidates[second])
+        ancestor = pool.candidates[common]
+        texts, rewritten = merged_texts(parents[0].texts, parents[1].texts, ancestor.texts)
         for role in rewritten:
-            versions = (one.texts[role], other.texts[role])
+            versions = (parents[0].texts[role], parents[1].texts[role])
             text = await self._combine(role, versions, key.child("combine", role))
             if text is None:
                 return True
@@ -579,7 +551,7 @@ class _Round:
         chosen += random.sample(second_better, min(half, len(second_better)))
         chosen.sort()
         own = fsum(score or 0.0 for score in await self._scores(texts, chosen))
-        if any(own < fsum(c.scores[n] or 0.0 for n in chosen) for c in (one, other)):
+        if any(own < fsum(parent.scores[n] or 0.0 for n in chosen) for parent in parents):
             self.counts["gated"] += 1
             return True
         self.counts["merged"] += 1
@@ -630,7 +602,7 @@ class _Round:
 
     async def _play(self, texts: Mapping[str, str], jobs: Sequence[Job]) -> list[Episode]:
         self.counts["evaluations"] += len(jobs)
-        return await self.improver.play(self.session, texts, jobs)
+        return await play(self.session, self.improver.overlay_of(texts), jobs)
 
     def _is_known(self, texts: Mapping[str, str]) -> bool:
         known = self.pool.has(texts)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from math import isfinite
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any
 
-from attrs import evolve, frozen
+from msgspec import Meta, Struct, ValidationError, convert, to_builtins
+from msgspec.structs import replace
 
 from orchestrion import JSON, UsageError
 
@@ -20,11 +20,27 @@ __all__ = ["ANY", "Habit", "Library", "normalized", "problem_of_text", "read_fil
 
 ANY = "any"
 LONGEST = 300
-Status = Literal["active", "refused", "retired"]
+STATUSES = ("active", "refused", "retired")
+Count = Annotated[int, Meta(ge=0)]
+Finite = Annotated[float, Meta(ge=-1e300, le=1e300)]
 
 
-@frozen
-class Habit:
+class Trial(Struct, frozen=True, forbid_unknown_fields=True):
+    """Hold the size of a habit's trial."""
+
+    split: str = "validation"
+    problems: Count = 0
+    pairs: Count = 0  # of episodes
+
+
+class LaterTrials(Struct, frozen=True, forbid_unknown_fields=True):
+    """Hold the results of a habit's later trials together."""
+
+    effect: Finite = 0.0  # mean
+    pairs: Count = 0  # of episodes
+
+
+class Habit(Struct, frozen=True, forbid_unknown_fields=True):
     """Hold one habit and its history.
 
     Args:
@@ -32,32 +48,26 @@ class Habit:
         category: the category of problems; `any` for all.
         text: what the agent is told.
         version: counts the habits of this role and category, from 1.
-        status: `active` habits are in use.
+        status: `active` habits are in use; others are `refused` or `retired`.
         reason: why it is not in use, or what it replaced.
-        effect: mean difference in reward in its trial.
-        low: lower end of the interval of `effect`.
-        high: upper end of the interval.
-        problems: number of validation problems in its trial.
-        pairs: pairs of episodes in its trial.
-        again: mean effect in later trials.
-        again_pairs: pairs of episodes in later trials.
+        effect: mean difference in reward in its first trial.
+        interval: the interval of `effect`.
+        tested_on: the size of its first trial.
         round: the round of its proposal; -1 if it came from another run.
+        tested_again: the results of later trials.
     """
 
     role: str
     category: str
     text: str
-    version: int = 1
-    status: Status = "active"
+    version: Annotated[int, Meta(ge=1)] = 1
+    status: str = "active"
     reason: str = ""
-    effect: float = 0.0
-    low: float = 0.0
-    high: float = 0.0
-    problems: int = 0
-    pairs: int = 0
-    again: float = 0.0
-    again_pairs: int = 0
-    round: int = -1
+    effect: Finite = 0.0
+    interval: tuple[Finite, Finite] = (0.0, 0.0)
+    tested_on: Trial = Trial()
+    round: Annotated[int, Meta(ge=-1)] = -1
+    tested_again: LaterTrials = LaterTrials()
 
     @property
     def name(self) -> tuple[str, str, int]:
@@ -65,7 +75,7 @@ class Habit:
         return self.role, self.category, self.version
 
     @property
-    def told(self) -> str:
+    def instruction(self) -> str:
         """Return the text in the agent's settings, which says when the habit applies."""
         if self.category == ANY:
             return self.text
@@ -74,35 +84,24 @@ class Habit:
     @property
     def worth(self) -> float:
         """Return the effect to rank by: of later trials, since the first trial chose the habit."""
-        return self.again if self.again_pairs else self.effect
+        return self.tested_again.effect if self.tested_again.pairs else self.effect
 
-    def tested_again(self, effect: float, pairs: int) -> Habit:
+    def after_trial(self, effect: float, pairs: int) -> Habit:
         """Return the habit with the result of a later trial."""
-        total = self.again_pairs + pairs
+        before = self.tested_again
+        total = before.pairs + pairs
         if not total:
             return self
-        mean = (self.again * self.again_pairs + effect * pairs) / total
-        return evolve(self, again=mean, again_pairs=total)
+        mean = (before.effect * before.pairs + effect * pairs) / total
+        return replace(self, tested_again=LaterTrials(mean, total))
 
     def as_json(self) -> dict[str, JSON]:
-        """Return the habit as it is stored."""
-        data: dict[str, JSON] = {
-            "text": self.text,
-            "version": self.version,
-            "status": self.status,
-            "reason": self.reason,
-            "effect": self.effect,
-            "interval": [self.low, self.high],
-            "tested_on": {
-                "split": "validation",
-                "problems": self.problems,
-                "pairs": self.pairs,
-            },
-            "round": self.round,
-        }
-        if self.again_pairs:
-            data["tested_again"] = {"effect": self.again, "pairs": self.again_pairs}
-        return data
+        """Return the habit as it is stored, without role and category."""
+        data: dict[str, JSON] = to_builtins(self)
+        del data["role"], data["category"]
+        if not self.tested_again.pairs:
+            del data["tested_again"]
+        return {**data, "interval": list(self.interval)}
 
 
 class Library:
@@ -114,7 +113,7 @@ class Library:
     def add(self, habit: Habit) -> Habit:
         """Add a habit under the next version of its role and category; return it."""
         before = [other.version for other in self._of(habit.role, habit.category)]
-        numbered = evolve(habit, version=max(before, default=0) + 1)
+        numbered = replace(habit, version=max(before, default=0) + 1)
         self.habits.append(numbered)
         return numbered
 
@@ -144,10 +143,9 @@ class Library:
     def as_json(self) -> dict[str, dict[str, list[JSON]]]:
         """Return the library as role -> category -> habits, those in use first."""
         data: dict[str, dict[str, list[JSON]]] = {}
-        order = {status: n for n, status in enumerate(get_args(Status))}
         for habit in sorted(
             self.habits,
-            key=lambda h: (h.role, h.category, order[h.status], -h.worth, h.version),
+            key=lambda h: (h.role, h.category, STATUSES.index(h.status), -h.worth, h.version),
         ):
             data.setdefault(habit.role, {}).setdefault(habit.category, []).append(habit.as_json())
         return data
@@ -221,7 +219,7 @@ def read_file(path: Path) -> Library:
         for habit in Library.from_json(habits, where).habits:
             known = library.knows(habit.role, habit.category, habit.text)
             if habit.status == "active" and not known:
-                library.add(evolve(habit, round=-1))
+                library.add(replace(habit, round=-1))
     if not library.habits:
         raise UsageError(f"{file}: has no habit that is in use")
     return library
@@ -239,40 +237,18 @@ def _parts(data: JSON, file: str) -> dict[str, JSON]:
 
 
 def _habit(role: str, category: str, n: int, data: JSON, where: str) -> Habit:
-    if isinstance(data, str):
-        data = {"text": data}
-    fields = dict(_mapping(data, where))
-    text = fields.pop("text", None)
-    if problem := problem_of_text(text):
+    """Return the n-th habit of a role and category; a plain text is enough."""
+    fields = {"text": data} if isinstance(data, str) else _mapping(data, where)
+    try:
+        habit = convert({"version": n + 1, **fields, "role": role, "category": category}, Habit)
+    except ValidationError as error:
+        raise UsageError(f"{where}: {error}") from None
+    if problem := problem_of_text(habit.text):
         raise UsageError(f"{where}.text: {problem}")
     if problem := problem_of_text(role) or problem_of_text(category):
         raise UsageError(f"{where}: its role or category {problem}")
-    tested = dict(_mapping(fields.pop("tested_on", {}), f"{where}.tested_on"))
-    again = dict(_mapping(fields.pop("tested_again", {}), f"{where}.tested_again"))
-    status = fields.pop("status", "active")
-    if status not in get_args(Status):
-        raise UsageError(f"{where}.status: is {status!r}, not one of {', '.join(get_args(Status))}")
-    interval = _list(fields.pop("interval", [0.0, 0.0]), f"{where}.interval")
-    if len(interval) != 2:
-        raise UsageError(f"{where}.interval: must have two numbers")
-    habit = Habit(
-        role,
-        category,
-        str(text),
-        version=_count(fields.pop("version", n + 1), f"{where}.version", 1),
-        status=status,
-        reason=str(fields.pop("reason", "")),
-        effect=_number(fields.pop("effect", 0.0), f"{where}.effect"),
-        low=_number(interval[0], f"{where}.interval"),
-        high=_number(interval[1], f"{where}.interval"),
-        problems=_count(tested.get("problems", 0), f"{where}.tested_on.problems"),
-        pairs=_count(tested.get("pairs", 0), f"{where}.tested_on.pairs"),
-        again=_number(again.get("effect", 0.0), f"{where}.tested_again.effect"),
-        again_pairs=_count(again.get("pairs", 0), f"{where}.tested_again.pairs"),
-        round=_count(fields.pop("round", -1), f"{where}.round", -1),
-    )
-    if fields:
-        raise UsageError(f"{where}: unknown fields of a habit: {', '.join(sorted(fields))}")
+    if habit.status not in STATUSES:
+        raise UsageError(f"{where}.status: is {habit.status!r}, not one of {', '.join(STATUSES)}")
     return habit
 
 
@@ -285,16 +261,4 @@ def _mapping(data: Any, where: str) -> Mapping[str, Any]:
 def _list(data: Any, where: str) -> Sequence[Any]:
     if not isinstance(data, list | tuple):
         raise UsageError(f"{where}: must be a list, not {type(data).__name__}")
-    return data
-
-
-def _number(data: Any, where: str) -> float:
-    if type(data) not in (int, float) or not isfinite(data):
-        raise UsageError(f"{where}: must be a finite number, not {data!r:.80}")
-    return float(data)
-
-
-def _count(data: Any, where: str, least: int = 0) -> int:
-    if type(data) is not int or data < least:
-        raise UsageError(f"{where}: must be a whole number from {least}, not {data!r:.80}")
     return data
