@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from attrs import define, field, frozen
+
 from orchestrion import (
     Activation,
     Branch,
@@ -35,20 +37,15 @@ class Chooser(Protocol):
         ...
 
 
+@define(eq=False)
 class PolicyChooser(Chooser):
-    """Asks the team's policy.
+    """Asks the team's policy."""
 
-    Args:
-        policy: the policy.
-        turns: how many turns a trajectory may have.
-        training: whether the policy should explore.
-        at_once: how many agents the policy may start at once.
-    """
-
-    def __init__(self, policy: Policy, turns: int, training: bool, at_once: int) -> None:
-        self.policy, self.turns, self.training = policy, turns, training
-        self.at_once = at_once
-        self._public: dict[int, tuple[Problem, Problem]] = {}
+    policy: Policy
+    turns: int  # most turns of a trajectory
+    training: bool  # whether the policy should explore
+    at_once: int  # most agents that the policy may start at once
+    _public: dict[int, tuple[Problem, Problem]] = field(init=False, factory=dict)
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
         """Return the policy's decisions, from one batch.
@@ -125,15 +122,11 @@ class Rotation(Chooser):
         return None
 
 
+@frozen
 class Everybody(Chooser):
-    """Starts all members at once, round after round: each reads all earlier rounds.
+    """Starts all members at once, round after round: each reads all earlier rounds."""
 
-    Args:
-        members: the choices to start.
-    """
-
-    def __init__(self, members: Sequence[Activation]) -> None:
-        self.members = tuple(members)
+    members: Sequence[Activation]
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
         """Return all members that the task does not block."""

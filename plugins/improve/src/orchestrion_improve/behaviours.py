@@ -327,39 +327,39 @@ class HabitImprover(Improver):
     ) -> Improvement:
         """Propose habits, try them, and return those in use; see `Improver`."""
         self.start(session)
-        this = _Round(round, groups, problems, session)
-        proposed = await self._propose(this)
+        current = _Round(round, groups, problems, session)
+        proposed = await self._propose(current)
         level = self.settings.chance / max(1, len(proposed))
-        await self._try([c for c in proposed if self._has_problems(c, level, this)], this)
-        metrics = {f"habits_{name}": float(this.counts[name]) for name in COUNTED}
+        await self._try([c for c in proposed if self._has_problems(c, level, current)], current)
+        metrics = {f"habits_{name}": float(current.counts[name]) for name in COUNTED}
         metrics["habits_active"] = float(len(self.library.active()))
         return Improvement(changed(self._overlay(), session), metrics)
 
     # ----------------------------------------------------------------------------- propose
 
-    async def _propose(self, this: _Round) -> list[Candidate]:
+    async def _propose(self, current: _Round) -> list[Candidate]:
         """Return the habits that the model proposes and that are new."""
-        replies = await asyncio.gather(*(self._ask(role, this) for role in self.given or {}))
+        replies = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
         candidates: dict[tuple[str, str], Candidate] = {}
         for reply in replies:
-            this.counts["unusable"] += reply.unusable
-            this.counts["failed"] += reply.failed
+            current.counts["unusable"] += reply.unusable
+            current.counts["failed"] += reply.failed
             for proposal in reply.value or ():
-                this.counts["proposed"] += 1
+                current.counts["proposed"] += 1
                 role, category, text = proposal.role, proposal.category, proposal.text
                 if self.library.knows(role, category, text):
-                    this.counts["known"] += 1
+                    current.counts["known"] += 1
                     continue
                 active = self.library.active(role)
                 old = next((h for h in active if h.instruction == proposal.replaces), None)
-                candidate = Candidate(Habit(role, category, text, round=this.number), old)
+                candidate = Candidate(Habit(role, category, text, round=current.number), old)
                 candidates.setdefault((role, text), candidate)
         return list(candidates.values())
 
-    async def _ask(self, role: str, this: _Round) -> Reply[list[Proposal]]:
+    async def _ask(self, role: str, current: _Round) -> Reply[list[Proposal]]:
         """Ask the model for habits of an agent."""
         settings = self.settings
-        best, worst = examples(this.groups, role, settings.examples)
+        best, worst = examples(current.groups, role, settings.examples)
         if not best and not worst:
             return Reply([])
         categories = sorted({e.category for e in (*best, *worst) if e.category})
@@ -367,7 +367,7 @@ class HabitImprover(Improver):
         characters = settings.reads // (len(best) + len(worst))
         question = [
             f"Agent: {role}",
-            team_of(this.session),
+            team_of(current.session),
             f"Categories: {', '.join([*categories, ANY])}",
             f"Present habits:\n{_listed(active)}",
             f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
@@ -377,8 +377,8 @@ class HabitImprover(Improver):
         ]
         return await ask(
             settings.model,
-            this.session,
-            this.key("ask").child(role),
+            current.session,
+            current.key("ask").child(role),
             SYSTEM,
             "\n\n".join(question),
             lambda text: read_habits(
@@ -387,12 +387,12 @@ class HabitImprover(Improver):
             settings.max_tokens,
         )
 
-    def _has_problems(self, candidate: Candidate, level: float, this: _Round) -> bool:
+    def _has_problems(self, candidate: Candidate, level: float, current: _Round) -> bool:
         """Return whether there are enough problems; else the habit is recorded as refused."""
-        available, needed = len(this.problems_of(candidate.habit)), fewest_problems(level)
+        available, needed = len(current.problems_of(candidate.habit)), fewest_problems(level)
         if available >= needed:
             return True
-        this.counts["untested"] += 1
+        current.counts["untested"] += 1
         reason = f"untested: {available} validation problems, at least {needed} are needed"
         trial = Trial(problems=available)
         self.library.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
@@ -400,67 +400,67 @@ class HabitImprover(Improver):
 
     # --------------------------------------------------------------------------------- try
 
-    async def _try(self, candidates: Sequence[Candidate], this: _Round) -> None:
+    async def _try(self, candidates: Sequence[Candidate], current: _Round) -> None:
         """Try candidates with, and some habits in use without; adopt, refuse and retire."""
-        key = this.key("try")
-        old = [habit for habit in self.library.active() if this.problems_of(habit)]
+        key = current.key("try")
+        old = [habit for habit in self.library.active() if current.problems_of(habit)]
         old = sorted(old, key=lambda habit: habit.tested_again.pairs)[: self.settings.again]
-        changes = [self._with(candidate, this) for candidate in candidates]
-        changes += [self._without(habit, this) for habit in old]
+        changes = [self._with(candidate, current) for candidate in candidates]
+        changes += [self._without(habit, current) for habit in old]
         level = self.settings.chance / max(1, len(candidates))
-        results = await self._compare(changes, level, key.child("first"), this)
+        results = await self._compare(changes, level, key.child("first"), current)
         for habit, result in zip(old, results[len(candidates) :], strict=True):
-            self._record_again(habit, result, this)
+            self._record_again(habit, result, current)
         winners = []
         for candidate, result in zip(candidates, results, strict=False):
             reason = self._reason_to_refuse(result)
             if not reason and candidate.habit.category != ANY and self.settings.elsewhere:
-                reason = await self._harm_elsewhere(candidate, key, this)
+                reason = await self._harm_elsewhere(candidate, key, current)
             if reason:
-                self._refuse(candidate, result, reason, this)
+                self._refuse(candidate, result, reason, current)
             else:
                 winners.append((candidate, result))
         winners.sort(key=lambda pair: -pair[1].verdict.effect)
         for n, (candidate, result) in enumerate(winners):
             if n:
                 # It won against the habits before this round; now there is one more.
-                change = self._with(candidate, this)
-                [result] = await self._compare([change], level, key.child("beside", n), this)
+                change = self._with(candidate, current)
+                [result] = await self._compare([change], level, key.child("beside", n), current)
             if reason := self._reason_to_refuse(result):
-                self._refuse(candidate, result, reason, this)
+                self._refuse(candidate, result, reason, current)
             else:
-                self._adopt(candidate, result, this)
+                self._adopt(candidate, result, current)
 
     async def _compare(
-        self, changes: Sequence[Change], level: float, key: Key, this: _Round
+        self, changes: Sequence[Change], level: float, key: Key, current: _Round
     ) -> list[TrialResult]:
         if not changes:
             return []
-        results, episodes = await compare(this.session, self._overlay(), changes, level, key)
-        this.counts["trial_episodes"] += episodes
+        results, episodes = await compare(current.session, self._overlay(), changes, level, key)
+        current.counts["trial_episodes"] += episodes
         used = {problem.id for change in changes for problem, _ in change.cases}
         self.judged_on = sorted({*self.judged_on, *used})
         return results
 
-    async def _harm_elsewhere(self, candidate: Candidate, key: Key, this: _Round) -> str:
+    async def _harm_elsewhere(self, candidate: Candidate, key: Key, current: _Round) -> str:
         """Return why a habit for one category is refused on others; empty if it is not."""
         habit, settings = candidate.habit, self.settings
-        others = [problem for problem in this.problems if problem.category != habit.category]
+        others = [problem for problem in current.problems if problem.category != habit.category]
         if not others:
             return ""
         name = key.child("elsewhere", habit.role, habit.category, habit.text)
         name.child("order").random().shuffle(others)
         change = Change(self._overlay(candidate), others, settings.elsewhere, give_up=False)
-        [result] = await self._compare([change], settings.chance, name, this)
+        [result] = await self._compare([change], settings.chance, name, current)
         return "harms on other categories" if result.verdict.harms else ""
 
-    def _with(self, candidate: Candidate, this: _Round) -> Change:
-        problems = this.problems_of(candidate.habit)
+    def _with(self, candidate: Candidate, current: _Round) -> Change:
+        problems = current.problems_of(candidate.habit)
         return Change(self._overlay(candidate), problems, self.settings.pairs)
 
-    def _without(self, habit: Habit, this: _Round) -> Change:
+    def _without(self, habit: Habit, current: _Round) -> Change:
         rest = Library([other for other in self.library.habits if other is not habit])
-        overlay, problems = self._overlay(library=rest), this.problems_of(habit)
+        overlay, problems = self._overlay(library=rest), current.problems_of(habit)
         return Change(overlay, problems, self.settings.pairs, give_up=False)
 
     def _reason_to_refuse(self, result: TrialResult) -> str:
@@ -477,12 +477,14 @@ class HabitImprover(Improver):
 
     # ------------------------------------------------------------------------------ decide
 
-    def _refuse(self, candidate: Candidate, result: TrialResult, reason: str, this: _Round) -> None:
-        this.counts["refused"] += 1
+    def _refuse(
+        self, candidate: Candidate, result: TrialResult, reason: str, current: _Round
+    ) -> None:
+        current.counts["refused"] += 1
         habit = _measured(candidate.habit, result)
         self.library.add(replace(habit, status="refused", reason=reason))
 
-    def _adopt(self, candidate: Candidate, result: TrialResult, this: _Round) -> None:
+    def _adopt(self, candidate: Candidate, result: TrialResult, current: _Round) -> None:
         habit, replaced = _measured(candidate.habit, result), candidate.replaces
         active = self.library.active(habit.role)
         if replaced is not None:
@@ -492,20 +494,20 @@ class HabitImprover(Improver):
             weakest = active[-1]
             if weakest.worth >= habit.effect:
                 reason = f"helps, but {self.settings.cap} are better"
-                self._refuse(candidate, result, reason, this)
+                self._refuse(candidate, result, reason, current)
                 return
-            this.counts["retired"] += 1
+            current.counts["retired"] += 1
             self._retire(weakest, "made room for a better one")
-        this.counts["adopted"] += 1
+        current.counts["adopted"] += 1
         self.library.add(habit)
 
-    def _record_again(self, habit: Habit, result: TrialResult, this: _Round) -> None:
-        this.counts["tried_again"] += 1
+    def _record_again(self, habit: Habit, result: TrialResult, current: _Round) -> None:
+        current.counts["tried_again"] += 1
         # The change was to leave the habit out.
         tested = habit.after_trial(-result.verdict.effect, result.verdict.pairs)
         self.library.put(tested)
         if tested.tested_again.pairs and tested.worth <= 0:
-            this.counts["retired"] += 1
+            current.counts["retired"] += 1
             self._retire(tested, "no longer helps")
 
     def _retire(self, habit: Habit, reason: str) -> None:
