@@ -257,7 +257,7 @@ class HabitImprover(Improver):
 
     def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
         self.settings, self.path = settings, ctx.path
-        self.agents = tuple(settings.agents or [member.name for member in ctx.roster])
+        self.team = [member.name for member in ctx.roster]
         self.library = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits in the config, by agent; None before the first round."""
@@ -271,24 +271,15 @@ class HabitImprover(Improver):
             UsageError: see above.
         """
         roles = self._roles(session)
-        if unknown := sorted(set(self.settings.agents) - set(roles)):
-            raise UsageError(
-                f"{self.path}.agents: {unknown[0]!r} has no learnable setting `{SETTING}`"
-            )
-        if not roles:
-            raise UsageError(
-                f"{self.path}: no agent of this team has a learnable setting `{SETTING}`; agents "
-                "that use `chat` have it"
-            )
         if self.given is None and self.settings.begin_with is not None:
             self._read(self.settings.begin_with, roles)
 
     def _roles(self, session: Session) -> list[str]:
-        return [role for role in roles_with(session, SETTING) if role in self.agents]
+        return roles_with(session, SETTING, self.path, self.settings.agents, self.team)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """Return the most that one round uses; None if turns or the model have no bound."""
-        settings, roles = self.settings, len(self.agents)
+        settings, roles = self.settings, len(self.settings.agents or self.team)
         questions = most_asked(settings.model, settings.reads, 2 * roles)
         if turns is None or questions is None:
             return None

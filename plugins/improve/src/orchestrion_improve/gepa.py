@@ -316,7 +316,7 @@ class GepaImprover(Improver):
 
     def __init__(self, settings: Gepa, ctx: OpenContext) -> None:
         self.settings, self.path, self.key = settings, ctx.path, ctx.key
-        self.agents = tuple(settings.agents or [member.name for member in ctx.roster])
+        self.team = [member.name for member in ctx.roster]
         self.pool = Pool()
         self.instances: list[str] = []
         self.adopted = 0
@@ -335,18 +335,6 @@ class GepaImprover(Improver):
         Raises:
             UsageError: see above.
         """
-        name = self.settings.setting
-        available = roles_with(session, name)
-        if not set(available) & set(self.agents) and not self.settings.agents:
-            raise UsageError(
-                f"{self.path}: no agent of this team has a learnable setting {name!r}; agents of "
-                "kind `chat` have `instructions`"
-            )
-        if unknown := sorted(set(self.settings.agents) - set(available)):
-            raise UsageError(
-                f"{self.path}.agents: {unknown[0]!r} has no learnable setting {name!r}; agents "
-                f"with it are {', '.join(available)}"
-            )
         now = session.learnable()
         for path in self.overlay_of(dict.fromkeys(self._roles(session), "")):
             if not isinstance(now[path], str):
@@ -355,11 +343,12 @@ class GepaImprover(Improver):
             raise UsageError(f"{self.path}: the task has no training problems to reflect on")
 
     def _roles(self, session: Session) -> list[str]:
-        return [r for r in roles_with(session, self.settings.setting) if r in self.agents]
+        settings = self.settings
+        return roles_with(session, settings.setting, self.path, settings.agents, self.team)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """Return the most that one round uses; None if turns or the model have no bound."""
-        settings, roles = self.settings, len(self.agents)
+        settings, roles = self.settings, len(self.settings.agents or self.team)
         # Each step plays a minibatch; a merge may follow it, and ask about every agent.
         steps = ceil(settings.evaluations / settings.minibatch) + 1
         characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from attrs import Factory, define, field, frozen
 
-from orchestrion import JSON, Episode, Job, Key, Problem, Session, Split, Usage
+from orchestrion import JSON, Episode, Job, Key, Problem, Session, Split, Usage, UsageError
 
 __all__ = [
     "Change",
@@ -57,16 +57,39 @@ def path_of(role: str, setting: str) -> str:
     return f"{SECTION}{role}.{setting}"
 
 
-def roles_with(session: Session, setting: str) -> list[str]:
-    """Return the agents that have a learnable setting of this name, in the order of the config.
+def roles_with(
+    session: Session, setting: str, path: str, wanted: Sequence[str], team: Sequence[str]
+) -> list[str]:
+    """Return the agents whose learnable setting of this name may change, in the config's order.
 
-    An agent inside another component is named by its path after `agents.`.
+    Args:
+        session: the team.
+        setting: name of the setting.
+        path: path of the improver, for errors.
+        wanted: the improver's `agents`. An agent inside another component is named by its path
+            after `agents.`; if there are no names, all of `team` that have the setting may change.
+        team: names of the team's agents.
+
+    Raises:
+        UsageError: a wanted agent does not have the setting, or nobody has it.
     """
-    return [
-        path[len(SECTION) : -len(setting) - 1]
-        for path in session.learnable()
-        if path.startswith(SECTION) and path.endswith(f".{setting}")
+    available = [
+        name[len(SECTION) : -len(setting) - 1]
+        for name in session.learnable()
+        if name.startswith(SECTION) and name.endswith(f".{setting}")
     ]
+    if unknown := sorted(set(wanted) - set(available)):
+        raise UsageError(
+            f"{path}.agents: {unknown[0]!r} has no learnable setting {setting!r}; agents with it "
+            f"are {', '.join(available) or '(none)'}"
+        )
+    roles = [role for role in available if role in (wanted or team)]
+    if not roles:
+        raise UsageError(
+            f"{path}: no agent of this team has a learnable setting {setting!r}; agents that use "
+            "`chat` have `habits` and `instructions`"
+        )
+    return roles
 
 
 def changed(overlay: Overlay, session: Session) -> dict[str, JSON]:
