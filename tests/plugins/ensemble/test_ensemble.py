@@ -10,10 +10,10 @@ import pytest
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.ensemble import Ensemble, OpenEnsemble
+from orchestrion_ensemble.ensemble import Ensemble, Mixture, OpenEnsemble
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
-from orchestrion_ensemble.mixture import Mixture
-from orchestrion_ensemble.votes import Majority, Plurality, Quorum, Weighted
+from orchestrion_ensemble.votes import Majority, Plurality, Quorum
+from orchestrion_ensemble.weighted import Weighted
 
 from orchestrion import Agent, Calls, Key, OpenContext, Output, Problem, Usage, UsageError, View
 from orchestrion.testing._fakes import Fixed, ScriptedAgent, engine_for
@@ -172,7 +172,7 @@ def test_too_few_votes_are_no_consensus() -> None:
     members = {**says("x"), "b": Says(RuntimeError("ill")), "c": Says(Output(""))}
     turn = ask(members, min_votes=2)
     assert (turn.output.content, turn.output.data["status"]) == ("", "no_consensus")
-    assert turn.output.data["notes"] == ["1 of 3 answered, and 2 are needed"]
+    assert turn.output.data["notes"] == ["1 of 3 answered; 2 are needed"]
 
 
 def test_all_failing_is_no_consensus_and_can_fail_the_turn() -> None:

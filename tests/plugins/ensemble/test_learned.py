@@ -9,14 +9,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.calibration import calibrated, fit_platt, logit
-from orchestrion_ensemble.confident import Confidence
-from orchestrion_ensemble.crowd import Crowd, dawid_skene
-from orchestrion_ensemble.dawid_skene import DawidSkene
-from orchestrion_ensemble.dynamic import Dynamic, Remembered, similarity
+from orchestrion_ensemble.dawid_skene import Crowd, DawidSkene, dawid_skene
 from orchestrion_ensemble.interfaces import Ballot, Example
-from orchestrion_ensemble.meta_learner import fit_logistic, folds_of, out_of_fold, probabilities_of
-from orchestrion_ensemble.stacked import Learned, Stacked
+from orchestrion_ensemble.stacked import (
+    Learned,
+    Stacked,
+    fit_logistic,
+    folds_of,
+    out_of_fold,
+    predicted,
+)
+from orchestrion_ensemble.weighted import (
+    Confidence,
+    Dynamic,
+    Remembered,
+    calibrated,
+    fit_platt,
+    logit,
+    similarity,
+)
 
 from orchestrion import Key, Problem, UsageError
 from tests.plugins.ensemble.support import PROBLEM, ballots, combine
@@ -309,7 +320,7 @@ def test_the_stored_regression_predicts_as_scikit_learn_does(classes: int) -> No
     y = (x @ rng.normal(size=(4, classes))).argmax(axis=1)
     found = fit_logistic(x, [f"c{label}" for label in y], 5, [1.0], seed=1)
     theirs = LogisticRegression(C=1.0, max_iter=1000).fit(x, y).predict_proba(x)
-    ours = probabilities_of(found.coefficients, found.intercepts, x)
+    ours = predicted(found.coefficients, found.intercepts, x)
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
@@ -364,7 +375,7 @@ def test_a_meta_learner_needs_two_problems_with_a_known_answer() -> None:
 def test_one_class_alone_is_learned_as_such() -> None:
     found = fit_logistic([[1.0], [0.0]], ["x", "x"], 5, [1.0], seed=1)
     assert found.classes == ("x",)
-    assert probabilities_of(found.coefficients, found.intercepts, [[1.0]]).tolist() == [[1.0]]
+    assert predicted(found.coefficients, found.intercepts, [[1.0]]).tolist() == [[1.0]]
 
 
 def test_a_class_missing_from_a_fold_costs_no_shape_error() -> None:

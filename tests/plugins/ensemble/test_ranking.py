@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_ensemble.interfaces import Ballot
-from orchestrion_ensemble.ranked import Ranked
-from orchestrion_ensemble.ranking import borda, condorcet, instant_runoff, pairwise
+from orchestrion_ensemble.ranked import Ranked, borda, condorcet, instant_runoff, pairwise
 
 from tests.plugins.ensemble.support import combine
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_ensemble.counting import log_odds, vote_accuracy
 from orchestrion_ensemble.jury import Jury, solution
+from orchestrion_ensemble.votes import log_odds, vote_accuracy
 
 from orchestrion import ConfigError, Episode, Key, OrchestrionError, Trajectory, UsageError
 from orchestrion._engine.calls import CallPath

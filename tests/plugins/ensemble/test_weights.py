@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.average import Average
+from orchestrion_ensemble.average import Average, linear_pool, log_pool
 from orchestrion_ensemble.interfaces import Ballot, Example
-from orchestrion_ensemble.pooling import linear_pool, log_pool
 from orchestrion_ensemble.weights import (
     bma_weights,
     em_step,
     log_score,
     pseudo_bma_plus_weights,
-    pseudo_bma_weights,
     stacking_weights,
 )
 from scipy.optimize import minimize
@@ -136,7 +134,7 @@ def test_bma_by_bayes_rule_on_two_coins() -> None:
 
 def test_pseudo_bma_plus_is_softer_and_follows_its_seed() -> None:
     values = likelihoods(60, 3, 5)
-    hard, soft = pseudo_bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
+    hard, soft = bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
     assert soft.max() < hard.max()
     assert soft.sum() == pytest.approx(1)
     assert (soft == pseudo_bma_plus_weights(values, seed=1)).all()
@@ -295,7 +293,7 @@ def test_a_failed_member_leaves_the_average_and_lowers_coverage() -> None:
 def test_if_all_with_weight_fail_the_others_are_averaged_equally() -> None:
     result = combine(Average(weights={"v0": 1.0, "v1": 0.0}), soft(None, {"x": 0.9, "y": 0.1}))
     assert result.answer == "x"
-    assert result.notes == ("nobody with a weight answered: all are equal",)
+    assert result.notes == ("no voter with a weight answered: all are equal",)
 
 
 def test_without_probabilities_there_is_nothing_to_average() -> None:
