@@ -116,7 +116,7 @@ BAD = {
     ),
     "a condition that cannot be read": (
         Graph(edges=["a -> b when data.x = 1"]),
-        "edges[0].when: column 8: '=' has no meaning, in 'data.x = 1'",
+        "edges[0].when: column 8: '=' has no meaning here, in 'data.x = 1'",
     ),
     "a condition on nobody": (
         Graph(edges=["ann -> b when an.data.x"]),
@@ -128,7 +128,7 @@ BAD = {
     ),
     "a condition on the start's data": (
         Graph(edges=["start -> a when data.x"]),
-        "'data' is of an agent's turn, and there is none here",
+        "'data' needs a node before it",
     ),
     "a loop that looks outside": (
         Graph(
@@ -187,7 +187,7 @@ BAD = {
     ),
     "no word which input": (
         Graph(nodes={"b": Node(inputs={"x": "any", "y": "any"})}, edges=["a -> b"]),
-        "edges[0]: b has the inputs x, y; say which one, as in a -> b.x",
+        "edges[0]: b has the inputs x, y; name one, as in a -> b.x",
     ),
 }
 

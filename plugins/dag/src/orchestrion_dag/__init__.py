@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from orchestrion_dag.graph import Wiring as Wiring
     from orchestrion_dag.graph import as_config as as_config
     from orchestrion_dag.graph import wire as wire
+    from orchestrion_dag.plan import Plan as Plan
     from orchestrion_dag.scope import NodeState as NodeState
-    from orchestrion_dag.svg import to_svg as to_svg
     from orchestrion_dag.validation import validate as validate
 
 _HOMES = {
     "dag": "Dag DagPolicy node_states policy_of",
     "drawing": "to_dot to_mermaid",
     "graph": "Edge Graph Node Wiring as_config wire",
+    "plan": "Plan",
     "scope": "NodeState",
-    "svg": "to_svg",
     "validation": "validate",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

@@ -25,7 +25,7 @@ from orchestrion import (
     Turn,
     View,
 )
-from orchestrion_dag.expressions import Value, compiled, parse, paths
+from orchestrion_dag.conditions import Value, compiled, parse, paths
 
 __all__ = ["Map"]
 

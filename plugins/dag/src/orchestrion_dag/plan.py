@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrion import Activation
-from orchestrion_dag.expressions import compiled, parse
+from orchestrion_dag.conditions import compiled, parse
 from orchestrion_dag.graph import START, Edge, Node, Wiring, wire
 from orchestrion_dag.order import topological
 from orchestrion_dag.ports import Type, output_type

@@ -21,7 +21,7 @@ __all__ = ["front_graphs", "write_exports"]
 
 
 def write_exports(evolver: Evolver) -> None:
-    """`front.json`, `front.svg`, `front.txt`, and for each graph `front-NN.yaml` and `.svg`.
+    """`front.json`, `front.svg`, `front.txt`, and for each graph `front-NN.yaml` and `.mmd`.
 
     Nothing, if the run has no folder.
     """
@@ -68,14 +68,14 @@ def _graph(shape: JSON) -> Graph:
 
 
 def _files(report: JSON, config: Config, source: Path) -> Iterator[tuple[str, str]]:
-    from orchestrion_dag import to_svg
+    from orchestrion_dag import to_mermaid
 
     yield "front.json", json.dumps(report, indent=1) + "\n"
     yield "front.svg", front_svg(report)
     yield "front.txt", front_table(report)
     for one in report["front"]:
         yield f"{one['name']}.yaml", _runnable(config, one)
-        yield f"{one['name']}.svg", to_svg(_graph(one["config"]))
+        yield f"{one['name']}.mmd", to_mermaid(_graph(one["config"]))
 
 
 def _runnable(config: Config, one: JSON) -> str:
