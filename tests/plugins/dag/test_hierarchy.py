@@ -298,7 +298,7 @@ def test_a_map_finds_its_list_by_an_expression_and_is_bounded() -> None:
             Graph(chain="list -> each"), {"list": Saying(data), "each": mapped(**settings)}
         )
         assert says in episode.turns[1].error
-    with pytest.raises(ValueError, match="column 1: no 'date' here"):
+    with pytest.raises(ValueError, match="column 1: 'date' is unknown here"):
         Map([], None, over="date.x")  # type: ignore[arg-type]
 
 
