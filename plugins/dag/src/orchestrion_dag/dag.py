@@ -121,7 +121,7 @@ def _route(plan: Plan, sure: bool) -> list[Collection[str]]:
         plan: of the graph.
         sure: whether the graph runs in every episode.
     """
-    simple = all(step.simple and step.node.join == "all" for step in plan.steps)
+    simple = all(step.simple and step.join == "all" for step in plan.steps)
     sure = sure and simple and not any(link.test or link.otherwise for link in plan.first)
     turns: list[Collection[str]] = []
     for step in plan.steps:

@@ -340,7 +340,7 @@ class Machine:
         if step.need:
             starts = taken >= step.need
         else:
-            starts = not left and (step.node.join == "all_done" or (taken > 0 and not broken))
+            starts = not left and (step.join == "all_done" or (taken > 0 and not broken))
         if starts:
             self._activate(scope, step)
         elif not left and broken:

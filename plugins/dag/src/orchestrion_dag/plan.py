@@ -81,6 +81,11 @@ class Step:
     handled: bool = False
     simple: bool = True
 
+    @property
+    def join(self) -> str:
+        """When it runs; see `Node`."""
+        return self.node.join
+
 
 @define(eq=False)
 class Plan:
