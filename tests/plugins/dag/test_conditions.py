@@ -1,4 +1,4 @@
-"""The language of conditions: what it can say, what it cannot, and that it never fails."""
+"""The language of conditions: values, refused conditions, and that evaluation never fails."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from orchestrion_dag.conditions import ConditionError, compiled, parse, paths
 FRAME: dict[str, Any] = {
     "data": {"score": 0.9, "ok": True, "tags": ["a", "b"], "none": None, "run-tests": {"n": 2}},
     "content": "All Good",
+    "coder:fast#2": {"n": 7},
 }
 
 
@@ -35,9 +36,12 @@ def value(text: str, frame: Any = FRAME) -> Any:
         ("data.score > -1.5e3", True),
         ("'it\\'s' == \"it's\"", True),
         ("null == data.none", True),
+        ("data.class == 'x' or data.in == null", True),
+        ("coder:fast#2.n == 007 and [1, 2,] == [1, 2]", True),
+        ("  data.ok\n  and 'Good'\n  in content ", True),
     ],
 )
-def test_what_it_can_say(text: str, expected: bool) -> None:
+def test_conditions_give_these_values(text: str, expected: bool) -> None:
     assert value(text) is expected
 
 
@@ -54,7 +58,7 @@ def test_what_it_can_say(text: str, expected: bool) -> None:
         "missing == 0",
     ],
 )
-def test_what_is_missing_or_of_another_type_is_false_and_no_error(text: str) -> None:
+def test_missing_values_and_other_types_are_false_without_an_error(text: str) -> None:
     assert not value(text)
 
 
@@ -85,7 +89,7 @@ def test_what_is_missing_or_of_another_type_is_false_and_no_error(text: str) -> 
         ("(a or b).c", 2, "only a name can be followed by . or ["),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_column(text: str, column: int, says: str) -> None:
+def test_unreadable_conditions_are_refused_by_column(text: str, column: int, says: str) -> None:
     with pytest.raises(ConditionError) as caught:
         parse(text)
     assert str(caught.value).startswith(f"column {column}: ")
@@ -103,7 +107,7 @@ def test_paths_are_found_with_their_columns() -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused_and_never_anything_else(text: str) -> None:
+def test_any_text_is_read_or_refused_with_a_column_in_it(text: str) -> None:
     try:
         expression = parse(text)
     except ConditionError as error:
@@ -124,7 +128,7 @@ JSON_VALUES = st.recursive(
 @given(
     JSON_VALUES, JSON_VALUES, st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
 )
-def test_comparing_never_fails_whatever_is_compared(a: Any, b: Any, operator: str) -> None:
+def test_comparing_any_two_values_never_fails(a: Any, b: Any, operator: str) -> None:
     frame = {"a": a, "b": b}
     assert value(f"a {operator} b", frame) in (True, False)
     assert value("len(a) == lower(b)", frame) in (True, False)

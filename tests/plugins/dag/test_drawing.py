@@ -145,7 +145,7 @@ def test_a_run_is_drawn_as_it_was_learned(
     assert '"coder_l"' in out, "half of the problems need nothing but code"
 
 
-def test_a_policy_without_a_graph_is_refused_in_words(config: Path, capsys: Any) -> None:
+def test_a_policy_without_a_graph_is_refused(config: Path, capsys: Any) -> None:
     text = CONFIG.replace("{use: dag, edges: [planner -> coder_l -> team, planner -> team]}", "X")
     config.write_text(text.replace("policy: X", "policy: {use: random}"))
     code, _, err = graph(capsys, str(config), "--policy", "policy")

@@ -31,7 +31,7 @@ def path(text: str) -> Waves:
 
 
 @given(st.lists(st.text("abc", max_size=9), max_size=6))
-def test_what_follows_an_agent_makes_up_all_of_its_steps(acted: list[str]) -> None:
+def test_the_shares_after_an_agent_sum_to_one(acted: list[str]) -> None:
     found = fold(map(path, acted))
     steps = sum(len(list(pairwise(one))) for one in acted)
     assert sum(found.edges.values()) == steps
@@ -59,7 +59,7 @@ def test_rare_arrows_are_left_out_and_counted() -> None:
     assert "rarer" not in following_mermaid(FOUND)
 
 
-def test_mermaid_says_how_often_and_how_wide() -> None:
+def test_mermaid_shows_shares_and_widths() -> None:
     lines = following_mermaid(FOUND, 0.1).splitlines()
     assert lines[1] == "  %% 20 episodes with 2.90 turns on average"
     assert '  n1["a<br/>1.95 turns"]' in lines

@@ -196,7 +196,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_is_refused(name: str) -> None:
+def test_an_invalid_graph_is_refused_with_place_and_reason(name: str) -> None:
     graph, says = BAD[name]
     assert says in problem(graph)
 
@@ -233,11 +233,11 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_is_accepted(name: str) -> None:
+def test_a_valid_graph_is_accepted(name: str) -> None:
     assert validate(GOOD[name]).nodes
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     text = problem(
         Graph(
             nodes={"a": Node(k=1), "b": Node(until="x")},
@@ -326,11 +326,11 @@ def test_a_graph_written_as_a_config_means_the_same(seed: int) -> None:
         ("text", None, "data: expected text, got null"),
     ],
 )
-def test_values_are_held_against_types(wanted: str, value: Any, says: str) -> None:
+def test_values_are_checked_against_types(wanted: str, value: Any, says: str) -> None:
     assert wrong(parse_type(wanted), value) == says
 
 
-def test_what_is_not_known_fits_everywhere() -> None:
+def test_unknown_types_fit_everywhere() -> None:
     assert fits(parse_type("any"), parse_type("number"))
     assert fits(parse_type("list"), parse_type("list[number]"))
     assert not fits(parse_type("number"), parse_type("integer"))

@@ -156,7 +156,7 @@ def test_a_ranking_or_probabilities_imply_an_answer() -> None:
         {"confidence": True},
     ],
 )
-def test_what_cannot_be_read_is_an_invalid_ballot_not_a_guess(data: Any) -> None:
+def test_an_unreadable_output_is_an_invalid_ballot(data: Any) -> None:
     ballot = read("a", data)
     assert ballot.status == "invalid"
     assert ballot.error

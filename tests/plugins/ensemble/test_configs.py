@@ -141,7 +141,7 @@ def test_specialists_with_an_integrator_beat_their_vote() -> None:
 @pytest.mark.parametrize(
     ("early_stop", "at_once", "recorded"), [(True, None, True), (True, 1, False), (False, 2, False)]
 )
-def test_the_order_of_arrival_goes_on_record_only_where_it_matters(
+def test_the_order_of_arrival_is_recorded_only_if_it_matters(
     early_stop: bool, at_once: int | None, recorded: bool
 ) -> None:
     plan = tuple(Activation(name, reads=(), index=i) for i, name in enumerate("abc"))

@@ -216,7 +216,7 @@ def test_a_tie_may_be_left_open() -> None:
     assert (result.status, result.answer) == ("tie", None)
 
 
-def test_a_tie_goes_by_weight_or_confidence_where_they_tell() -> None:
+def test_a_tie_is_broken_by_weight_or_confidence_unless_they_are_equal() -> None:
     cast = ballots("a", "b", confidence=[0.3, 0.8])
     assert combine(Plurality("by_weight", {"v0": 3.0, "v1": 1.0}), cast).answer == "a"
     assert combine(Plurality("by_confidence"), cast).answer == "b"
@@ -234,7 +234,7 @@ def test_a_random_tie_follows_the_key_and_is_fair() -> None:
 
 
 @given(votes, st.lists(st.sampled_from(["a", "b", "new", None]), max_size=4), st.data())
-def test_who_is_uncatchable_wins_whatever_the_rest_says(
+def test_an_uncatchable_answer_wins_with_any_remaining_votes(
     said: list[str | None], later: list[str | None], data: st.DataObject
 ) -> None:
     size = len(said) + len(later)

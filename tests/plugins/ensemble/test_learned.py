@@ -85,7 +85,7 @@ def test_a_boaster_loses_its_weight_once_calibrated() -> None:
     assert combine(taught, cast).answer == "b"
 
 
-def test_what_states_no_confidence_counts_as_set() -> None:
+def test_a_ballot_without_confidence_counts_as_unstated() -> None:
     cast = ballots("a", "b", confidence=[None, 0.6])
     assert combine(Confidence(unstated=0.9), cast).answer == "a"
     assert combine(Confidence(unstated=0.5), cast).answer == "b"
@@ -106,7 +106,7 @@ def test_similarity_is_half_category_half_words() -> None:
     assert similarity("", "law", one) == 0
 
 
-def test_who_was_right_on_similar_problems_weighs_more() -> None:
+def test_voters_that_were_right_on_similar_problems_weigh_more() -> None:
     memory = [
         *[remembered(f"sum {n}", "maths", v0=1, v1=0) for n in range(20)],
         *[remembered(f"court {n}", "law", v0=0, v1=1) for n in range(20)],
@@ -117,7 +117,7 @@ def test_who_was_right_on_similar_problems_weighs_more() -> None:
     assert dynamic.combine(cast, Problem("2", "court 77", category="law"), Key(1)).answer == "b"
 
 
-def test_what_is_recent_counts_more() -> None:
+def test_recent_problems_count_more() -> None:
     memory = [remembered("sum", "m", v0=0)] * 30 + [remembered("sum", "m", v0=1)] * 10
     problem = Problem("1", "sum", category="m")
     slow = Dynamic(memory=tuple(memory), nearest=40, half_life=None).accuracy("v0", problem)
@@ -266,7 +266,7 @@ def test_the_aggregator_believes_the_consistent_voter() -> None:
     assert combine(taught, ballots("maybe", "yes")).used == 1, "an answer it never saw has no say"
 
 
-def test_no_answers_teach_nothing() -> None:
+def test_learning_without_answers_is_refused() -> None:
     with pytest.raises(UsageError, match="nobody gave an answer"):
         DawidSkene().learn([Example(PROBLEM, tuple(ballots(None)), (None,))], Key(1))
 

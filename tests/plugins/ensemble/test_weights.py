@@ -161,7 +161,7 @@ def test_likelihoods_that_make_no_sense_are_refused(bad: Any) -> None:
         bma_weights([[0.5, 0.5]], [0, 0])
 
 
-def test_a_member_that_held_the_truth_for_impossible_has_no_weight() -> None:
+def test_a_member_that_gave_the_truth_probability_0_has_no_weight() -> None:
     values = [[0.5, 0.9, 0.4], [0.5, 0.0, 0.7]]
     assert bma_weights(values)[1] == 0
     assert pseudo_bma_plus_weights(values, seed=1)[1] == 0
@@ -307,7 +307,7 @@ def test_an_average_may_tie() -> None:
 
 
 @pytest.mark.parametrize("fit", ["stacking", "bma", "pseudo-bma", "pseudo-bma-plus"])
-def test_weights_are_learned_from_what_members_held_the_truth_for(fit: str) -> None:
+def test_weights_are_learned_from_the_probabilities_of_the_truth(fit: str) -> None:
     good, poor = {"x": 0.9, "y": 0.1}, {"x": 0.4, "y": 0.6}
     example = Example(PROBLEM, tuple(soft(good, poor)), (None, None), "x")
     skipped = Example(PROBLEM, tuple(soft(good, None)), (None, None), "x")
@@ -320,13 +320,13 @@ def test_weights_are_learned_from_what_members_held_the_truth_for(fit: str) -> N
         assert weights["v0"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_nothing_to_learn_from_is_said() -> None:
+def test_learning_without_probabilities_is_refused() -> None:
     example = Example(PROBLEM, tuple(soft(None, None)), (None, None), None)
     with pytest.raises(UsageError, match="no weights can be learned"):
         Average().learn([example], Key(1))
 
 
-def test_learning_warns_of_nothing() -> None:
+def test_learning_raises_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stacking_weights([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])

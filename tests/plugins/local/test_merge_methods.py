@@ -193,7 +193,7 @@ MERGES: list[Callable[[list[Tensors]], Tensors]] = [
 
 
 @pytest.mark.parametrize("merge", MERGES)
-def test_nothing_that_differs_is_skipped_in_silence(merge: Callable[..., Tensors]) -> None:
+def test_differing_tensors_are_refused(merge: Callable[..., Tensors]) -> None:
     missing = {"layer.weight": A["layer.weight"]}
     with pytest.raises(ValueError, match=r"other tensors .*layer\.bias"):
         merge([A, missing])

@@ -422,7 +422,7 @@ def test_options_without_effect_are_refused(tmp_path: Path, words: list[str], re
     assert reason in str(done.exception)
 
 
-def test_only_what_was_trained_is_exported(tmp_path: Path) -> None:
+def test_only_trained_models_are_exported(tmp_path: Path) -> None:
     config = tmp_path / "team.yaml"
     config.write_text((EXAMPLES / "marl.yaml").read_text())
     for words, reason in (
