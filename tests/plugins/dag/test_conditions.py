@@ -1,4 +1,4 @@
-"""The language of conditions: what it can say, what it cannot, and that it never fails."""
+"""The language of conditions: values, refused conditions, and that evaluation never fails."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_dag.expressions import ExpressionError, compiled, parse, paths
+from orchestrion_dag.conditions import ConditionError, compiled, parse, paths
 
 FRAME: dict[str, Any] = {
     "data": {"score": 0.9, "ok": True, "tags": ["a", "b"], "none": None, "run-tests": {"n": 2}},
     "content": "All Good",
+    "coder:fast#2": {"n": 7},
 }
 
 
@@ -35,9 +36,12 @@ def value(text: str, frame: Any = FRAME) -> Any:
         ("data.score > -1.5e3", True),
         ("'it\\'s' == \"it's\"", True),
         ("null == data.none", True),
+        ("data.class == 'x' or data.in == null", True),
+        ("coder:fast#2.n == 007 and [1, 2,] == [1, 2]", True),
+        ("  data.ok\n  and 'Good'\n  in content ", True),
     ],
 )
-def test_what_it_can_say(text: str, expected: bool) -> None:
+def test_conditions_give_these_values(text: str, expected: bool) -> None:
     assert value(text) is expected
 
 
@@ -54,31 +58,39 @@ def test_what_it_can_say(text: str, expected: bool) -> None:
         "missing == 0",
     ],
 )
-def test_what_is_missing_or_of_another_type_is_false_and_no_error(text: str) -> None:
+def test_missing_values_and_other_types_are_false_without_an_error(text: str) -> None:
     assert not value(text)
 
 
 @pytest.mark.parametrize(
     ("text", "column", "says"),
     [
-        ("data.x = 1", 8, "'=' has no meaning"),
-        ("data.x ==", 10, "expected a value, got the end"),
-        ("data.x == 1)", 12, "expected end, got )"),
+        ("data.x = 1", 8, "'=' has no meaning here"),
+        ("data.x ==", 10, "a value or an operator is missing before the end"),
+        ("data.x == 1)", 12, "unmatched ')'"),
         ("a < b < c", 7, "compare two values at a time"),
-        ("'open", 1, "a text without an end"),
-        ("open('x')", 1, "no function open"),
-        ("__import__('os')", 1, "no function __import__"),
-        ("data.x.y()", 9, "expected end, got ("),
-        ("data.", 6, "expected a name after ."),
-        ("data[x]", 6, "expected a number or a text"),
+        ("'open", 1, "a string without an end"),
+        ("open('x')", 5, "no function open"),
+        ("__import__('os')", 11, "no function __import__"),
+        ("data.x.y()", 9, "no function of that name"),
+        ("data.", 6, "a value or an operator is missing before the end"),
+        ("data[x]", 6, "expected a position or a quoted key in [ ]"),
         ("lambda: 1", 7, "has no meaning"),
-        ("", 1, "expected a value"),
-        ("a b", 3, "expected end, got b"),
-        ("(" * 60 + "1" + ")" * 60, 52, "more than 50 levels deep"),
+        ("", 1, "is missing before the end"),
+        ("a b", 3, "is missing before b"),
+        ("[" * 60 + "1" + "]" * 60, 52, "more than 50 levels deep"),
+        ("(" * 60, 60, "was never closed"),
+        ("not " * 1500, 4001, "longer than 4000 characters"),
+        ("not " * 900 + "1", 205, "more than 50 levels deep"),
+        ("2 ** 9", 3, "'*' has no meaning here"),
+        ("9-9", 1, "only paths, constants, comparisons, len and lower"),
+        ("'a' 'b'", 1, "an operator is missing between two values"),
+        ("len(a, b)", 4, "no function len (there are: len, lower, of one value)"),
+        ("(a or b).c", 2, "only a name can be followed by . or ["),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_its_column(text: str, column: int, says: str) -> None:
-    with pytest.raises(ExpressionError) as caught:
+def test_unreadable_conditions_are_refused_by_column(text: str, column: int, says: str) -> None:
+    with pytest.raises(ConditionError) as caught:
         parse(text)
     assert str(caught.value).startswith(f"column {column}: ")
     assert says in str(caught.value)
@@ -95,10 +107,10 @@ def test_paths_are_found_with_their_columns() -> None:
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_read_or_refused_and_never_anything_else(text: str) -> None:
+def test_any_text_is_read_or_refused_with_a_column_in_it(text: str) -> None:
     try:
         expression = parse(text)
-    except ExpressionError as error:
+    except ConditionError as error:
         column = error.column
     else:
         compiled(expression, lambda root: lambda f: f.get(root))(FRAME)
@@ -116,7 +128,7 @@ JSON_VALUES = st.recursive(
 @given(
     JSON_VALUES, JSON_VALUES, st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "not in"])
 )
-def test_comparing_never_fails_whatever_is_compared(a: Any, b: Any, operator: str) -> None:
+def test_comparing_any_two_values_never_fails(a: Any, b: Any, operator: str) -> None:
     frame = {"a": a, "b": b}
     assert value(f"a {operator} b", frame) in (True, False)
     assert value("len(a) == lower(b)", frame) in (True, False)
