@@ -199,7 +199,7 @@ def _turns(end: SearchNode) -> int:
     return len(end.branch.trajectory)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class GreedySearch(Search):
     """A search of width 1 with as many calls as another search, spread over as many levels."""
 
@@ -219,7 +219,7 @@ class GreedySearch(Search):
         return max(1, min(round(samples_left / levels), turns_left))
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Baselines:
     """All baselines on one problem."""
 

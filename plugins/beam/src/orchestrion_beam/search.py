@@ -279,7 +279,7 @@ class SearchCounts:
         self.turn_calls += calls_of(turns)
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class EstimateCache:
     """Values branches; equal content is valued once, under a key that the content names."""
 
@@ -365,7 +365,7 @@ def _is_number(value: Any) -> bool:
 # ---------------------------------------------------------------------------------- the search
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Search:
     """Beam search on one problem."""
 
