@@ -390,7 +390,7 @@ class _OpenMixture(Aggregator):
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         result = self.fallback.combine(ballots, problem, key)
         note = f"{self.name} gave no answer: decided by the fallback"
-        return replace(result, notes=(*result.notes, note))
+        return evolve(result, notes=(*result.notes, note))
 
     def reader(self) -> tuple[str, Agent]:
         return self.name, self.integrator
