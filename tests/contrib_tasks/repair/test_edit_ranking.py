@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from orchestrion_repair.edit_ranking import EditRanking, _Learner
 from orchestrion_repair.learned import Model, begin
 from orchestrion_repair.planting import plants
@@ -30,6 +29,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    replace,
 )
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader, open_run, train
@@ -89,7 +89,9 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     matrix, right, _ = one._row(1, 0, PROBLEM)
     assert right.sum() == 1
     assert matrix.shape[0] > 2
-    ranking = Model.from_text(one._fitted({PROBLEM.id: PROBLEM}))
+    fitted = one._fitted({PROBLEM.id: PROBLEM})
+    assert fitted is not None
+    ranking = Model.from_text(fitted)
     scores = matrix @ ranking.weights
     before = matrix @ begin().weights
     # First the right one, then those that are known to be wrong.
@@ -97,7 +99,7 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
 
 
 def test_a_known_repair_teaches_what_no_episode_tried() -> None:
-    known = evolve(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
+    known = replace(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
     one = learner()
     one._learn_of(episode([1, FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right

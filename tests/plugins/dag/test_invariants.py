@@ -204,7 +204,7 @@ def test_a_replay_is_equal_whatever_the_timing(seeds: range) -> None:
 
 
 @chunks
-def test_a_run_that_is_cut_anywhere_comes_to_the_same_end(seeds: range) -> None:
+def test_a_run_interrupted_anywhere_has_the_same_result(seeds: range) -> None:
     for seed in seeds:
         case = random_case(seed, races=False)
         if case.may_stop_early:

@@ -23,7 +23,7 @@ class Changes(NamedTuple):
 
 
 def smaller(config: Config) -> Changes:
-    """How a run becomes one of a few problems; trainers name their own settings in `smoke`."""
+    """How a run becomes one of a few problems; components name their own settings in `smoke`."""
     wanted: dict[str, tuple[Any, Any]] = {}
     for path, now, small in (
         ("run.problems", config.run.problems, PROBLEMS),
@@ -34,12 +34,12 @@ def smaller(config: Config) -> Changes:
         if now is None or now > small:
             wanted[path] = (now, small)
     silent = []
-    for path in _trainers(config):
-        entry = config.components[path]
+    trainers = set(_trainers(config))
+    for path, entry in config.components.items():
         small_ones = getattr(entry.cls, "smoke", None)
         if isinstance(small_ones, Mapping):
             wanted |= dict(_smaller(path, entry, small_ones))
-        else:
+        elif path in trainers:
             silent.append(path)
     told = ["smoke run: the result says whether it works, and nothing else. Left out:"]
     told += [f"  {path}: {_said(now)} -> {_said(small)}" for path, (now, small) in wanted.items()]
