@@ -36,12 +36,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 
 import numpy as np
 import torch
 from attrs import Factory, define, evolve, frozen
 from orchestrion_local import WeightOptimizer, settings_by_model
-from orchestrion_local.interfaces import Generation, Scored, Trainable, generations_of
+from orchestrion_local.interfaces import Generation, Trainable, generations_of
 
 from orchestrion import (
     JSON,
@@ -298,7 +299,7 @@ class MarlTrainer(Planned):
             penalties -= overlong(lengths_of(calls), soft.longest, soft.buffer, soft.factor)
         references: list[Floats] = []
         if kl.weight:
-            references = self._references(calls)
+            references = self._scores(calls)
             if kl.where == "reward":
                 for i, call in enumerate(calls):
                     logprobs = torch.tensor(call.generation.logprobs, dtype=torch.float64)
@@ -310,40 +311,39 @@ class MarlTrainer(Planned):
         ]
         return penalised, references if kl.where == "loss" else []
 
-    def _references(self, calls: Sequence[Call]) -> list[Floats]:
-        """Return each response's log-probabilities by the weights with which training began."""
-        references: list[Floats] = [np.zeros(0)] * len(calls)
-        for name, places in self._places_by_model(calls).items():
-            if not places:
-                continue
-            model, generations = self.models[name], [calls[i].generation for i in places]
-            with model.reference():
-                for part, scored in score_in_parts(model, generations, self.settings.micro_batch):
-                    rows = scored.logprobs.cpu().numpy().astype(np.float64)
-                    for k, row in zip(part, rows, strict=True):
-                        references[places[k]] = row[: len(generations[k].response)]
-        return references
-
     def _values(self, calls: Sequence[Call]) -> Floats:
         """Return the value of each call's prompt, shape [B]; then learn from these calls."""
         assert self.critic is not None
-        features: dict[int, Floats] = {}
-        for name, places in self._places_by_model(calls).items():
-            model, generations = self.models[name], [calls[i].generation for i in places]
-            for part, scored in score_in_parts(
-                model, generations, self.settings.micro_batch, hidden=True
-            ):
-                assert scored.hidden is not None
-                for k, row in zip(part, scored.hidden.double().cpu().numpy(), strict=True):
-                    features[places[k]] = np.append(row, 1.0)
+        features = self._scores(calls, hidden=True)
         values = np.zeros(len(calls))
         for agent in self.team:
             places = [i for i, call in enumerate(calls) if call.agent == agent]
             if places:
-                x = np.stack([features[i] for i in places])
+                x = np.stack([np.append(features[i], 1.0) for i in places])
                 y = np.array([calls[i].outcome for i in places])
                 values[places] = self.critic.values(agent, x, y)
         return values
+
+    def _scores(self, calls: Sequence[Call], hidden: bool = False) -> list[Floats]:
+        """Return each response's log-probabilities by the weights with which training began.
+
+        With `hidden` instead the last layer before each response, by the present weights.
+        """
+        rows: list[Floats] = [np.zeros(0)] * len(calls)
+        for name, places in self._places_by_model(calls).items():
+            model, budget = self.models[name], self.settings.micro_batch
+            if not places:
+                continue
+            with nullcontext() if hidden else model.reference(), torch.no_grad():
+                for part in micro_batches(sizes_of([calls[i] for i in places]), budget):
+                    generations = [calls[places[k]].generation for k in part]
+                    scored = model.score(generations, hidden=hidden)
+                    tensor = scored.hidden if hidden else scored.logprobs
+                    assert tensor is not None
+                    for k, row in zip(part, tensor.double().cpu().numpy(), strict=True):
+                        i = places[k]
+                        rows[i] = row if hidden else row[: len(calls[i].generation.response)]
+        return rows
 
     def _update_moving(self, rows: Rows) -> None:
         for k, (name, advantage) in enumerate(zip(self.team, self.advantages, strict=True)):
@@ -433,6 +433,12 @@ def lengths_of(calls: Sequence[Call]) -> Integers:
     return np.array([len(call.generation.response) for call in calls], np.int64)
 
 
+def sizes_of(calls: Sequence[Call]) -> Integers:
+    """Return the number of tokens of each prompt with its response, shape [B]."""
+    prompts = np.array([len(call.generation.prompt) for call in calls], np.int64)
+    return prompts + lengths_of(calls)
+
+
 def describe(
     calls: Sequence[Call], rows: Rows, team: Sequence[str], episodes: int, tokens: Floats
 ) -> dict[str, float]:
@@ -498,9 +504,8 @@ def update(
                 [agents[call.agent].aggregation or "" for call in part.calls],
                 model.max_tokens,
             )
-            sizes = lengths + np.array([len(call.generation.prompt) for call in part.calls])
             optimizer.zero()
-            for rows in micro_batches(sizes, settings.micro_batch):
+            for rows in micro_batches(sizes_of(part.calls), settings.micro_batch):
                 loss = _loss(model, part.take(rows), weights[rows], settings, statistics)
                 optimizer.backward(loss)
             step = optimizer.step()
@@ -647,17 +652,6 @@ def micro_batches(sizes: Integers, budget: int) -> Iterator[Integers]:
         count = min(len(fitting), max(similar, SMALL_BATCH))
         yield order[start : start + count]
         start += count
-
-
-def score_in_parts(
-    model: Trainable, generations: Sequence[Generation], budget: int, hidden: bool = False
-) -> Iterator[tuple[Integers, Scored]]:
-    """Yield places of generations and what the model computes for them, without gradients."""
-    sizes = np.array([len(each.prompt) + len(each.response) for each in generations], np.int64)
-    for places in micro_batches(sizes, budget):
-        with torch.no_grad():
-            scored = model.score([generations[i] for i in places], hidden=hidden)
-        yield places, scored
 
 
 def _padded(rows: Sequence[Sequence[float] | Floats], mask: torch.Tensor) -> torch.Tensor:
