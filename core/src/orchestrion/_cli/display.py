@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from orchestrion._cli.streams import visible
-from orchestrion._run import Progress
+from orchestrion._progress import Progress
 
 if TYPE_CHECKING:
     from orchestrion._interfaces import Metrics
