@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from orchestrion_repair.edit_ranking import EditRanking, _Learner
 from orchestrion_repair.learned import Model, begin
 from orchestrion_repair.planting import plants
@@ -31,6 +30,7 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
+    replace,
 )
 from orchestrion.config import from_data
 from orchestrion.runs import RunReader, open_run, train
@@ -98,7 +98,7 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
 
 
 def test_a_known_repair_teaches_what_no_episode_tried() -> None:
-    known = evolve(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
+    known = replace(PROBLEM, hidden={**PROBLEM.hidden, "repair": TOTAL})
     one = learner()
     one._learn_of(episode([1, FALSE], code=WRONG.replace("< 0", "!= 0"), success=False))
     assert not one.right
