@@ -33,7 +33,7 @@ from orchestrion import (
     register,
 )
 from orchestrion._engine.calls import CallPath, RetrySettings
-from orchestrion._engine.pieces import cut, joined
+from orchestrion._engine.recording import cut, joined
 from orchestrion._session import EngineSession
 from orchestrion._store import StoredCall
 from orchestrion.runs import RunReader, RunStore
@@ -226,7 +226,7 @@ def test_a_call_that_was_cut_off_with_its_turn_is_kept_with_what_it_asked(tmp_pa
         engine = engine_for(
             {"stuck": Stuck()}, Fixed(["stuck"]), calls=CallPath(journal=store.journal)
         )
-        engine.timeout = 0.01
+        engine.timeout = 0.5  # the attempt must be on record by then
         try:
             return await engine.run("a", Problem("p"), Key(1))
         finally:

@@ -16,20 +16,13 @@ import orchestrion
 from orchestrion._config import Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.collecting import fewer_collections
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.opening import Opened, open_components
+from orchestrion._engine.opening import Opened, load_states, open_components, save_states
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
-from orchestrion._guards import (
-    calling,
-    check_judged,
-    check_turns,
-    iterations_of,
-    load_states,
-    merged_metrics,
-    place_of,
-    save_states,
-)
+from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Metrics, Stateful
 from orchestrion._keys import Key
 from orchestrion._observers import Observers
@@ -118,7 +111,7 @@ class Run:
             self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
         else:
             self._shared = None
-            self.calls = CallPath(None, replay.journal, replay.cache, replay=True)
+            self.calls = ReplayPath(replay.journal)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False

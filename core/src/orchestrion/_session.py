@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from orchestrion._engine.calls import ActivationCalls
-from orchestrion._engine.checks import nothing_given
+from orchestrion._engine.checks import why_empty
 from orchestrion._engine.collecting import fewer_collections
 from orchestrion._engine.episode import Engine
 from orchestrion._errors import RunError, UsageError
@@ -172,7 +172,7 @@ class EngineSession:
         """See `Session.finish`."""
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
-        error = nothing_given(branch.trajectory)
+        error = why_empty(branch.trajectory)
         episode = Episode(
             name,
             branch.problem.public(),

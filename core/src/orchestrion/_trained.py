@@ -12,15 +12,10 @@ from typing import Any
 from orchestrion._config import Config, load
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.opening import Opened, open_components
+from orchestrion._engine.checks import check_judged, check_turns, problems_of
+from orchestrion._engine.opening import Opened, load_states, open_components
 from orchestrion._errors import StoreError, UsageError
-from orchestrion._guards import (
-    check_judged,
-    check_turns,
-    load_states,
-    place_of,
-    problems_of,
-)
+from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._records import JSON, Array, Saved, Split
 from orchestrion._report import Report, compare, outcomes, own_name

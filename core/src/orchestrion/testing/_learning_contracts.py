@@ -15,11 +15,10 @@ from attrs import frozen
 from orchestrion._choices import choice_name, choices, is_blocked
 from orchestrion._config import Config, from_data
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import check_decision
+from orchestrion._engine.checks import check_decision, merged_metrics
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.opening import Opened
+from orchestrion._engine.opening import Opened, load_states, save_states
 from orchestrion._errors import ConfigError, OrchestrionError
-from orchestrion._guards import load_states, merged_metrics, save_states
 from orchestrion._interfaces import Branch, Job, Session, Situation, Stateful
 from orchestrion._keys import Key
 from orchestrion._readiness import check_trainer
