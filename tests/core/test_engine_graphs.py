@@ -376,26 +376,34 @@ def test_the_order_of_a_run_that_went_on_replaces_that_of_one_that_was_cut() -> 
 
 
 def test_an_activation_sees_the_turns_of_its_decision_and_none_that_end_later() -> None:
-    """Also if others ended while the policy decided, and join before its agent begins."""
-    journal, views = Rows(), dict[str, View]()
+    views = dict[str, View]()
 
     class Shown(After):
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             views[view.agent] = view
             return await super().act(view, key, calls)
 
-    def rule(situation: Situation) -> Decision:
-        arrived = [turn.agent for turn in situation.trajectory]
-        if not arrived and not situation.running:
-            return Decision((Activation("a"), Activation("b")), wait="each", arrival=True)
-        if "d" not in views and len(arrived) == 1:
-            return Decision((Activation("d"),), wait="each", arrival=True)
-        done = len(arrived) == 3
-        return Decision(stop=done, wait="each", arrival=not done)
+    class Slow(Policy):
+        """Starts "a" and "b", and "d" after "a"; meanwhile "b" ends."""
 
-    # "b" ends while the journal is written, a thread's work, after "a".
-    agents = {"a": Shown(0), "b": Shown(3), "d": Shown(0)}
-    played(agents, rule, CallPath(journal=journal))
+        prepares = True
+
+        async def prepare(self, situation: Situation, calls: Calls) -> None:
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            [situation] = situations
+            start = {0: ("a", "b"), 1: ("d",)}.get(len(situation.trajectory), ())
+            activations = tuple(map(Activation, start))
+            return [Decision(activations, stop=not start, wait="each")]
+
+    async def main() -> None:
+        engine = engine_for({"a": Shown(0), "b": Shown(3), "d": Shown(0)}, Slow())
+        await engine.run("e", PROBLEM, Key(1))
+        engine.close()
+
+    asyncio.run(main())
     assert [turn.agent for turn in views["d"].trajectory] == ["a"]
 
 

@@ -17,7 +17,6 @@ from orchestrion._config import Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
-from orchestrion._engine.collecting import fewer_collections
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, open_components, save_states
 from orchestrion._engine.replaying import ReplayPath
@@ -29,7 +28,7 @@ from orchestrion._observers import Observers
 from orchestrion._readiness import check_ready
 from orchestrion._records import JSON, Episode, Saved, Turn
 from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name
-from orchestrion._session import EngineSession, summarize
+from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.serial import dumps

@@ -73,7 +73,7 @@ class CallPath:
         self._cache, self._shared = cache, shared
         self._to_share = None if shared is None else Batch(shared.put_many)
         self._answers = Reuse()
-        self._in_flight = Reuse(0)  # keeps nothing that is over: the journal does
+        self._in_flight = Reuse(0)  # keeps no results: the journal does
 
     @property
     def retried(self) -> int:
@@ -91,8 +91,6 @@ class CallPath:
         if self._to_share is not None:
             await self._to_share.drain()
 
-    # --------------------------------------------------------------------------- calls
-
     async def run(
         self,
         scope: str,
@@ -109,11 +107,8 @@ class CallPath:
             scope: names the call's place in the run, the same in every repetition. Two calls may
                 share it (episodes that are compared have common keys): equal requests are then one
                 call, and different ones are told apart by what they ask.
-            request: see `Calls.run`.
-            do: see `Calls.run`.
-            reserve: see `Calls.run`.
-            who: the caller, for reports.
-            stage: the part of the run, for reports.
+            request, do, reserve: see `Calls.run`.
+            who, stage: the caller and the part of the run, for reports.
             made: the name of the call is appended to it.
 
         Raises:
@@ -183,17 +178,12 @@ class CallPath:
         row = Recorded(call.name, call.digest, answer.data, answer.usage, "cached", facts)
         await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
 
-    # --------------------------------------------------------------------------- turns
-
     def time_limit(self, seconds: float | None) -> float | None:
         """Return the time limit of turns that should have this one."""
         return seconds
 
     def late(self, episode: str, key: Key) -> Late | None:
-        """Return what is on record of a turn or judgement that must be late again.
-
-        None unless this is a replay: a run has clocks of its own.
-        """
+        """Return the record of a turn or judgement that must be late again; None in a live run."""
         return None
 
     async def record_late(self, episode: str, key: Key, late: Late, facts: Facts) -> None:
