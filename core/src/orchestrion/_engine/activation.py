@@ -11,7 +11,7 @@ from attrs import frozen
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited
-from orchestrion._engine.recording import Facts, Late
+from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat
 from orchestrion._errors import RunError
@@ -37,29 +37,17 @@ __all__ = ["Setting", "act", "content_of", "take_turn"]
 
 @frozen(eq=False)
 class Setting:
-    """What all activations of one loop share.
-
-    Args:
-        engine: runs them.
-        problem: without its hidden part.
-        key: of the loop.
-        seats: the agents that may be started, by name.
-        roster: the same agents, as they see each other.
-        episode: its name in the run; of a nested team, that of the episode it belongs to.
-        given: turns that a nested team may read beside its own.
-        who: stands before the names of agents in reports, e.g. "crew/" in a nested team.
-        label: stands before the names of agents for people who watch.
-    """
+    """What all activations of one loop share."""
 
     engine: Engine
-    problem: Problem
+    problem: Problem  # without its hidden part
     key: Key
-    seats: Mapping[str, Seat]
-    roster: tuple[Member, ...]
-    episode: str
-    given: tuple[Turn, ...] = ()
-    who: str = ""
-    label: str = ""
+    seats: Mapping[str, Seat]  # the agents that may be started
+    roster: tuple[Member, ...]  # the same agents, as they see each other
+    episode: str  # its name in the run; of a nested team, that of the episode it is part of
+    given: tuple[Turn, ...] = ()  # turns that a nested team may read beside its own
+    who: str = ""  # before the names of agents in reports, e.g. "crew/" in a nested team
+    label: str = ""  # the same, for people who watch
 
 
 async def take_turn(
@@ -73,14 +61,8 @@ async def take_turn(
 ) -> Turn:
     """Return the turn of an activation; whatever its agent raises makes it a failed turn.
 
-    Args:
-        setting: of the loop.
-        activation: what the policy started.
-        trajectory: as it was then.
-        observation: as it was then.
-        index: of the turn.
-        nth: how often the agent was started before.
-        decision: the index of the decision.
+    `trajectory` and `observation` are those of the decision (its index), `index` is the turn's, and
+    `nth` says how often the agent was started before.
 
     Raises:
         RunError: the policy started what is not in the team.
@@ -114,8 +96,8 @@ async def take_turn(
     who = setting.who + agent
     label = None if engine.viewer is None else f"{setting.label}{index + 1} {agent}"
     handle = ActivationCalls(engine, key, None, who, label, setting.episode)
-    late = engine.calls.late(setting.episode, key)
-    if late is None:
+    failure = engine.calls.late(setting.episode, key)
+    if failure is None:
         seconds = engine.timeout
         if activation.timeout is not None:
             seconds = engine.calls.time_limit(activation.timeout)
@@ -130,13 +112,13 @@ async def take_turn(
         except BaseException as error:
             if from_outside(error):
                 raise
-            late = Late(describe(error, seconds), handle.used, tuple(handle.made))
+            failure = Failure(describe(error, seconds), handle.used, tuple(handle.made))
             if isinstance(error, TimeoutError):
                 facts = Facts(who=who, stage=engine.stage)
-                await engine.calls.record_late(setting.episode, key, late, facts)
-    engine.count_failure(agent, late.message)
-    output = Output(usage=late.usage, calls=late.made)
-    return Turn(index, agent, option, output, "failed", late.message, decision, activation.reads)
+                await engine.calls.record_late(setting.episode, key, failure, facts)
+    engine.count_failure(agent, failure.message)
+    output = Output(usage=failure.usage, calls=failure.made)
+    return Turn(index, agent, option, output, "failed", failure.message, decision, activation.reads)
 
 
 def _refusal(

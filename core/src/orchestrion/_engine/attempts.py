@@ -21,7 +21,7 @@ from attrs import define, frozen
 
 from orchestrion._engine.budget import Budget, inside
 from orchestrion._engine.checks import check_paid
-from orchestrion._engine.deadline import Deadline
+from orchestrion._engine.deadline import Deadlines
 from orchestrion._engine.limiter import ServiceLimiter
 from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
 from orchestrion._errors import BudgetError, CallError
@@ -41,48 +41,28 @@ _HINT_JITTER = 0.1
 
 @frozen
 class RetrySettings:
-    """How often and how long a failed call is tried again. Times in seconds.
-
-    Args:
-        attempts: at most, all together.
-        malformed_attempts: at most, where answers cannot be used.
-        deadline: no attempt begins later than this after the first.
-        base: the pause after the first failure; it doubles with each one after it.
-        overload_base: the same, where the service is busy.
-        cap: the longest pause.
-        hint_cap: a service that asks to wait longer than this ends the run, resumable.
-    """
+    """How often and how long a failed call is tried again. Times in seconds."""
 
     attempts: int = 6
-    malformed_attempts: int = 3
-    deadline: float = 900.0
-    base: float = 0.5
-    overload_base: float = 2.0
-    cap: float = 60.0
-    hint_cap: float = 300.0
+    malformed_attempts: int = 3  # where answers cannot be used
+    deadline: float = 900.0  # no attempt begins later than this after the first
+    base: float = 0.5  # half of the longest pause after the first failure; doubles with each
+    overload_base: float = 2.0  # the same, where the service is busy
+    cap: float = 60.0  # of a pause that the service did not ask for
+    hint_cap: float = 300.0  # a service that asks to wait longer ends the run, resumable
 
 
 @define(eq=False)
 class Call:
-    """One call under way.
+    """One call under way."""
 
-    Args:
-        name: in the journal, unique in the run.
-        digest: of what it asks.
-        request: what it asks.
-        do: makes one attempt.
-        reserve: the most that an attempt can spend.
-        facts: for reports.
-        failures: attempts that failed so far.
-    """
-
-    name: str
-    digest: str
+    name: str  # in the journal, unique in the run
+    digest: str  # of the request
     request: Request
-    do: Callable[[], Awaitable[Answer]]
-    reserve: Usage
+    do: Callable[[], Awaitable[Answer]]  # makes one attempt
+    reserve: Usage  # the most that an attempt can spend
     facts: Facts
-    failures: int = 0
+    failures: int = 0  # attempts that failed so far
 
 
 class _Spent:
@@ -107,8 +87,7 @@ class Attempts:
         self.budget, self.journal, self.retry = budget, journal, retry
         self.limiters: dict[str, ServiceLimiter] = {}
         """By service."""
-        self.deadlines: dict[float, Deadline] = {}
-        """By seconds: calls with one time limit share a timer."""
+        self.deadlines = Deadlines()
         self.retried = 0
         """Attempts that came after a failed one."""
         self._over_reserve: set[str] = set()
@@ -251,10 +230,7 @@ class Attempts:
         except StopIteration as stop:
             answer: Answer = stop.value
             return answer
-        seconds = call.request.timeout
-        deadline = self.deadlines.get(seconds)
-        if deadline is None:
-            deadline = self.deadlines[seconds] = Deadline(seconds)
+        deadline = self.deadlines[call.request.timeout]
         return await deadline.within(work, waits_for, call.request.service)
 
     def _pause(

@@ -21,9 +21,9 @@ from orchestrion._engine.recording import (
     AnswerCache,
     Batch,
     Facts,
+    Failure,
     Journal,
     JournalWriter,
-    Late,
     Recorded,
     SharedCache,
     answer_of,
@@ -38,7 +38,15 @@ from orchestrion._records import JSON, NO_USAGE, Trajectory, Usage
 if TYPE_CHECKING:
     from orchestrion._engine.episode import Engine
 
-__all__ = ["ActivationCalls", "CallPath", "Journal", "Late", "Recorded", "RetrySettings", "named"]
+__all__ = [
+    "ActivationCalls",
+    "CallPath",
+    "Failure",
+    "Journal",
+    "Recorded",
+    "RetrySettings",
+    "named",
+]
 
 
 def named(scope: str, request: Request) -> tuple[str, str]:
@@ -182,16 +190,16 @@ class CallPath:
         """Return the time limit of turns that should have this one."""
         return seconds
 
-    def late(self, episode: str, key: Key) -> Late | None:
+    def late(self, episode: str, key: Key) -> Failure | None:
         """Return the record of a turn or judgement that must be late again; None in a live run."""
         return None
 
-    async def record_late(self, episode: str, key: Key, late: Late, facts: Facts) -> None:
+    async def record_late(self, episode: str, key: Key, failure: Failure, facts: Facts) -> None:
         """Record that a turn or judgement exceeded its time limit, for a replay.
 
         Its calls count as spent by their own rows.
         """
-        answer = [late.message, list(msgspec.structs.astuple(late.usage)), list(late.made)]
+        answer = [failure.message, list(msgspec.structs.astuple(failure.usage)), list(failure.made)]
         place = f"{place_of(episode, key)}/late"
         await self._journal.add(Recorded(place, "late", answer, NO_USAGE, "late", facts))
 
@@ -216,14 +224,8 @@ class CallPath:
 class ActivationCalls:
     """The call path as one activation, verifier or reward function sees it (`Calls`).
 
-    Args:
-        engine: runs it.
-        key: of the activation; names its calls.
-        scope: names its calls in place of the key.
-        who: the caller, for reports.
-        label: the caller, for people who watch.
-        episode: its name in the run, for nested teams.
-        made: names of calls are appended to it; handles may share one list.
+    Its calls are named by `scope`, or else by `key`. `who` is the caller in reports, `label` for
+    people who watch, `episode` the name that nested teams get. Handles may share the list `made`.
     """
 
     __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "made", "used", "who")

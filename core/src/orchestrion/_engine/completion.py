@@ -26,15 +26,9 @@ __all__ = ["CompletionOrder", "Ended", "LiveOrder", "Running", "order_place"]
 
 
 class Ended(NamedTuple):
-    """An activation that has ended.
+    """An activation that has ended."""
 
-    Args:
-        number: counts the activations of a loop; turns join the trajectory in this order.
-        turn_index: the index of its turn.
-        task: holds the turn, or an error.
-    """
-
-    number: int
+    number: int  # of the activation in its loop: turns join the trajectory in this order
     turn_index: int
     task: asyncio.Task[Turn]
 
@@ -84,13 +78,8 @@ class Running:
     async def take(self, decision: int, each: bool, arrival: bool) -> list[Turn]:
         """Return the turns that the policy sees next, in the order they were started.
 
-        Args:
-            decision: the index of the last decision.
-            each: whether the policy waits for the first to end, not for all.
-            arrival: see `Decision.arrival`.
-
-        Raises:
-            ReplayError: the recorded order does not fit the activations that run.
+        These are all, unless `each` is true: then those that `order` says. `decision` is the index
+        of the last decision, `arrival` as in `Decision`.
         """
         if each and len(self.tasks) > 1:
             taken = await self.order.next(self, decision, arrival)
@@ -165,13 +154,7 @@ class Running:
 
 
 class LiveOrder:
-    """Takes whichever ends first, and journals it.
-
-    Args:
-        journal: of the run.
-        episode: its name in the run.
-        key: of the loop.
-    """
+    """Takes whichever ends first, and journals it."""
 
     __slots__ = ("_by_decision", "_episode", "_journal", "_key")
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadline", "exited", "resume"]
+__all__ = ["Deadlines", "exited", "resume"]
 
 T = TypeVar("T")
 
@@ -115,6 +115,14 @@ class Deadline:
         entry.cancels += 1
         entry.task.cancel()
         asyncio.get_running_loop().call_later(PATIENCE, self._cancel, entry)
+
+
+class Deadlines(dict[float, Deadline]):
+    """Time limits by their seconds, made when they are needed first."""
+
+    def __missing__(self, seconds: float) -> Deadline:
+        deadline = self[seconds] = Deadline(seconds)
+        return deadline
 
 
 def exited(error: GeneratorExit) -> RuntimeError:

@@ -12,9 +12,9 @@ from orchestrion._engine.activation import Setting
 from orchestrion._engine.batch import DecisionBatcher
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.checks import check_step, judged
-from orchestrion._engine.deadline import Deadline, exited, resume
+from orchestrion._engine.deadline import Deadlines, exited, resume
 from orchestrion._engine.loop import EpisodeLimits, Loop
-from orchestrion._engine.recording import Facts, Late
+from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Seat, Team, member_of, seats_of
 from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
@@ -95,7 +95,7 @@ class Engine:
         """The agents that an episode had started when it was cancelled, by its name."""
         self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._batchers: dict[int, DecisionBatcher] = {}
-        self._deadlines: dict[float, Deadline] = {}
+        self._deadlines = Deadlines()
 
     def close(self) -> None:
         """Release the worker threads."""
@@ -120,23 +120,10 @@ class Engine:
     async def rest(
         self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
     ) -> Any:
-        """Return the result of work that has been started with `send(None)`.
-
-        Args:
-            seconds: the time limit; None means no limit.
-            work: a coroutine.
-            waits_for: what `send(None)` returned.
-            who: does the work, for messages.
-
-        Raises:
-            TimeoutError: it took longer.
-        """
+        """Return the result of started work, see `Deadline.within`; None means no time limit."""
         if seconds is None:
             return await resume(work, waits_for)
-        deadline = self._deadlines.get(seconds)
-        if deadline is None:
-            deadline = self._deadlines[seconds] = Deadline(seconds)
-        return await deadline.within(work, waits_for, who)
+        return await self._deadlines[seconds].within(work, waits_for, who)
 
     async def run(
         self,
@@ -214,8 +201,8 @@ class Engine:
         task, function = self.team.task, self.team.reward
         child = key.child("verify")
         handle = ActivationCalls(self, child, who="verifier", made=made)
-        late = self.calls.late(episode.id, child)
-        if late is None:
+        failure = self.calls.late(episode.id, child)
+        if failure is None:
             try:
                 scores = await self._result(
                     task.verify(problem, episode.trajectory, state, final=True, calls=handle),
@@ -223,27 +210,27 @@ class Engine:
                 )
                 episode = judged(episode, scores)
             except BaseException as error:
-                late = await self._failed(error, episode.id, child, "verifier")
-        if late is not None:
+                failure = await self._failed(error, episode.id, child, "verifier")
+        if failure is not None:
             place = self.places.get(id(task))
-            message = f"verifying by {place}: {late.message}" if place else None
-            message = message or f"verifying: {late.message}"
+            by = f" by {place}" if place else ""
+            message = f"verifying{by}: {failure.message}"
             self.count_failure("verifier", message)
             return replace(episode, status=Status.FAILED, error=message, scores=None, reward=None)
         if function is None:
             return episode
         child = key.child("reward")
         handle = ActivationCalls(self, child, who="reward", made=made)
-        late = self.calls.late(episode.id, child)
+        failure = self.calls.late(episode.id, child)
         who = self.place(function, "reward function")
-        if late is None:
+        if failure is None:
             try:
                 reward = await self._result(function.score(episode, handle), who)
                 return judged(episode, scores, reward, self.team.seats)
             except BaseException as error:
-                late = await self._failed(error, episode.id, child, "reward")
-        self.count_failure(who, late.message)
-        return replace(episode, error=episode.error or f"{who}: {late.message}")
+                failure = await self._failed(error, episode.id, child, "reward")
+        self.count_failure(who, failure.message)
+        return replace(episode, error=episode.error or f"{who}: {failure.message}")
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
         """Return the result of a verifier or reward function, within the time limit of a turn."""
@@ -255,7 +242,7 @@ class Engine:
             raise exited(error) from error
         return await self.rest(self.timeout, work, waits_for, who)
 
-    async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Late:
+    async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Failure:
         """Return the failure of a verifier or reward function; record it if it was late.
 
         Raises:
@@ -263,7 +250,7 @@ class Engine:
         """
         if isinstance(error, FATAL) or from_outside(error):
             raise error
-        failure = Late(describe(error, self.timeout))
+        failure = Failure(describe(error, self.timeout))
         if isinstance(error, TimeoutError):
             facts = Facts(who=who, stage=self.stage)
             await self.calls.record_late(episode, key, failure, facts)
@@ -298,18 +285,9 @@ class Engine:
     ) -> tuple[Trajectory, str]:
         """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        It shares the call path and the worker threads. The time limit of the turn it runs in cuts
-        it off.
-
-        Args:
-            view: of the agent that runs it.
-            key: of its randomness.
-            members: its agents, by name.
-            policy: starts them.
-            turns: at most; by default as many as an episode may have.
-            who: the turn that it runs in, for reports.
-            label: the same turn, for people who watch.
-            episode: the name of the episode that it belongs to.
+        It shares the call path, the worker threads, and the time limit of the turn it runs in.
+        `who` and `label` name that turn in reports and for people who watch; `episode` is the name
+        of the episode it belongs to.
         """
         # Components of the config have an identity; agents made by an agent go by their names.
         identities = {name: self.identities.get(id(agent), name) for name, agent in members.items()}

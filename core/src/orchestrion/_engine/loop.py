@@ -48,30 +48,17 @@ NO_LIMITS = EpisodeLimits()
 
 @define(eq=False)
 class Loop:
-    """The state of one episode, or nested team, while it runs.
-
-    Args:
-        setting: what its activations share.
-        name: of the episode, for its record and messages; of a nested team, the agent that runs it.
-        step: the environment, at first as the task started it.
-        training: whether a trainer learns from the decisions.
-        limits: on turns and usage.
-        nested: whether it runs a team inside a turn: then neither the task nor the observers take
-            part in it.
-        trajectory: the turns so far.
-        started: activations so far; without an index of their own they are numbered by it.
-        decisions: the policy's, so far.
-    """
+    """The state of one episode, or nested team, while it runs."""
 
     setting: Setting
-    name: str
-    step: Step
-    training: bool
+    name: str  # of the episode; of a nested team, the agent that runs it
+    step: Step  # the environment, at first as the task started it
+    training: bool  # whether a trainer learns from the decisions
     limits: EpisodeLimits = NO_LIMITS
-    nested: bool = False
+    nested: bool = False  # inside a turn: neither task nor observers take part
     # A new one for each loop: policies may tell episodes apart by its identity.
     trajectory: Trajectory = field(factory=Trajectory)
-    started: int = 0
+    started: int = 0  # activations so far; those without an index are numbered by it
     decisions: list[Decision] = field(factory=list)
     status: Status = field(default=Status.COMPLETED, init=False)
     error: str = field(default="", init=False)

@@ -16,10 +16,10 @@ __all__ = [
     "AnswerCache",
     "Batch",
     "Facts",
+    "Failure",
     "Journal",
     "JournalWriter",
     "Kind",
-    "Late",
     "Recorded",
     "SharedCache",
     "answer_of",
@@ -93,18 +93,12 @@ class Recorded(NamedTuple):
     pieces: tuple[bytes, ...] = ()
 
 
-class Late(NamedTuple):
-    """A turn or judgement that exceeded its time limit.
-
-    Args:
-        message: its error.
-        usage: what its calls used.
-        made: names of its calls.
-    """
+class Failure(NamedTuple):
+    """A failed turn or judgement."""
 
     message: str
-    usage: Usage = NO_USAGE
-    made: tuple[str, ...] = ()
+    usage: Usage = NO_USAGE  # of its calls
+    made: tuple[str, ...] = ()  # names of its calls
 
 
 class Journal(Protocol):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from orchestrion._engine.calls import CallPath, named
 from orchestrion._engine.completion import CompletionOrder, Ended, Running, order_place
-from orchestrion._engine.recording import Journal, Late, answer_of, place_of
+from orchestrion._engine.recording import Failure, Journal, answer_of, place_of
 from orchestrion._errors import CallError, ReplayError
 from orchestrion._interfaces import Answer, Request
 from orchestrion._keys import Key
@@ -60,13 +60,13 @@ class ReplayPath(CallPath):
     def time_limit(self, seconds: float | None) -> None:
         """Return None: the record says which turns exceeded their time limit."""
 
-    def late(self, episode: str, key: Key) -> Late | None:
+    def late(self, episode: str, key: Key) -> Failure | None:
         """Return what is on record of a turn or judgement that exceeded its time limit."""
         recorded = self._recorded.get(f"{place_of(episode, key)}/late")
         if recorded is None:
             return None
         message, usage, made = recorded.answer
-        return Late(message, Usage(*usage), tuple(made))
+        return Failure(message, Usage(*usage), tuple(made))
 
     def completion_order(self, episode: str, key: Key) -> CompletionOrder:
         """Return the recorded completion order of a loop."""
@@ -74,13 +74,7 @@ class ReplayPath(CallPath):
 
 
 class RecordedOrder:
-    """Waits for those activations that ended first in the recorded run.
-
-    Args:
-        recorded: the journal of that run.
-        episode: its name in the run.
-        key: of the loop.
-    """
+    """Waits for those activations that ended first in the recorded run."""
 
     __slots__ = ("_by_decision", "_episode", "_key", "_recorded")
 
