@@ -216,8 +216,14 @@ class Attempts:
             "dollars, more than the %d, %d, %d and %g that were reserved for it; all of it is "
             "booked, but such calls can exceed the budget by the difference",
             service,
-            *(actual.calls, actual.input_tokens, actual.output_tokens, actual.usd),
-            *(reserve.calls, reserve.input_tokens, reserve.output_tokens, reserve.usd),
+            actual.calls,
+            actual.input_tokens,
+            actual.output_tokens,
+            actual.usd,
+            reserve.calls,
+            reserve.input_tokens,
+            reserve.output_tokens,
+            reserve.usd,
         )
 
     async def _in_time(self, call: Call) -> Answer:

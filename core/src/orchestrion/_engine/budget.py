@@ -133,8 +133,8 @@ class Budget:
 
     def take_stated(self) -> Usage:
         """Return, and forget, the reported usage that is in no journal."""
-        taken, self._stated = self._stated, NO_USAGE
-        return taken
+        stated, self._stated = self._stated, NO_USAGE
+        return stated
 
     async def reserve(self, worst: Usage, service: str = "this call") -> None:
         """Reserve `worst`, as soon as it fits beside the other reservations.

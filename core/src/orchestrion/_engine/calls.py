@@ -51,8 +51,8 @@ __all__ = [
 
 def named(scope: str, request: Request) -> tuple[str, str]:
     """Return a request's digest, and the name in the journal of a call that makes it."""
-    asked = digest(request.service, request.version, request.content, request.sample)
-    return asked, f"{scope}:{asked}"
+    request_digest = digest(request.service, request.version, request.content, request.sample)
+    return request_digest, f"{scope}:{request_digest}"
 
 
 class CallPath:
@@ -123,13 +123,14 @@ class CallPath:
             CallError: the call failed for good.
             BudgetError: the budget does not cover it.
         """
-        asked, name = named(scope, request)
+        request_digest, name = named(scope, request)
         if made is not None:
             made.append(name)
         recorded = self._journal.get(name)
         if recorded is not None:
             return answer_of(recorded)
-        call = Call(name, asked, request, do, reserve, Facts(request.service, who, stage))
+        facts = Facts(request.service, who, stage)
+        call = Call(name, request_digest, request, do, reserve, facts)
         answer: Answer = await self._in_flight.get(name, partial(self._answer, call))
         return answer
 

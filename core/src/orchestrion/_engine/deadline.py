@@ -110,7 +110,9 @@ class Deadline:
             logging.getLogger("orchestrion").warning(
                 "%s has not ended %g s after its time limit of %g s, though it was cancelled; "
                 "the run waits for it",
-                *(entry.who, PATIENCE, self.seconds),
+                entry.who,
+                PATIENCE,
+                self.seconds,
             )
         entry.cancels += 1
         entry.task.cancel()

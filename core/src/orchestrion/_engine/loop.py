@@ -90,7 +90,7 @@ class Loop:
 
     @property
     def engine(self) -> Engine:
-        """What runs it."""
+        """The engine that runs it."""
         return self.setting.engine
 
     def episode(self) -> Episode:
@@ -162,8 +162,8 @@ class Loop:
             start = decision.start
             if not start and not tasks:
                 raise RunError(
-                    f"{batcher.place} neither started an agent nor stopped, and no agent is "
-                    f"running (episode {self.name}); a Decision must do one of both"
+                    f"{batcher.place} neither started an agent nor stopped, with nothing running "
+                    f"(episode {self.name})"
                 )
             if left is not None and len(start) > left:
                 start, self.status = start[:left], Status.LIMIT
