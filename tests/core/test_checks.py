@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
+from fractions import Fraction
+
 import pytest
 
 from orchestrion import RunError
@@ -10,7 +11,7 @@ from orchestrion._engine.checks import merged_metrics
 
 
 def test_metrics_are_python_numbers_whatever_a_trainer_reports() -> None:
-    reported = {"flag": True, "loss": np.float32(0.5), "count": 3, "large": 1 << 60}
+    reported = {"flag": True, "loss": Fraction(1, 2), "count": 3, "large": 1 << 60}
     metrics = merged_metrics({"reward": 1.0}, reported, "trainer")
     assert metrics == {"flag": 1.0, "loss": 0.5, "count": 3, "large": 2.0**60, "reward": 1.0}
     assert {name: type(value) for name, value in metrics.items()} == {

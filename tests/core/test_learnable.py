@@ -6,7 +6,7 @@ import asyncio
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Component, Key, Output, View, hookimpl, learnable
+from orchestrion import Agent, Calls, Component, Job, Key, Output, View, hookimpl, learnable
 from orchestrion._engine.calls import CallPath
 from orchestrion._plugins import Plugins
 from orchestrion._session import EngineSession

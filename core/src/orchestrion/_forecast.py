@@ -15,8 +15,9 @@ from typing import Any, get_args
 from attrs import evolve, field, frozen
 
 from orchestrion._bounds import ceiling_of, reading, route_of, times
+from orchestrion._engine.checks import iterations_of, problems_of
 from orchestrion._engine.opening import Opened
-from orchestrion._guards import calling, iterations_of, place_of, problems_of
+from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
 from orchestrion._records import NO_USAGE, Problem, Split, Usage
 from orchestrion._report import own_name

@@ -138,7 +138,7 @@ def test_ppo_clips_a_ratio_that_moved_far_in_the_direction_of_its_advantage() ->
     advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, -1.0, 1.0])
     terms = clipped(ratio, advantages, 0.2)
     assert terms.tolist() == pytest.approx([0.5, -0.8, 1.2, -1.5, -0.9, 1.1])
-    terms.sum().backward()
+    terms.sum().backward()  # type: ignore[no-untyped-call]
     assert ratio.grad is not None
     assert ratio.grad.tolist() == [1, 0, 0, -1, -1, 1]
     assert clipped(ratio, advantages, None).tolist() == pytest.approx(
