@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import enum
-import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import NOTHING, Factory, frozen
 
-from orchestrion._config.documents import scalar
 from orchestrion._config.environment import escape
 from orchestrion._config.nodes import at_index, at_key
 from orchestrion._config.shapes import (
@@ -28,7 +25,7 @@ from orchestrion._config.shapes import (
 )
 from orchestrion._config.structure import MASK
 
-__all__ = ["OMIT", "Dumper", "to_yaml"]
+__all__ = ["OMIT", "Dumper"]
 
 
 class _Omit:
@@ -186,73 +183,3 @@ def _plain(value: Any, dumper: Dumper, path: str) -> Any:
         items = [_plain(v, dumper, at_index(path, i)) for i, v in enumerate(value)]
         return OMIT if OMIT in items else items
     return OMIT
-
-
-# ------------------------------------------------------------------------------ text
-
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
-_WIDTH = 88
-
-
-def to_yaml(data: Mapping[str, Any]) -> str:
-    """YAML 1.2 text of plain data; `load` reads the same data from it."""
-    return "".join(f"{line}\n" for line in _block(data, 0)) if data else "{}\n"
-
-
-def _block(data: Mapping[str, Any], indent: int) -> Iterator[str]:
-    pad = "  " * indent
-    for key, value in data.items():
-        flow = _flow(value)
-        name = _scalar(key)
-        if len(pad) + len(name) + len(flow) + 2 <= _WIDTH or not value:
-            yield f"{pad}{name}: {flow}"
-        elif isinstance(value, dict):
-            yield f"{pad}{name}:"
-            yield from _block(value, indent + 1)
-        elif isinstance(value, list):
-            yield f"{pad}{name}:"
-            for item in value:
-                yield f"{pad}  - {_flow(item)}"
-        elif isinstance(value, str) and _literal(value):
-            yield f"{pad}{name}: |{'' if value.endswith(chr(10)) else '-'}"
-            for line in value.removesuffix("\n").split("\n"):
-                yield f"{pad}  {line}" if line else ""
-        else:
-            yield f"{pad}{name}: {flow}"
-
-
-def _literal(text: str) -> bool:
-    """Whether text can stand as a block, as it is."""
-    return (
-        "\n" in text
-        and text[:1].strip() != ""
-        and not text.endswith("\n\n")
-        and all(line.isprintable() for line in text.split("\n"))
-    )
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str):
-        bare = _WORD.fullmatch(value) and isinstance(scalar(value), str)
-        return value if bare else _quoted(value)
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    """A double-quoted scalar; what is not printable is escaped, as YAML reads it."""
-    out = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escaped(ord(c)) for c in out)
-
-
-def _escaped(code: int) -> str:
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

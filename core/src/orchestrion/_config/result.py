@@ -14,7 +14,7 @@ from attrs import field, frozen
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
 from orchestrion._config.nodes import Node, Problem, Source, next_key, parse_path, replaced
-from orchestrion._config.plain import Dumper, to_yaml
+from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import (
     AS_UNTRAINED,
     COSMETIC,
@@ -24,6 +24,7 @@ from orchestrion._config.sections import (
     RunSettings,
 )
 from orchestrion._config.shapes import Shaper
+from orchestrion._config.yaml import to_yaml
 from orchestrion._errors import ConfigError
 from orchestrion._records import JSON
 from orchestrion._suggest import did_you_mean

@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml, read_yaml
+from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml
 from orchestrion._config.environment import expand
 from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced
+from orchestrion._config.yaml import read_yaml
 
 __all__ = ["merge", "override", "read_tree", "tree_of"]
 
