@@ -11,12 +11,9 @@ from attrs import field, frozen
 
 from orchestrion._config.nodes import BROKEN, Node, Problems
 from orchestrion._config.shapes import (
-    Fixed,
-    Items,
     Ref,
     Shape,
     Shaper,
-    Table,
     UnsupportedError,
     Variants,
     refers,
@@ -97,22 +94,16 @@ class Entry:
         return component
 
 
-def _replaced(shape: Shape, value: Any, taken: Iterator[Any]) -> Any:
-    """A wired field's value with every component replaced, in the order of the config."""
-    if value is None:
-        return None
-    match shape:
-        case Ref():
-            return next(taken)
-        case Items(item=item):
-            return type(value)(_replaced(item, v, taken) for v in value)
-        case Fixed(items=items):
-            return tuple(_replaced(s, v, taken) for s, v in zip(items, value, strict=True))
-        case Table(item=item):
-            return {key: _replaced(item, v, taken) for key, v in value.items()}
-        case Variants(members=members):
-            member = next(m for m in members if refers(m))
-            return _replaced(member, value, taken)
+def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
+    """Return a wired field's value with the next runtime for every component in it."""
+    if isinstance(shape, Variants) and value is not None:
+        shape = next(member for member in shape.members if refers(member))
+    if isinstance(shape, Ref):
+        return None if value is None else next(runtimes)
+    if isinstance(value, Mapping):
+        return {key: _replaced(shape.part(key), item, runtimes) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replaced(shape.part(i), v, runtimes) for i, v in enumerate(value))
     return value
 
 

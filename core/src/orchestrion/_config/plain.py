@@ -12,17 +12,7 @@ from attrs import NOTHING, Factory, frozen
 
 from orchestrion._config.environment import escape
 from orchestrion._config.nodes import at_index, at_key
-from orchestrion._config.shapes import (
-    Fixed,
-    Items,
-    Record,
-    Scalar,
-    Setting,
-    Shape,
-    Shaper,
-    Table,
-    Variants,
-)
+from orchestrion._config.shapes import Record, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
 __all__ = ["OMIT", "Dumper"]
@@ -79,12 +69,12 @@ class Dumper:
     def default(self, setting: Setting) -> Any:
         """A setting's default as plain data, or `OMIT` if it cannot be said without an instance."""
         value = _default(setting, None)
-        if value is None and not _takes_none(setting.shape):
+        if value is None and not setting.shape.accepts(None):
             return OMIT
         return self.value(setting.shape, value, setting.key)
 
     def _setting(self, setting: Setting, value: Any, path: str) -> Any:
-        if value is None and not _takes_none(setting.shape):
+        if value is None and not setting.shape.accepts(None):
             return OMIT
         plain = self.value(setting.shape, value, path)
         return self._masked(plain, path) if setting.secret else plain
@@ -100,34 +90,31 @@ class Dumper:
         return MASK
 
     def value(self, shape: Shape, value: Any, path: str) -> Any:
-        """A value as plain data, or `OMIT`."""
+        """Return a value as plain data, or `OMIT`."""
         if path in self.raw:
             return self.raw[path]
-        if type(value) is int and _is_float(shape):
+        shape = shape.narrowed(value)
+        if isinstance(shape, Record) and isinstance(value, shape.cls):
+            return self.settings(shape.cls, value, path)
+        if isinstance(value, enum.Enum):
+            return self.value(shape, value.value, path)
+        if isinstance(value, (str, Path)):
+            return escape(str(value))
+        if isinstance(value, float):
+            return value if math.isfinite(value) else OMIT
+        if type(value) is int and isinstance(shape, Scalar) and shape.type is float:
             return float(value)  # as it would be read
-        match shape:
-            case Variants(members=members):
-                member = next((m for m in members if _fits(m, value)), None)
-                return (
-                    _plain(value, self, path) if member is None else self.value(member, value, path)
-                )
-            case Items(item=item) if isinstance(value, (list, tuple)):
-                items = [self.value(item, v, at_index(path, i)) for i, v in enumerate(value)]
-                return OMIT if OMIT in items else items
-            case Fixed(items=shapes) if isinstance(value, (list, tuple)):
-                items = [
-                    self.value(item, v, at_index(path, i))
-                    for i, (item, v) in enumerate(zip(shapes, value, strict=False))
-                ]
-                return OMIT if OMIT in items else items
-            case Table(item=item) if isinstance(value, Mapping):
-                table = {
-                    str(k): self.value(item, v, at_key(path, str(k))) for k, v in value.items()
-                }
-                return OMIT if OMIT in table.values() else table
-            case Record(cls=cls) if isinstance(value, cls):
-                return self.settings(cls, value, path)
-        return _plain(value, self, path)
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, Mapping):
+            table = {
+                str(k): self.value(shape.part(k), v, at_key(path, str(k))) for k, v in value.items()
+            }
+            return OMIT if OMIT in table.values() else table
+        if isinstance(value, (list, tuple)):
+            items = [self.value(shape.part(i), v, at_index(path, i)) for i, v in enumerate(value)]
+            return OMIT if OMIT in items else items
+        return OMIT
 
 
 def _default(setting: Setting, instance: Any) -> Any:
@@ -136,50 +123,3 @@ def _default(setting: Setting, instance: Any) -> Any:
     if setting.default is NOTHING or isinstance(setting.default, Factory):  # type: ignore[arg-type]
         return getattr(instance, setting.name, None)
     return setting.default
-
-
-def _takes_none(shape: Shape) -> bool:
-    if isinstance(shape, Variants):
-        return any(map(_takes_none, shape.members))
-    return type(shape).__name__ == "Anything" or (
-        isinstance(shape, Scalar) and shape.type is type(None)
-    )
-
-
-def _is_float(shape: Shape) -> bool:
-    """Whether a whole number is read as a float there."""
-    members = shape.members if isinstance(shape, Variants) else (shape,)
-    types = {one.type for one in members if isinstance(one, Scalar)}
-    return float in types and int not in types
-
-
-def _fits(shape: Shape, value: Any) -> bool:
-    match shape:
-        case Items() | Fixed():
-            return isinstance(value, (list, tuple))
-        case Table():
-            return isinstance(value, Mapping)
-        case Record(cls=cls):
-            return isinstance(value, cls)
-    return False
-
-
-def _plain(value: Any, dumper: Dumper, path: str) -> Any:
-    """Data of no known shape."""
-    if path in dumper.raw:
-        return dumper.raw[path]
-    if isinstance(value, enum.Enum):
-        return _plain(value.value, dumper, path)
-    if isinstance(value, (str, Path)):
-        return escape(str(value))
-    if isinstance(value, float):
-        return value if math.isfinite(value) else OMIT
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, Mapping):
-        table = {str(k): _plain(v, dumper, at_key(path, str(k))) for k, v in value.items()}
-        return OMIT if OMIT in table.values() else table
-    if isinstance(value, (list, tuple)):
-        items = [_plain(v, dumper, at_index(path, i)) for i, v in enumerate(value)]
-        return OMIT if OMIT in items else items
-    return OMIT

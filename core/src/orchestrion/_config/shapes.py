@@ -47,6 +47,31 @@ class Shape:
 
     limits: tuple[Any, ...] = ()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        """The shapes that this one is made of."""
+        return ()
+
+    @property
+    def container(self) -> type:
+        """The type of a list of this shape."""
+        return list
+
+    def part(self, place: Any) -> Shape:
+        """Return the shape of the element at an index or a key."""
+        return self.parts[0] if self.parts else Anything()
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is of the right type; what is inside of it may still be wrong.
+
+        Holds for what a config says as well as for what structuring makes of it.
+        """
+        return True
+
+    def narrowed(self, value: Any) -> Shape:
+        """Return the alternative that a value has; a shape without alternatives itself."""
+        return self
+
 
 @frozen
 class Anything(Shape):
@@ -59,6 +84,13 @@ class Scalar(Shape):
 
     type: type = str
 
+    def accepts(self, value: Any) -> bool:
+        if self.type is float:
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        if self.type is Path:
+            return isinstance(value, (str, Path))
+        return type(value) is self.type
+
 
 @frozen
 class Choice(Shape):
@@ -66,6 +98,9 @@ class Choice(Shape):
 
     values: tuple[Any, ...] = ()
     enum: type[enum.Enum] | None = None
+
+    def accepts(self, value: Any) -> bool:
+        return any(type(v) is type(value) for v in self.values)
 
 
 @frozen
@@ -75,12 +110,33 @@ class Items(Shape):
     container: type = list
     item: Shape = Anything()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.item,)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple))
+
 
 @frozen
 class Fixed(Shape):
     """A tuple with a shape for each place."""
 
     items: tuple[Shape, ...] = ()
+
+    @property
+    def container(self) -> type:
+        return tuple
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return self.items
+
+    def part(self, place: Any) -> Shape:
+        return self.items[int(place)]
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple))
 
 
 @frozen
@@ -90,12 +146,22 @@ class Table(Shape):
     key: Shape = Scalar()
     item: Shape = Anything()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.item,)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
 
 @frozen
 class Record(Shape):
     """A nested attrs class."""
 
     cls: type = object
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (dict, self.cls))
 
 
 @frozen
@@ -104,6 +170,9 @@ class Ref(Shape):
 
     kind: str = ""
 
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (str, dict))
+
 
 @frozen
 class Variants(Shape):
@@ -111,13 +180,22 @@ class Variants(Shape):
 
     members: tuple[Shape, ...] = ()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return self.members
+
+    def accepts(self, value: Any) -> bool:
+        return any(member.accepts(value) for member in self.members)
+
+    def narrowed(self, value: Any) -> Shape:
+        return next((m for m in self.members if m.accepts(value)), Anything())
+
 
 def names_components(shape: Shape) -> bool:
     """Whether it is a mapping of names to components; `use` cannot be one of those names."""
-    if not isinstance(shape, Table):
-        return False
-    inner = shape.item.members if isinstance(shape.item, Variants) else (shape.item,)
-    return any(isinstance(one, Ref) for one in inner)
+    return isinstance(shape, Table) and any(
+        isinstance(part, Ref) for part in (shape.item, *shape.item.parts)
+    )
 
 
 @frozen
@@ -246,7 +324,7 @@ class Shaper:
         if sum(isinstance(m, (Record, Table, Ref, Anything)) for m in members) > 1:
             raise UnsupportedError("two alternatives could both be written as a mapping")
         if refers(Variants(members=members)):
-            if any(map(_takes_text, members)):
+            if any(m.accepts("") for m in members if isinstance(m, (Choice, Scalar))):
                 raise UnsupportedError("text could be a value or the name of a component")
             if sum(isinstance(m, (Items, Fixed)) for m in members) > 1:
                 raise UnsupportedError("two alternatives could both be written as a list")
@@ -285,21 +363,8 @@ class Shaper:
 
 
 def refers(shape: Shape) -> bool:
-    """Whether components are wired in here."""
-    match shape:
-        case Ref():
-            return True
-        case Items(item=item) | Table(item=item):
-            return refers(item)
-        case Fixed(items=members) | Variants(members=members):
-            return any(map(refers, members))
-    return False
-
-
-def _takes_text(shape: Shape) -> bool:
-    if isinstance(shape, Choice):
-        return any(isinstance(value, str) for value in shape.values)
-    return isinstance(shape, Scalar) and shape.type in (str, Path)
+    """Return whether components are wired in here."""
+    return isinstance(shape, Ref) or any(map(refers, shape.parts))
 
 
 def _empty_default(default: Any) -> bool:

@@ -19,7 +19,7 @@ from orchestrion._config.shapes import (
     Shape,
     Variants,
 )
-from orchestrion._suggest import article, shown
+from orchestrion._suggest import article, did_you_mean, shown
 
 __all__ = ["expected", "got", "habit", "named", "violations"]
 
@@ -72,10 +72,14 @@ def got(node: Node, secret: bool = False) -> str:
 
 def habit(shape: Shape, value: Any) -> str:
     """A sentence on the mistakes that come with YAML and JSON habits."""
+    if isinstance(shape, Choice):
+        texts = [v for v in shape.values if isinstance(v, str)]
+        return did_you_mean(value, texts) if isinstance(value, str) else ""
     shapes = shape.members if isinstance(shape, Variants) else (shape,)
     kinds = {s.type for s in shapes if isinstance(s, Scalar)}
-    if isinstance(value, float) and not math.isfinite(value) and float in kinds:
-        return "; it must be finite"
+    if isinstance(value, float) and not math.isfinite(value):
+        plain = any(isinstance(s, Anything) for s in shapes)
+        return "; it must be finite" if plain or float in kinds else ""
     if isinstance(value, str):
         if bool in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n"):
             return "; in YAML 1.2 that is a word"
