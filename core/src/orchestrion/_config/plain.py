@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from attrs import NOTHING, Factory, frozen
 
 from orchestrion._config.environment import escape
 from orchestrion._config.nodes import at_index, at_key
-from orchestrion._config.shapes import Record, Scalar, Setting, Shape, Shaper
+from orchestrion._config.shapes import Record, Ref, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
 __all__ = ["OMIT", "Dumper"]
@@ -34,10 +34,13 @@ class Dumper:
     Args:
         shaper: reads the shapes of classes.
         raw: by config path, the text of values that came from the environment.
+        refer: returns what stands for the component wired in at a config path; called for each in
+            the order of the config. Without it they are omitted.
     """
 
     shaper: Shaper
     raw: Mapping[str, str]
+    refer: Callable[[str], Any] | None = None
 
     def settings(
         self,
@@ -91,9 +94,11 @@ class Dumper:
 
     def value(self, shape: Shape, value: Any, path: str) -> Any:
         """Return a value as plain data, or `OMIT`."""
+        shape = shape.narrowed(value)
+        if isinstance(shape, Ref) and value is not None and self.refer is not None:
+            return self.refer(path)
         if path in self.raw:
             return self.raw[path]
-        shape = shape.narrowed(value)
         if isinstance(shape, Record) and isinstance(value, shape.cls):
             return self.settings(shape.cls, value, path)
         if isinstance(value, enum.Enum):

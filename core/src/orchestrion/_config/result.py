@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
-from orchestrion._config.nodes import Node, Problem, Source, next_key, parse_path, replaced
+from orchestrion._config.nodes import Node, Problem, Source, at_key, parse_path, replaced
 from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import (
     AS_UNTRAINED,
@@ -23,7 +23,7 @@ from orchestrion._config.sections import (
     Limits,
     RunSettings,
 )
-from orchestrion._config.shapes import Shaper
+from orchestrion._config.shapes import Setting, Shaper
 from orchestrion._config.yaml import to_yaml
 from orchestrion._errors import ConfigError
 from orchestrion._records import JSON
@@ -149,38 +149,24 @@ class Config:
         if entry.agents is not None:
             data["agents"] = list(entry.agents)
         settings = dumper.settings(entry.cls, entry.component, path, entry.given, wired=True)
-        for name, targets in entry.refs.items():
-            key = next(s.key for s in self._shaper.settings(entry.cls, True) if s.name == name)
-            node = self._node(path)
-            written = node.child(key) if node is not None else None
-            remaining = iter(targets)
-            if written is not None:
-                settings[key] = self._references(written, entry, remaining, dumper)
+        by_name = {setting.name: setting for setting in self._shaper.settings(entry.cls, True)}
+        for name in entry.refs:
+            settings[by_name[name].key] = self._wired(by_name[name], entry, dumper)
         return data | settings
 
-    def _references(self, node: Node, entry: Entry, targets: Any, dumper: Dumper) -> Any:
-        """A wired setting as it was written, inline components resolved."""
-        if isinstance(node.value, list):
-            return [self._references(child, entry, targets, dumper) for child in node.value]
-        if isinstance(node.value, dict):
-            if "use" in node.value:
-                return self._component(next(targets), dumper)
-            return {k: self._references(v, entry, targets, dumper) for k, v in node.value.items()}
-        if node.value is None:
-            return None
-        next(targets)
-        return node.raw if node.raw is not None else node.value
+    def _wired(self, setting: Setting, entry: Entry, dumper: Dumper) -> Any:
+        """Return a wired setting as it was written; what stands inline in it is resolved too."""
+        targets = iter(entry.refs[setting.name])
 
-    def _node(self, path: str) -> Node | None:
-        node: Node | None = self._tree
-        segments = parse_path(path) or []
-        while segments and node is not None:
-            if isinstance(segments[0], int):
-                node, segments = node.value[segments[0]], segments[1:]
-            else:
-                key, segments = next_key(node.value, segments)
-                node = node.child(key)
-        return node
+        def written(path: str) -> Any:
+            target = next(targets)
+            if target == path:
+                return self._component(target, dumper)
+            return dumper.raw.get(path, target.partition(".")[2] or target)
+
+        value = getattr(entry.component, setting.name)
+        path = at_key(entry.path, setting.key)
+        return evolve(dumper, refer=written).value(setting.shape, value, path)
 
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
         data = dumper.settings(Evaluation, self.evaluation, "evaluation")

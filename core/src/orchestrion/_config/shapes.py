@@ -171,7 +171,7 @@ class Ref(Shape):
     kind: str = ""
 
     def accepts(self, value: Any) -> bool:
-        return isinstance(value, (str, dict))
+        return isinstance(value, (str, dict)) or has(type(value))
 
 
 @frozen
