@@ -1,4 +1,4 @@
-"""Configs: read, checked, wired.
+"""Reads, checks and wires configs.
 
 config = load("orchestrion.yaml", ["policy.hidden=[64]"])
 for path, entry in config.components.items():   # each after what is wired into it

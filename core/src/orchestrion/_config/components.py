@@ -1,4 +1,4 @@
-"""From `use: name` and its settings to components, each with what is wired into it."""
+"""Builds components from `use: name` and their settings, each with the components wired into it."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ _MAX_CHAIN = 24
 
 @frozen
 class Entry:
-    """One component of a config.
+    """A component of a config.
 
     Args:
         path: its place, e.g. "agents.critic" or, inline, "agents.team.members[0]".
         kind: of which kind it is.
-        use: what the config says.
-        found: who supplies it, and what the plugin says about it.
+        use: the name under `use` in the config.
+        found: the plugin that supplies it, and its description there.
         component: the component itself; wired fields hold the components wired in.
         refs: by field, the paths of the components wired in, in order.
         given: the settings that the config gives, by key, before any converter.
@@ -60,17 +60,17 @@ class Entry:
 
     @property
     def cls(self) -> type:
-        """The component's class."""
+        """Return the class of the component."""
         return type(self.component)
 
     @property
     def version(self) -> str:
-        """The component's version, part of cache and journal keys."""
+        """Return the version of the component; it is part of cache keys and journal keys."""
         return self.found.component.version
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """By field, the config names of what is wired in; inline components go by their path."""
+        """Return the config names of the wired components by field; an inline one has its path."""
         return {
             name: tuple(self._name_of(path) for path in paths) for name, paths in self.refs.items()
         }
@@ -80,7 +80,7 @@ class Entry:
         return path if inline else path.partition(".")[2] or path
 
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
-        """The component with the runtimes of these paths in place of the components wired in.
+        """Return the component with runtimes in place of the components wired into it.
 
         Neither validators nor converters run again; the entry's own `component` stays as it is.
         """
@@ -88,15 +88,18 @@ class Entry:
             return self.component
         component = copy.copy(self.component)
         for name, paths in self.refs.items():
-            taken = iter([runtimes[path] for path in paths])
-            value = _replaced(self.shapes[name], getattr(self.component, name), taken)
+            value = _replaced(
+                self.shapes[name],
+                getattr(self.component, name),
+                iter([runtimes[path] for path in paths]),
+            )
             object.__setattr__(component, name, value)
         return component
 
 
 def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
     """Return a wired field's value with the next runtime for every component in it."""
-    if isinstance(shape, Variants) and value is not None:
+    while isinstance(shape, Variants) and value is not None:
         shape = next(member for member in shape.members if refers(member))
     if isinstance(shape, Ref):
         return None if value is None else next(runtimes)
@@ -108,7 +111,10 @@ def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
 
 
 def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Which kind a protocol in an annotation belongs to; plugins' kinds are looked up last."""
+    """Return a function from a protocol in an annotation to the name of its kind, or to None.
+
+    The kinds of plugins are looked up last, since that imports the plugins.
+    """
     from importlib import import_module
 
     from orchestrion._components import KINDS
@@ -137,7 +143,7 @@ def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
 
 
 class Builder:
-    """Builds the components of one config, those wired in before those they are wired into."""
+    """Builds the components of a config; a wired component precedes the one it is wired into."""
 
     def __init__(self, root: Node, plugins: Plugins, shaper: Shaper, problems: Problems) -> None:
         self.root, self.plugins, self.shaper, self.problems = root, plugins, shaper, problems
@@ -172,7 +178,7 @@ class Builder:
                 self.define(kind.name, path, child)
 
     def define(self, kind: str, path: str, node: Node, team: bool = False) -> Entry | None:
-        """The component at a path, built once; None if it has problems."""
+        """Build the component at a path, once; return None if it has problems."""
         if path in self._done:
             return self._done[path]
         chain = [open_path for open_path, _ in self._open]
@@ -229,7 +235,7 @@ class Builder:
         )
 
     def _found(self, kind: str, path: str, node: Node) -> Found | None:
-        """The component that `use` names, or None with a problem."""
+        """Return the component that `use` names, or None after noting a problem."""
         if node.value is BROKEN:
             return None
         if not isinstance(node.value, dict):
@@ -258,7 +264,7 @@ class Builder:
             return None
 
     def _refer(self, kind: str, node: Node, path: str) -> Any:
-        """Called for every wired value: build what it names, note the reference."""
+        """Build the component that a wired value names, and note the reference."""
         owner, refs = self._open[-1]
         key = re.split(r"[.\[]", path[len(owner) + 1 :], maxsplit=1)[0]
         if isinstance(node.value, dict):

@@ -1,8 +1,4 @@
-"""Reads YAML 1.2 and TOML into nodes, with the line of every value.
-
-YAML is built from the parser's events: scalars follow the core schema of YAML 1.2 (`1e-3` is a
-number, `no` a word), a duplicate key is a problem, and aliases cannot grow without bound.
-"""
+"""Converts plain data, TOML and unquoted YAML scalars to nodes and values."""
 
 from __future__ import annotations
 
@@ -34,10 +30,12 @@ _SPECIAL = re.compile(r"([-+]?)\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 
 def scalar(text: str) -> Any:
-    """An unquoted scalar by the core schema of YAML 1.2.
+    """Return the value of an unquoted scalar by the core schema of YAML 1.2.
+
+    `1e-3` is a number, `no` is text.
 
     Raises:
-        ValueError: a number that is too large.
+        ValueError: the number is too large.
     """
     if text in _NULLS:
         return None
@@ -68,6 +66,11 @@ def _bounded(number: int, text: str) -> int:
 
 
 def checked_text(text: str) -> str:
+    """Return text that can be encoded as UTF-8.
+
+    Raises:
+        ValueError: it has half of a surrogate pair.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -78,12 +81,12 @@ def checked_text(text: str) -> str:
 def from_plain(
     value: Any, source: Source, line: int | None = None, depth: int = 0, path: str = ""
 ) -> Node:
-    """Plain data as nodes that all have the same place.
+    """Return plain data as nodes that all have the same place.
 
-    A class stands for its import path, as `use` names it.
+    A class is replaced by its import path, which `use` accepts.
 
     Raises:
-        ValueError: something that cannot stand in a config; says where.
+        ValueError: a value cannot stand in a config; the message has its path.
     """
     if depth > MAX_DEPTH:
         raise ValueError(f"more than {MAX_DEPTH} levels deep")
@@ -112,8 +115,8 @@ def from_plain(
         return Node(_import_path(value, path), source, line)
     raise ValueError(
         f"{_before(path)}{article(type(value).__name__)} cannot stand in a config; it holds "
-        "numbers, texts, lists and mappings. A component of your own is given by its class, and "
-        "its fields beside it: {'use': MyAgent, 'size': 3}"
+        "numbers, texts, lists and mappings. Give a component of your own by its class, with "
+        "its settings beside it: {'use': MyAgent, 'size': 3}"
     )
 
 
@@ -122,12 +125,12 @@ def _before(path: str) -> str:
 
 
 def _import_path(cls: type, path: str) -> str:
-    """ "module:Class", by which a later process finds the class."""
+    """Return "module:Class", by which a later process finds the class."""
     name = cls.__qualname__
     if "<locals>" in name:
         raise ValueError(
-            f"{_before(path)}the class {name} is made inside a function, so that nothing can "
-            "import it; define it at the top of a module"
+            f"{_before(path)}the class {name} is made inside a function, so it cannot be "
+            "imported; define it at the top of a module"
         )
     return f"{cls.__module__}:{name}"
 
@@ -136,7 +139,7 @@ def _import_path(cls: type, path: str) -> str:
 
 
 def read_toml(text: str, source: Source, problems: Problems) -> Node | None:
-    """The document as nodes, or None if a problem kept it from being read."""
+    """Return the document as nodes, or None if a problem keeps it from being read."""
     import tomllib
 
     try:
@@ -159,7 +162,10 @@ _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"
 
 
 def _toml_lines(text: str) -> dict[str, int]:
-    """Lines by config path. tomllib has none; tables and keys at the start of a line will do."""
+    """Return lines by config path.
+
+    tomllib gives no lines, so these are of the tables and keys that begin a line.
+    """
     lines: dict[str, int] = {}
     arrays: dict[str, int] = {}
     table = ""

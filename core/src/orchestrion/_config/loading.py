@@ -1,4 +1,4 @@
-"""From a file to a `Config`, or to all that is wrong with it."""
+"""Makes a `Config` from a file, or reports everything that is wrong with it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def load(
         env: the environment variables; those of the process by default. A `.env` file beside the
             config adds to them.
         block: plugins that are never imported, besides those in `run.block`.
-        plugins: instead of those of the environment; `block` and `run.block` then do nothing.
+        plugins: used instead of those of the environment; `block` and `run.block` then have no
+            effect.
 
     Raises:
         ConfigError: everything that is wrong, each with its place.
@@ -81,7 +82,7 @@ def from_data(
     name: str = "config",
     directory: str | Path = ".",
 ) -> Config:
-    """As `load`, from plain data; paths in it are taken from `directory`.
+    """Read plain data as `load` reads a file; paths in it start at `directory`.
 
     Raises:
         ConfigError: everything that is wrong.
@@ -115,15 +116,15 @@ def _finish(
     plugins: Plugins | None,
     problems: Problems,
 ) -> Config:
-    # Also where the setting is no secret, e.g. a field of a request's body.
-    register_named({one: environment.get(one, "") for one in variables(root)}, strictly=True)
+    # Also for settings that are not marked secret, for example a field of a request's body.
+    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
     if plugins is None:
         plugins = Plugins([*block, *_blocked(root)], env)
     return build(root, name, plugins, environment, problems)
 
 
 def _blocked(root: Node) -> list[str]:
-    """`run.block`, before anything else is known to be right: it acts before any import."""
+    """Return `run.block`, unchecked: plugins must be blocked before anything is imported."""
     run = root.child("run")
     names = run.child("block") if run is not None else None
     if names is None or not isinstance(names.value, list):
@@ -139,7 +140,7 @@ def build(
     problems: Problems | None = None,
     shaper: Shaper | None = None,
 ) -> Config:
-    """The config of a tree of nodes.
+    """Return the config of a tree of nodes.
 
     Raises:
         ConfigError: everything that is wrong.
@@ -153,7 +154,7 @@ def build(
 
 
 def _register_secrets(config: Config, shaper: Shaper) -> None:
-    """Keep what secret settings hold out of all that is written."""
+    """Register the values of secret settings, so that they are removed from all output."""
     for entry in config.definitions.values():
         for setting in shaper.settings(entry.cls, True):
             if setting.secret:
@@ -180,7 +181,7 @@ class _Assembly:
         self.kinds = self._kinds()
 
     def _kinds(self) -> list[Kind]:
-        """Kinds with a section here; plugins' own are looked up only if core's do not suffice."""
+        """Return the kinds with a section here; those of plugins only if a section needs them."""
         known = {"seed", *_PLAIN, *(kind.section for kind in KINDS)}
         kinds = list(KINDS)
         if any(section not in known for section in self.root.value):
@@ -194,7 +195,7 @@ class _Assembly:
         return kinds
 
     def config(self, name: str, environment: Mapping[str, str]) -> Config | None:
-        """The config, or None if a part is missing; look at the problems either way."""
+        """Return the config, or None if a part is missing; `problems` may have entries anyway."""
         for section in _REQUIRED:
             if section not in self.root.value:
                 self.problems.add(self.root, "", f"section {section!r} is missing")
@@ -274,7 +275,7 @@ class _Assembly:
     # ------------------------------------------------------------------ components
 
     def _components(self) -> tuple[str, ...]:
-        """Build every section of components; the paths of the trainers."""
+        """Build every section of components; return the paths of the trainers."""
         stages: tuple[str, ...] = ()
         for kind in self.kinds:
             node = self.root.child(kind.section)
@@ -305,10 +306,10 @@ class _Assembly:
             text = f"expected a mapping of names, or a list of words, got {got(node)}"
             self.problems.add(node, path, text)
             return {}
-        found = {
+        baselines = {
             name: self._baseline(child, f"{path}.{name}", name) for name, child in named.items()
         }
-        return {name: baseline for name, baseline in found.items() if baseline is not None}
+        return {name: baseline for name, baseline in baselines.items() if baseline is not None}
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
         from orchestrion._config.components import NAME
@@ -323,7 +324,9 @@ class _Assembly:
             return None
         if node.value == AS_UNTRAINED:
             if "trainer" not in self.root.value:
-                text = "nothing is trained here, so that there is no untrained team to compare with"
+                text = (
+                    "there is no trainer, so there is no untrained team to compare with; remove it"
+                )
                 self.problems.add(node, path, text)
                 return None
             return Baseline("policy", word=AS_UNTRAINED)
@@ -362,15 +365,15 @@ class _Assembly:
         )
 
     def _spelled_out(self, word: Node) -> Node:
-        """The baseline that a word means: a trainer with what it trains, or a policy."""
+        """Return the baseline that a word means: a trainer with its policy, or a policy."""
 
         def node(value: Any) -> Node:
             return Node(value, word.source, word.line)
 
-        trainers = [one.component for one in self.builder.plugins.components("trainer")]
-        for one in trainers:
-            policy = one.around.get("policy", {}).get("use")
-            if one.name == word.value and policy:
+        for supplied in self.builder.plugins.components("trainer"):
+            trainer = supplied.component
+            policy = trainer.around.get("policy", {}).get("use")
+            if trainer.name == word.value and policy:
                 parts = {"policy": node({"use": node(policy)}), "trainer": node({"use": word})}
                 return node(parts)
         return node({"policy": node({"use": word})})
@@ -378,7 +381,7 @@ class _Assembly:
     # ------------------------------------------------------------------ the team
 
     def _team(self, path: str, policy: Node | None = None) -> tuple[str, ...] | None:
-        """What `agents` of a policy names, if it is given."""
+        """Return the names under `agents` of a policy, or None if it has no `agents`."""
         policy = policy if policy is not None else self.root.child(path)
         node = policy.child("agents") if policy is not None else None
         if node is None or node.value is BROKEN:
@@ -406,7 +409,7 @@ class _Assembly:
         return tuple(names)
 
     def _with_team(self, path: str, team: tuple[str, ...] | None) -> dict[str, Entry]:
-        """The entries, with the team noted at its policy."""
+        """Return the entries, with the team noted at its policy."""
         entries = dict(self.builder.entries)
         if team is not None and path in entries:
             entries[path] = evolve(entries[path], agents=team)
@@ -438,7 +441,7 @@ class _Assembly:
         return roster
 
     def _unused(self) -> None:
-        """Report definitions that nothing refers to; agents left out by `policy.agents` may be."""
+        """Report definitions that nothing refers to, except agents."""
         referred = self._referred()
         for kind in self.kinds:
             node = self.root.child(kind.section)
@@ -465,12 +468,12 @@ def _paths(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def _reachable(entries: Mapping[str, Entry], roots: Iterable[str]) -> dict[str, Entry]:
-    """Entries that a run needs, in their order."""
-    found: set[str] = set()
+    """Return the entries that a run needs, in their order."""
+    reached: set[str] = set()
     waiting = [path for path in roots if path in entries]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in reached:
+            reached.add(path)
             waiting += [target for targets in entries[path].refs.values() for target in targets]
-    return {path: entry for path, entry in entries.items() if path in found}
+    return {path: entry for path, entry in entries.items() if path in reached}

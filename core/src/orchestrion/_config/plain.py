@@ -1,4 +1,4 @@
-"""Settings as plain data again, and plain data as YAML text that reads back the same."""
+"""Converts settings back to the plain data that a config would have."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OMIT = _Omit()
 
 @frozen
 class Dumper:
-    """Turns settings into what a config would say.
+    """Converts settings to what a config would say.
 
     Args:
         shaper: reads the shapes of classes.
@@ -50,11 +50,11 @@ class Dumper:
         given: Mapping[str, Any] | None = None,
         wired: bool = False,
     ) -> dict[str, Any]:
-        """Every setting of an instance, defaults included.
+        """Return every setting of an instance by key, defaults included.
 
-        `given` holds values as the config gave them, all others being defaults: what a converter
-        made of them may not be expressible. Without it the instance's own values are taken.
-        Settings that wire components in are the caller's.
+        `given` has the values of the config, since a converter may make of them what no config can
+        express; all other settings have their defaults. Without `given`, the values of the
+        instance are used. The caller replaces settings that wire components in.
         """
         result = {}
         for setting in self.shaper.settings(cls, wired):
@@ -70,7 +70,7 @@ class Dumper:
         return result
 
     def default(self, setting: Setting) -> Any:
-        """A setting's default as plain data, or `OMIT` if it cannot be said without an instance."""
+        """Return the default of a setting, or `OMIT` if only an instance has it."""
         value = _default(setting, None)
         if value is None and not setting.shape.accepts(None):
             return OMIT
@@ -83,7 +83,7 @@ class Dumper:
         return self._masked(plain, path) if setting.secret else plain
 
     def _masked(self, plain: Any, path: str) -> Any:
-        """What the config itself holds of a secret is not passed on."""
+        """Return a secret with a mask in place of text that is not from the environment."""
         if path in self.raw or not plain or plain is OMIT:
             return plain
         if isinstance(plain, dict):

@@ -1,4 +1,4 @@
-"""Files beside a config, read as strictly as it: one attrs class, a section, or plain data."""
+"""Reads files beside a config as strictly as the config: a class, a section, or plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A config that is right: its sections, its components, and what can be made of it."""
+"""Holds a config without problems: its sections, its components, and what is derived from them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Config:
 
     @property
     def plugins_used(self) -> tuple[Plugin, ...]:
-        """The plugins that supply its components, by name, with distribution and version.
+        """Return the plugins that supply its components, in the order of their names.
 
         A class of the user's own comes from none.
         """
@@ -84,14 +84,14 @@ class Config:
         return tuple(sorted(used.intersection(self.plugins.installed)))
 
     def observers(self) -> Observers:
-        """The lifecycle hooks of the plugins in use and of those in `run.observers`."""
+        """Return the lifecycle hooks of the plugins in use and of those in `run.observers`."""
         names = [plugin.distribution for plugin in self.plugins_used]
         return self.plugins.observers([*names, *self.run.observers])
 
     # ------------------------------------------------------------------ as plain data
 
     def resolved(self) -> dict[str, Any]:
-        """The config with every default, as plain data that loads again to an equal config.
+        """Return the config with every default, as plain data that loads to an equal config.
 
         Values from the environment stand there as `${env:NAME}`; secrets that the config holds
         itself are masked.
@@ -107,12 +107,12 @@ class Config:
         return data
 
     def to_yaml(self) -> str:
-        """The resolved config as YAML text."""
+        """Return the resolved config as YAML text."""
         return to_yaml(self.resolved())
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides the result: everything but the budget, names and folders."""
+        """Return the SHA-256 of all that decides the result: no budget, names or folders."""
         data = self.resolved()
         del data["budget"]
         data["run"] = {k: v for k, v in data["run"].items() if k not in COSMETIC}
@@ -120,7 +120,7 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _sections(self) -> list[str]:
-        """Sections of components, in the order of core's kinds."""
+        """Return the sections of components, in the order of core's kinds."""
         kinds = self._kinds()
         defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
         return [kind for kind in kinds if kind in defined]
@@ -155,7 +155,7 @@ class Config:
         return data | settings
 
     def _wired(self, setting: Setting, entry: Entry, dumper: Dumper) -> Any:
-        """Return a wired setting as it was written; what stands inline in it is resolved too."""
+        """Return a wired setting as it was written, with its inline components resolved."""
         targets = iter(entry.refs[setting.name])
 
         def written(path: str) -> Any:
@@ -186,7 +186,7 @@ class Config:
     # ------------------------------------------------------------------ overlays
 
     def with_overlay(self, overlay: Mapping[str, JSON]) -> Config:
-        """The config with other values of learnable settings, by config path.
+        """Return the config with other values of learnable settings, by config path.
 
         Values are taken as they are: `${env:NAME}` in them is text.
 
@@ -210,7 +210,7 @@ class Config:
         return build(root, self.source, self.plugins, self.environment, shaper=self._shaper)
 
     def learnable(self) -> dict[str, Any]:
-        """The learnable settings and their present values, by config path."""
+        """Return the learnable settings and their present values, by config path."""
         return {
             f"{entry.path}.{setting.key}": getattr(entry.component, setting.name)
             for entry in self.components.values()

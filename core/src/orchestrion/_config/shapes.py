@@ -1,7 +1,7 @@
-"""What a setting may hold, read once from its annotation.
+"""Describes what a setting may hold, read once from its annotation.
 
-Structuring (`structure.py`), the resolved config (`plain.py`) and the JSON Schema (`schema.py`)
-all go by these shapes, so that they cannot disagree about what a config may say.
+Conversion (`structure.py`), the resolved config (`plain.py`) and the JSON Schema (`_schema.py`) use
+the same shapes, so they agree about what a config may say.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class UnsupportedError(Exception):
-    """An annotation that no setting can have; says which field and why."""
+    """Raised for an annotation that no setting can have; names the field and the reason."""
 
 
 @frozen
@@ -49,12 +49,12 @@ class Shape:
 
     @property
     def parts(self) -> tuple[Shape, ...]:
-        """The shapes that this one is made of."""
+        """Return the shapes inside this shape."""
         return ()
 
     @property
     def container(self) -> type:
-        """The type of a list of this shape."""
+        """Return the type of a list of this shape."""
         return list
 
     def part(self, place: Any) -> Shape:
@@ -62,14 +62,14 @@ class Shape:
         return self.parts[0] if self.parts else Anything()
 
     def accepts(self, value: Any) -> bool:
-        """Return whether a value is of the right type; what is inside of it may still be wrong.
+        """Return whether a value is of the right type; its elements may still be wrong.
 
-        Holds for what a config says as well as for what structuring makes of it.
+        The value may be as a config has it, or as `Structurer` converts it.
         """
         return True
 
     def narrowed(self, value: Any) -> Shape:
-        """Return the alternative that a value has; a shape without alternatives itself."""
+        """Return the alternative that accepts a value; itself if there are no alternatives."""
         return self
 
 
@@ -94,7 +94,7 @@ class Scalar(Shape):
 
 @frozen
 class Choice(Shape):
-    """One of a closed set. An enum's members are written as their values."""
+    """A value of a closed set. An enum's members are written as their values."""
 
     values: tuple[Any, ...] = ()
     enum: type[enum.Enum] | None = None
@@ -133,7 +133,7 @@ class Fixed(Shape):
         return self.items
 
     def part(self, place: Any) -> Shape:
-        return self.items[int(place)]
+        return self.items[place] if place < len(self.items) else Anything()
 
     def accepts(self, value: Any) -> bool:
         return isinstance(value, (list, tuple))
@@ -176,7 +176,7 @@ class Ref(Shape):
 
 @frozen
 class Variants(Shape):
-    """One of several shapes."""
+    """Alternative shapes."""
 
     members: tuple[Shape, ...] = ()
 
@@ -188,11 +188,11 @@ class Variants(Shape):
         return any(member.accepts(value) for member in self.members)
 
     def narrowed(self, value: Any) -> Shape:
-        return next((m for m in self.members if m.accepts(value)), Anything())
+        return next((m.narrowed(value) for m in self.members if m.accepts(value)), Anything())
 
 
 def names_components(shape: Shape) -> bool:
-    """Whether it is a mapping of names to components; `use` cannot be one of those names."""
+    """Return whether it maps names to components; `use` cannot be such a name."""
     return isinstance(shape, Table) and any(
         isinstance(part, Ref) for part in (shape.item, *shape.item.parts)
     )
@@ -203,11 +203,11 @@ class Setting:
     """A public field of an attrs class, as a config sees it.
 
     Args:
-        name: of the field.
-        key: what the config says (attrs' alias).
-        shape: what it may hold.
+        name: the name of the field.
+        key: its name in a config (attrs' alias).
+        shape: the values it may have.
         default: the field's default, `NOTHING` if it must be given.
-        help: what the class's docstring or the annotation says about it.
+        help: its description in the docstring of the class or in the annotation.
         learnable: whether an overlay may change it.
         secret: whether its value must never be written anywhere.
     """
@@ -222,27 +222,26 @@ class Setting:
 
     @property
     def required(self) -> bool:
-        """Whether a config must give it."""
+        """Return whether a config must give it."""
         return self.default is NOTHING
 
 
 class Shaper:
-    """Reads shapes from annotations; `kind_of` says of which kind a protocol is, if of any."""
+    """Reads shapes from annotations; `kind_of` returns the kind of a protocol, or None."""
 
     def __init__(self, kind_of: Callable[[Any], str | None] = lambda _: None) -> None:
         self._kind_of = kind_of
         self._settings: dict[tuple[type, bool], tuple[Setting, ...]] = {}
 
     def settings(self, cls: type, wired: bool = False) -> tuple[Setting, ...]:
-        """The settings of an attrs class; only components (`wired`) may refer to others.
+        """Return the settings of an attrs class; only components (`wired`) may refer to others.
 
         Raises:
             UnsupportedError: a field cannot be a setting.
         """
-        known = self._settings.get((cls, wired))
-        if known is None:
-            known = self._settings[cls, wired] = tuple(self._read(cls, wired))
-        return known
+        if (cls, wired) not in self._settings:
+            self._settings[cls, wired] = tuple(self._read(cls, wired))
+        return self._settings[cls, wired]
 
     def _read(self, cls: type, wired: bool) -> list[Setting]:
         try:
@@ -291,10 +290,10 @@ class Shaper:
         return shape
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
-        """The shape of an annotation.
+        """Return the shape of an annotation.
 
         Raises:
-            UnsupportedError: there is none.
+            UnsupportedError: no setting can have this annotation.
         """
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
@@ -394,16 +393,16 @@ def _name(hint: Any) -> str:
 _ARGUMENT = re.compile(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
-# Every config of a process reads the same classes.
+# All configs of a process read the same classes.
 @lru_cache(maxsize=1024)
 def _hints(cls: type) -> Mapping[str, Any]:
-    """The annotations of a class and its bases, resolved."""
+    """Return the annotations of a class and its bases, resolved."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 @lru_cache(maxsize=1024)
 def _argument_helps(cls: type) -> Mapping[str, str]:
-    """What the `Args:` of the docstrings of a class and its bases say about each field."""
+    """Return the text under `Args:` by field, from the docstrings of a class and its bases."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         lines = inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines()

@@ -42,10 +42,10 @@ class _Failed:
 
 
 FAILED: Final = _Failed()
-"""Stands for a value that could not be structured; the problem is noted."""
+"""Stands for a value that could not be converted; the problem is noted."""
 
 MASK: Final = "<masked>"
-"""What a secret that was written into a config itself looks like in a stored one."""
+"""Replaces a secret that was written into the config itself when the config is stored."""
 
 Refer = Callable[[str, Node, str], Any]
 """Resolves (kind, node, path) to a component's settings, or `FAILED`."""
@@ -57,11 +57,11 @@ def _refuse(kind: str, node: Node, path: str) -> Any:
 
 @frozen
 class Structurer:
-    """Structures values and notes every problem on the way.
+    """Converts values and notes every problem on the way.
 
     Args:
         shaper: reads the shapes of nested classes.
-        problems: where problems go.
+        problems: collects the problems.
         refer: resolves references to components.
     """
 
@@ -72,7 +72,7 @@ class Structurer:
     # ------------------------------------------------------------------ values
 
     def value(self, shape: Shape, node: Node, path: str, secret: bool = False) -> Any:
-        """The structured value, or `FAILED`."""
+        """Return the converted value, or `FAILED`."""
         if node.value is BROKEN:
             return FAILED
         result = self._value(shape, node, path, secret)
@@ -149,14 +149,14 @@ class Structurer:
     # ------------------------------------------------------------------ attrs classes
 
     def record(self, cls: type, node: Node, path: str, skip: Collection[str] = ()) -> Any:
-        """An instance of an attrs class, or `FAILED`; keys in `skip` are left to the caller."""
+        """Return an instance of an attrs class, or `FAILED`; keys in `skip` are ignored."""
         values = self.settings(cls, node, path, skip)
         return FAILED if values is FAILED else self.build(cls, values, node, path)
 
     def settings(
         self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
     ) -> Any:
-        """The given settings of an attrs class by key, or `FAILED`."""
+        """Return the given settings of an attrs class by key, or `FAILED`."""
         settings = {s.key: s for s in self.shaper.settings(cls, wired)}
         values: dict[str, Any] = {}
         failed = False
@@ -180,7 +180,7 @@ class Structurer:
                 self.problems.add(node, path, text)
                 failed = True
         if failed:
-            # What did structure is checked all the same: every problem is reported at once.
+            # The other values are checked all the same: every problem is reported at once.
             self._validate(cls, values, node, path)
         return FAILED if failed else values
 
@@ -196,7 +196,7 @@ class Structurer:
         return self.value(setting.shape, node, path, setting.secret)
 
     def build(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> Any:
-        """Call the class; on an error, run every validator for itself and note what each says."""
+        """Call the class; if it raises, run every validator alone and note each error."""
         try:
             return cls(**values)
         except BaseException as exc:  # also SystemExit, which would end the command as a success
@@ -208,7 +208,7 @@ class Structurer:
             return FAILED
 
     def _validate(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> bool:
-        """Run each validator on a stand-in that has whatever did structure."""
+        """Run each validator on an instance with the valid fields; return whether any failed."""
         attributes = fields_dict(cls)
         settings = {s.key: s for s in self.shaper.settings(cls, True)}
         stand_in: Any = object.__new__(cls)
@@ -219,7 +219,7 @@ class Structurer:
                 value = NOTHING if value.takes_self else value.factory()
             if value is not NOTHING and not (key in node.value and key not in values):
                 object.__setattr__(stand_in, attribute.name, value)
-        found = False
+        failed = False
         for key, value in values.items():
             setting = settings[key]
             attribute = attributes[setting.name]
@@ -228,13 +228,13 @@ class Structurer:
             try:
                 attribute.validator(stand_in, attribute, value)
             except AttributeError:
-                continue  # it compares with a field that did not structure
+                continue  # it compares with a field that is not valid
             except Exception as exc:
                 child = node.value.get(key, node)
                 hidden = setting.secret or child.raw is not None
                 self.problems.add(child, at_key(path, key), _message(exc, hidden))
-                found = True
-        return found
+                failed = True
+        return failed
 
 
 def _known(settings: Mapping[str, Setting]) -> str:
@@ -242,7 +242,7 @@ def _known(settings: Mapping[str, Setting]) -> str:
 
 
 def _message(exc: BaseException, hidden: bool) -> str:
-    """What an exception says; nothing that may repeat a secret."""
+    """Return the message of an exception, without any text that may be a secret."""
     if hidden:
         return f"not accepted ({type(exc).__name__}; not shown, since it may hold a secret)"
     # attrs' validators raise with (message, attribute, ...) as arguments.
