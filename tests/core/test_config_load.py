@@ -454,6 +454,9 @@ def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
     config = from_data(data, plugins=plugins)
     assert config.components["agents.a"].refs["policy"] == ("policy",)
     assert config.resolved()["agents"]["a"]["policy"] == "policy"
+    data["policy"] = {"use": "order", "agents": ["a"]}
+    config = from_data(data, plugins=plugins)
+    assert config.roster == ("agents.a",)
 
 
 # ------------------------------------------------------------------ faulty components

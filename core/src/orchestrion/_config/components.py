@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from orchestrion._config.nodes import BROKEN, Node, Problems
+from orchestrion._config.nodes import BROKEN, Node, Problems, at_index
 from orchestrion._config.shapes import (
     Ref,
     Shape,
@@ -203,6 +203,7 @@ class Builder:
     def _build(
         self, kind: str, path: str, node: Node, refs: dict[str, list[str]], team: bool
     ) -> Entry | None:
+        agents = self._team(path, node) if team else None
         found = self._found(kind, path, node)
         if found is None:
             return None
@@ -232,6 +233,7 @@ class Builder:
             refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
             given={key: value for key, value in given.items() if key not in wired},
             shapes={wired[key].name: wired[key].shape for key in refs},
+            agents=agents,
         )
 
     def _found(self, kind: str, path: str, node: Node) -> Found | None:
@@ -263,6 +265,38 @@ class Builder:
             self.problems.add(use, f"{path}.use", text)
             return None
 
+    def agents(self) -> Collection[str]:
+        """Return the names of all agents that are defined."""
+        node = self.root.child("agents")
+        return node.value if node is not None and isinstance(node.value, dict) else {}
+
+    def _team(self, path: str, policy: Node) -> tuple[str, ...] | None:
+        """Return the names under `agents` of a policy, or None if it has no `agents`."""
+        node = policy.child("agents")
+        if node is None or node.value is BROKEN:
+            return None
+        path = f"{path}.agents"
+        if not isinstance(node.value, list) or not node.value:
+            text = f"expected a list of names of agents, got {got(node)}"
+            self.problems.add(node, path, text)
+            return None
+        agents = self.agents()
+        names: list[str] = []
+        for index, item in enumerate(node.value):
+            where = at_index(path, index)
+            if not isinstance(item.value, str):
+                if item.value is not BROKEN:
+                    self.problems.add(item, where, f"expected a name, got {got(item)}")
+            elif item.value not in agents:
+                close = did_you_mean(item.value, agents) if item.raw is None else ""
+                text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
+                self.problems.add(item, where, text)
+            elif item.value in names:
+                self.problems.add(item, where, f"agent {named(item)} is named twice")
+            else:
+                names.append(item.value)
+        return tuple(names)
+
     def _refer(self, kind: str, node: Node, path: str) -> Any:
         """Build the component that a wired value names, and note the reference."""
         owner, refs = self._open[-1]
@@ -281,7 +315,8 @@ class Builder:
         section = self.root.child(kind.section)
         if not kind.many:
             if node.value == kind.section and section is not None:
-                return kind.section, self.define(kind_name, kind.section, section)
+                team = kind_name == "policy"
+                return kind.section, self.define(kind_name, kind.section, section, team)
             self.problems.add(
                 node,
                 path,

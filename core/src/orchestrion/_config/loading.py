@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -203,12 +203,11 @@ class _Assembly:
         plain = {section: self._plain(section, cls) for section, cls in _PLAIN.items()}
         stages = self._components()
         self._observers()
-        policy_team = self._team("policy")
-        roster = self._roster(policy_team)
+        roster = self._roster()
         if self.problems.found:
             return None
         self._unused()
-        entries = self._with_team("policy", policy_team)
+        entries = dict(self.builder.entries)
         if self.problems.found:
             return None
         return Config(
@@ -345,13 +344,10 @@ class _Assembly:
                 close = did_you_mean(key, ("policy", "trainer", "as_configured"))
                 self.problems.add(child, f"{path}.{key}", f"unknown key{close}")
         team_path = f"{path}.policy"
-        self.builder.define("policy", team_path, node.value["policy"], team=True)
+        policy = self.builder.define("policy", team_path, node.value["policy"], team=True)
         trainer = node.child("trainer")
         if trainer is not None:
             self.builder.define("trainer", f"{path}.trainer", trainer)
-        team = self._team(team_path, node.value["policy"])
-        if team is not None:
-            self.builder.entries |= self._with_team(team_path, team)
         plain = node.child("as_configured")
         if plain is not None and not isinstance(plain.value, bool):
             text = f"expected true or false, got {got(plain)}"
@@ -359,7 +355,7 @@ class _Assembly:
         return Baseline(
             team_path,
             f"{path}.trainer" if trainer is not None else None,
-            _paths(team),
+            None if policy is None else _paths(policy.agents),
             plain is not None and plain.value is True,
             word,
         )
@@ -380,45 +376,6 @@ class _Assembly:
 
     # ------------------------------------------------------------------ the team
 
-    def _team(self, path: str, policy: Node | None = None) -> tuple[str, ...] | None:
-        """Return the names under `agents` of a policy, or None if it has no `agents`."""
-        policy = policy if policy is not None else self.root.child(path)
-        node = policy.child("agents") if policy is not None else None
-        if node is None or node.value is BROKEN:
-            return None
-        path = f"{path}.agents"
-        if not isinstance(node.value, list) or not node.value:
-            text = f"expected a list of names of agents, got {got(node)}"
-            self.problems.add(node, path, text)
-            return None
-        agents = self._agents()
-        names: list[str] = []
-        for index, item in enumerate(node.value):
-            where = at_index(path, index)
-            if not isinstance(item.value, str):
-                if item.value is not BROKEN:
-                    self.problems.add(item, where, f"expected a name, got {got(item)}")
-            elif item.value not in agents:
-                close = did_you_mean(item.value, agents) if item.raw is None else ""
-                text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
-                self.problems.add(item, where, text)
-            elif item.value in names:
-                self.problems.add(item, where, f"agent {named(item)} is named twice")
-            else:
-                names.append(item.value)
-        return tuple(names)
-
-    def _with_team(self, path: str, team: tuple[str, ...] | None) -> dict[str, Entry]:
-        """Return the entries, with the team noted at its policy."""
-        entries = dict(self.builder.entries)
-        if team is not None and path in entries:
-            entries[path] = evolve(entries[path], agents=team)
-        return entries
-
-    def _agents(self) -> Collection[str]:
-        node = self.root.child("agents")
-        return node.value if node is not None and isinstance(node.value, dict) else {}
-
     def _referred(self) -> set[str]:
         return {
             path
@@ -427,16 +384,19 @@ class _Assembly:
             for path in paths
         }
 
-    def _roster(self, team: tuple[str, ...] | None) -> tuple[str, ...]:
-        if team is not None:
-            return _paths(team) or ()
+    def _roster(self) -> tuple[str, ...]:
+        policy = self.builder.entries.get("policy")
+        if policy is not None and policy.agents is not None:
+            return _paths(policy.agents) or ()
         referred = self._referred()
         roster = tuple(
-            path for name in self._agents() if (path := f"agents.{name}") not in referred
+            path for name in self.builder.agents() if (path := f"agents.{name}") not in referred
         )
         if not roster and "agents" in self.root.value and not self.problems.found:
             node = self.root.child("agents")
-            reason = "every agent is part of another" if self._agents() else "no agent is defined"
+            reason = (
+                "every agent is part of another" if self.builder.agents() else "no agent is defined"
+            )
             self.problems.add(node, "agents", f"the team is empty: {reason}")
         return roster
 
