@@ -110,22 +110,6 @@ def test_a_day_long_retry_after_pauses_the_run_instead_of_sleeping_a_day() -> No
     assert path.retried == 0
 
 
-def test_a_call_waits_a_little_longer_than_the_service_asks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    monkeypatch.setattr("orchestrion._engine.attempts.asyncio.sleep", sleep)
-    for i in range(20):
-        do = answering(CallError("busy", "overload", retry_after=2.0), Answer("yes"))
-        asyncio.run(CallPath(retry=QUICK).run(f"call {i}", ASK, do, ONE))
-    assert all(2.0 <= pause <= 2.2 for pause in pauses)
-    assert max(pauses) - min(pauses) > 0.05, "or all of them return at the same moment"
-
-
 def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
     journal = Memory()
     path = CallPath(journal=journal, retry=QUICK)
@@ -236,12 +220,6 @@ def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
 def test_minutes_run_out() -> None:
     with pytest.raises(BudgetError, match=r"budget\.minutes"):
         Budget(Caps(minutes=1), elapsed=61.0).check()
-
-
-def test_minutes_that_are_left_stop_nothing() -> None:
-    budget = Budget(Caps(minutes=10), elapsed=60.0)
-    budget.check()
-    assert 60.0 <= budget.elapsed < 600.0
 
 
 @given(
