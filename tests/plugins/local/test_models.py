@@ -446,12 +446,12 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
     path.write_text(good)
     asyncio.run(go())
     for text, reason in (
-        (good + "\n{", r"said.jsonl:2: want"),
-        ('{"model": "m"}', "said.jsonl:1: want"),
+        (good + "\n{", r"said.jsonl:2: expected"),
+        ('{"model": "m"}', "said.jsonl:1: expected"),
         (good.replace('"m"', '"x"'), "said.jsonl:1: 'x' is none of m"),
-        (good.replace('"m"', '["m"]'), "said.jsonl:1: want"),
-        (good.replace('"7"', "7"), "said.jsonl:1: want"),
-        (good.replace('"content"', '"contents"'), "said.jsonl:1: want"),
+        (good.replace('"m"', '["m"]'), "said.jsonl:1: expected"),
+        (good.replace('"7"', "7"), "said.jsonl:1: expected"),
+        (good.replace('"content"', '"contents"'), "said.jsonl:1: expected"),
         (good.replace('"7"', '"&"'), "said.jsonl:1: .*has no '&'"),
         (good.replace("S2=", "2" * 40), "said.jsonl:1: .*do not fit a context of 32"),
     ):
