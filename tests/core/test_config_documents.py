@@ -122,6 +122,11 @@ def test_aliases_are_copies_and_merge_keys_merge() -> None:
     assert value["more"] == {"x": 1, "y": [2], "z": 4}
 
 
+def test_an_alias_refers_to_the_nearest_anchor_above_it(recwarn: pytest.WarningsRecorder) -> None:
+    assert fine("a: &x 1\nb: *x\nc: &x 2\nd: *x") == {"a": 1, "b": 1, "c": 2, "d": 2}
+    assert len(recwarn) == 0
+
+
 def test_a_merge_key_in_quotes_is_a_key_like_any_other() -> None:
     assert fine('{"<<": {a: 1}}') == {"<<": {"a": 1}}
 

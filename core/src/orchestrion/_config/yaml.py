@@ -52,6 +52,7 @@ def read_yaml(text: str, source: Source, problems: Problems) -> Node | None:
     """Return the document as nodes, or None if a problem keeps it from being read."""
     yaml = YAML(typ="safe", pure=True)
     yaml.Resolver, yaml.max_depth = _ExplicitTags, MAX_DEPTH
+    yaml.composer.warn_double_anchors = False  # YAML allows it: the nearest one above counts
     try:
         documents = list(yaml.compose_all(text))
         if len(documents) > 1:
