@@ -55,9 +55,9 @@ from orchestrion import OrchestrionError, PluginError  # noqa: E402
 from orchestrion._config.nodes import Problems  # noqa: E402
 from orchestrion._config.sources import read_tree  # noqa: E402
 from orchestrion._plugins import Plugins  # noqa: E402
-from orchestrion._run import Run, manifest, open_run  # noqa: E402
+from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import Config, from_data  # noqa: E402
-from orchestrion.runs import RunStore  # noqa: E402
+from orchestrion.runs import RunStore, open_run  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 SIZES = (50, 100, 300, 1_000, 3_000, 10_000, 25_600)

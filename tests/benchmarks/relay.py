@@ -27,9 +27,9 @@ for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
 from orchestrion_orchestration_bench.command import regret_of  # noqa: E402
 from orchestrion_orchestration_bench.regret import RegretReport  # noqa: E402
 
-from orchestrion._run import Run, manifest, open_run  # noqa: E402
+from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import Config, load  # noqa: E402
-from orchestrion.runs import RunStore  # noqa: E402
+from orchestrion.runs import RunStore, open_run  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}

@@ -42,9 +42,9 @@ from orchestrion import (  # noqa: E402
     no_calls,
     replace,
 )
-from orchestrion._run import Run, manifest, open_run  # noqa: E402
+from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import from_data  # noqa: E402
-from orchestrion.runs import RunStore  # noqa: E402
+from orchestrion.runs import RunStore, open_run  # noqa: E402
 
 SKILLS = ("plan", "search", "code", "test", "review")
 EPISODES = 128

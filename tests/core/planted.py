@@ -135,7 +135,7 @@ class Computes(Agent):
         return Output("done")
 
 
-@planted("is as pure as it says", "says `pure`")
+@planted("is as pure as it says", "declared `pure`")
 @frozen
 class PureByKey(Agent):
     """Says it is pure, and draws."""
@@ -148,7 +148,7 @@ class PureByKey(Agent):
         return Output(str(key.uniform()))
 
 
-@planted("is as pure as it says", "says `pure`")
+@planted("is as pure as it says", "declared `pure`")
 @frozen
 class PureById(Agent):
     """Says it is pure, and reads the problem's id, by which results are not told apart."""
@@ -161,7 +161,7 @@ class PureById(Agent):
         return Output(f"work on {view.problem.id}")
 
 
-@planted("is as pure as it says", "says `pure`")
+@planted("is as pure as it says", "declared `pure`")
 @frozen
 class NarrowMemo(Agent):
     """Its memo leaves out what its output hangs on."""
@@ -373,7 +373,7 @@ class OtherIds(Sums):
         return [self.problem(split, n) for n in range(10, 19)]
 
 
-@planted("has disjoint, repeatable splits", "changes")
+@planted("has disjoint, repeatable splits", "the second time")
 @frozen
 class Shuffled(Sums):
     """Gives its problems in another order each time."""
@@ -702,9 +702,9 @@ def _bandit(runtime: type[_Bandit], doc: str) -> type:
 _POLICIES: tuple[tuple[type[_Bandit], str, str], ...] = (
     (_NoSave, "keeps what it learned", "it has no save() and load()"),
     (_NoLoad, "loads what it saved", "no load()"),
-    (_EmptyLoad, "keeps what it learned", "load() brings back nothing"),
+    (_EmptyLoad, "keeps what it learned", "load() restores nothing"),
     (_HalfLoad, "keeps what it learned", "what it learned is lost"),
-    (_Forgets, "keeps what it learned", "the second time it is asked"),
+    (_Forgets, "keeps what it learned", "at the second attempt"),
     (_NoPlainState, "loads what it saved", "cannot be written to a checkpoint"),
     (_SlowChoice, "never blocks the event loop", "decide() blocks the event loop"),
     (_IgnoresMask, "decides among what there is", "blocks (a)"),

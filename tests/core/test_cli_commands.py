@@ -213,7 +213,7 @@ def test_doctor_finds_nothing_wrong_where_nothing_is(site: Site) -> None:
         ),
         (
             "@hookimpl\ndef orchestrion_components(): yield 'judge', Component('x', 'm:X', '')",
-            "of kind 'judge', which nobody adds",
+            "of kind 'judge', which no installed",
         ),
     ],
 )

@@ -13,9 +13,8 @@ import pytest
 from attrs import frozen
 
 from orchestrion import Agent, ConfigError, Key, Output, Problem, Status, UsageError
-from orchestrion._run import open_run
 from orchestrion.config import Config, from_data
-from orchestrion.runs import Progress, train
+from orchestrion.runs import Progress, open_run, train
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for, opened_engine
 from orchestrion.testing._stage import KitAgent, KitPolicy, KitReward, KitTask
 from tests.core import planted
@@ -90,7 +89,7 @@ def test_a_load_that_brings_nothing_back_is_noted(tmp_path: Path) -> None:
     asyncio.run(train(bandit("EmptyLoad"), tmp_path / "run", Told()))
     ((path, text),) = Told.notes
     assert path == "policy"
-    assert "does not bring back" in text
+    assert "after load(), save() gives something else" in text
 
 
 def test_the_command_line_imports_from_the_current_folder(tmp_path: Path) -> None:

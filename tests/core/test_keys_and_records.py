@@ -114,8 +114,8 @@ PUBLIC = {
     """.split(),
     "orchestrion.runs": """
         Estimate Progress Report RunReader RunStore StoredEpisode Trained as_data convergence
-        difference estimate find_run make_folder mean newest_states open_run run_directory
-        structure train write_atomic
+        difference estimate find_run make_folder mean newest_checkpoint newest_states open_run
+        run_directory structure train write_atomic
     """.split(),
     "orchestrion.cli": """
         Main Options answer block_option emit find_config in_loop json_option main note options

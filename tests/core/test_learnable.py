@@ -11,8 +11,7 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._plugins import Plugins
 from orchestrion._session import EngineSession
 from orchestrion.config import from_data
-from orchestrion.testing._learning_contracts import building
-from orchestrion.testing._stage import NAME, Stage, opened
+from orchestrion.testing._stage import NAME, Stage, building, opened
 
 
 @frozen

@@ -402,8 +402,8 @@ def test_lifecycle_hooks_are_called_for_the_chosen_plugins_only() -> None:
     turn: Any = "turn"
     observers.turn_finished("e", turn)
     assert (chosen.seen, other.seen) == (["turn"], [])
-    assert observers.watches("orchestrion_turn_finished")
-    assert not observers.watches("orchestrion_run_started")
+    assert observers.of_episodes().turn_finished is not None
+    assert plugins.observers([]).of_episodes().turn_finished is None
     observers.run_started(None, {})
 
 

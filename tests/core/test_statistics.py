@@ -23,7 +23,8 @@ from orchestrion import (
     UsageError,
 )
 from orchestrion._cli.display import Display, comparison_lines, report_lines
-from orchestrion._report import compare, compare_outcomes, outcomes
+from orchestrion._comparison import compare_outcomes
+from orchestrion._report import compare, outcomes
 from orchestrion.runs import Report, convergence, difference, estimate
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=40)

@@ -99,7 +99,7 @@ def test_show_tells_one_episode_turn_by_turn(root: Path) -> None:
         (["prune", "relay-2"], "say what to prune"),
         (["prune", "--delete"], "say what to prune"),
         (["prune", "relay-2", "--delete", "--retention", "none"], "say what to prune"),
-        (["prune", "relay-2", "--keep-newest", "1"], "name no RUN"),
+        (["prune", "relay-2", "--keep-newest", "1"], "leave RUN out"),
     ],
 )
 def test_what_cannot_be_done_is_a_usage_error(root: Path, words: list[str], said: str) -> None:

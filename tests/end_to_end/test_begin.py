@@ -11,9 +11,9 @@ import pytest
 
 from orchestrion import JSON, CheckpointError, Key, UsageError
 from orchestrion._cli.display import Display
-from orchestrion._run import Run, manifest, open_run
+from orchestrion._run import Run, manifest
 from orchestrion.config import from_data
-from orchestrion.runs import RunReader, RunStore
+from orchestrion.runs import RunReader, RunStore, open_run
 
 NAMES = ["planner", "coder_l", "tester", "critic"]
 AGENTS: Mapping[str, JSON] = {name: {"use": "bench-agent"} for name in [*NAMES, "stop"]}

@@ -43,6 +43,13 @@ class _Call(NamedTuple):
             ) from exc
 
 
+class EpisodeObservers(NamedTuple):
+    """The lifecycle hooks that an engine calls while an episode runs."""
+
+    turn_finished: Callable[[str, Turn], None] | None
+    episode_finished: Callable[[Episode], None] | None
+
+
 class Observers:
     """Calls lifecycle hooks; costs next to nothing where no plugin implements one.
 
@@ -61,9 +68,12 @@ class Observers:
                 if id(impl.plugin) in owners
             )
 
-    def watches(self, hook: str) -> bool:
-        """Whether any plugin implements this lifecycle hook."""
-        return bool(self._calls[hook])
+    def of_episodes(self) -> EpisodeObservers:
+        """Return the hooks that an engine calls; None for one that no plugin implements."""
+        return EpisodeObservers(
+            self.turn_finished if self._calls["orchestrion_turn_finished"] else None,
+            self.episode_finished if self._calls["orchestrion_episode_finished"] else None,
+        )
 
     def run_started(self, directory: Path | None, config: dict[str, Any]) -> None:
         """Call `orchestrion_run_started`."""

@@ -21,7 +21,8 @@ from orchestrion._config import Config, load
 from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._offline import no_network
-from orchestrion._run import Progress, Run, manifest
+from orchestrion._progress import Progress
+from orchestrion._run import Run, manifest
 from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_checkpoint
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder

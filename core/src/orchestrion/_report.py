@@ -1,16 +1,15 @@
-"""How a result is judged: every contender by the same evaluator, on the same problems and keys."""
+"""Report on contenders: all are evaluated by the same code, on the same problems and keys."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import Factory, asdict, frozen
 
-from orchestrion._errors import UsageError
 from orchestrion._keys import Key
-from orchestrion._records import TRAINING, Episode, Status
+from orchestrion._records import TRAINING, Episode, Problem, Status
 from orchestrion._statistics import Estimate, difference, estimate, mean
 
 if TYPE_CHECKING:
@@ -18,18 +17,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "RESERVED",
-    "Comparison",
     "Contender",
     "Outcomes",
     "Report",
     "Verdict",
     "compare",
-    "compare_outcomes",
     "contender",
     "kinds",
     "of_evaluations",
     "outcomes",
     "own_name",
+    "paired",
+    "plain_data",
     "unit_of",
 ]
 
@@ -41,7 +40,7 @@ OWN_UNIT = "own unit"
 
 LEARNED = "learned"
 TEAM = "team"
-"""The team of a config without a trainer: nothing of it was learned."""
+"""The team of a config without a trainer, which learns nothing."""
 UNTRAINED = "policy (untrained)"
 RESERVED = {
     LEARNED: "the trained policy",
@@ -52,7 +51,7 @@ RESERVED = {
 
 
 def own_name(config: Config, trained: bool = True) -> str:
-    """What reports call a config's own policy, trained or not."""
+    """Return what reports call a config's own team, trained or not."""
     if not config.stages:
         return TEAM
     return LEARNED if trained else UNTRAINED
@@ -60,7 +59,7 @@ def own_name(config: Config, trained: bool = True) -> str:
 
 @frozen
 class Contender:
-    """One policy's result. Per-problem means are kept, so that two can be compared in pairs.
+    """The result of one contender.
 
     Args:
         name: "learned", "policy (untrained)" before any training, "team" where the config has no
@@ -72,7 +71,7 @@ class Contender:
         limit: share of episodes that a limit or the budget ended.
         failed: share of episodes that failed or were cut off.
         missing: episodes without a reward.
-        trained_on: episodes this policy was trained with.
+        trained_on: episodes it was trained with.
         passes: by k, share of problems solved by at least one of k tries (pass@k); empty where
             problems are tried once. `solved` is the mean over tries (avg@k).
     """
@@ -91,16 +90,16 @@ class Contender:
 
 @frozen
 class Report:
-    """Contenders in order, and what the first has over each other one, in reward per problem.
+    """The results of all contenders, and how far the first is ahead of each of the others.
 
     Args:
-        split: the problems they were judged on.
+        split: of the problems they were evaluated on.
         problems: how many.
-        seeds: tries of each.
-        contenders: their results.
-        ahead: reward of the first minus that of each other one.
+        seeds: tries of each problem.
+        contenders: their results, in order.
+        ahead: reward of the first minus that of each of the others, paired by problem.
         unit: what costs are measured in, see `unit_of`.
-        outcomes: what each contender reached on each problem.
+        outcomes: of each contender on each problem.
     """
 
     split: str
@@ -113,22 +112,25 @@ class Report:
 
     @property
     def verdict(self) -> Verdict:
-        """Return which of the others the first is ahead of."""
+        """Return which of the others the first contender beats."""
         return Verdict.of(self.ahead)
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it and the store keeps it; null for what is unknown."""
-        data = asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
-        return {"verdict": self.verdict.as_text(self), **asdict(self.verdict), **data}
+        """Return plain data, as `--json` prints it and the store keeps it."""
+        return {
+            "verdict": self.verdict.as_text(self),
+            **plain_data(self.verdict),
+            **plain_data(self),
+        }
 
 
 @frozen
 class Verdict:
-    """Whom the first contender of a report beats, by paired intervals of the reward.
+    """Which contenders the first of a report beats, by paired intervals of the reward.
 
     Args:
         ahead_of: the interval of the difference lies above 0.
-        level_with: it includes 0, or there is no difference that is known.
+        level_with: it includes 0, or no problem has a reward of both.
         behind: it lies below 0.
     """
 
@@ -138,31 +140,31 @@ class Verdict:
 
     @classmethod
     def of(cls, ahead: Mapping[str, Estimate]) -> Verdict:
-        """Return the verdict on differences in reward from each of the others."""
+        """Return the verdict on differences in reward to each of the others."""
         return cls(
-            tuple(name for name, one in ahead.items() if one.low > 0),
-            tuple(name for name, one in ahead.items() if not one.excludes_zero),
-            tuple(name for name, one in ahead.items() if one.high < 0),
+            tuple(name for name, reward in ahead.items() if reward.low > 0),
+            tuple(name for name, reward in ahead.items() if not reward.excludes_zero),
+            tuple(name for name, reward in ahead.items() if reward.high < 0),
         )
 
     def as_text(self, report: Report) -> str:
-        """Return it as a sentence, with the differences where the first is not ahead."""
+        """Return the verdict as a sentence, with the differences where the first is not ahead."""
         first = report.contenders[0].name
 
-        def named(names: Sequence[str]) -> str:
-            return enumerated([f"{name}{_bracketed(report.ahead[name])}" for name in names])
+        def with_rewards(names: Sequence[str]) -> str:
+            return enumerated([f"{name}{_in_brackets(report.ahead[name])}" for name in names])
 
         parts = [
             f"{word} {text}"
             for word, text in (
                 ("ahead of", enumerated(self.ahead_of)),
-                ("not ahead of", named(self.level_with)),
-                ("behind", named(self.behind)),
+                ("not ahead of", with_rewards(self.level_with)),
+                ("behind", with_rewards(self.behind)),
             )
             if text
         ]
         if not parts:
-            return f"{first} was compared with nothing: no baseline is named"
+            return f"{first} was compared with nothing: the config names no baseline"
         return f"by reward, {first} is {'; '.join(parts)}"
 
 
@@ -171,40 +173,50 @@ def enumerated(names: Sequence[str]) -> str:
     return " and ".join([", ".join(names[:-1]), *names[-1:]] if len(names) > 1 else names)
 
 
-def _bracketed(one: Estimate) -> str:
-    return f" ({one.mean:+.3f} [{one.low:+.3f}, {one.high:+.3f}])" if one.count else ""
+def _in_brackets(value: Estimate) -> str:
+    return f" ({value.mean:+.3f} [{value.low:+.3f}, {value.high:+.3f}])" if value.count else ""
 
 
-def _known(value: Any) -> Any:
-    return None if isinstance(value, float) and math.isnan(value) else value
+def plain_data(record: Any) -> dict[str, Any]:
+    """Return an attrs object as plain data, with None for NaN."""
+
+    def known(_owner: Any, _field: Any, value: Any) -> Any:
+        return None if isinstance(value, float) and math.isnan(value) else value
+
+    return asdict(record, value_serializer=known)
 
 
 def outcomes(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
-    """Per-problem means of an evaluation's episodes, in the order of their first episode."""
-    groups: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        groups.setdefault(episode.problem.id, []).append(episode)
+    """Return per-problem means of an evaluation's episodes, in the order of the episodes."""
+    groups = _grouped(episodes, lambda problem: problem.id)
     return {problem: _means(group) for problem, group in groups.items()}
 
 
 def kinds(episodes: Sequence[Episode]) -> dict[str, dict[str, float | None]]:
-    """Return what came of each kind (category) of problems in an evaluation, by its name.
+    """Return the results of an evaluation by category of problems.
 
     `reward` is the mean of the episodes that have one, `solved` the share that were solved,
-    `at_once` the share that ended at once: completed before anything was called or paid for, by the
-    policy or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
+    `at_once` the share that ended at once: completed without any call or cost, either without a
+    turn or by a first turn that ends the episode. `at_once_reward` is the mean reward of these.
     """
-    groups: dict[str, list[Episode]] = {}
-    for episode in episodes:
-        groups.setdefault(episode.problem.category, []).append(episode)
+    groups = _grouped(episodes, lambda problem: problem.category)
     return {kind: _kind(groups[kind]) for kind in sorted(groups)}
 
 
+def _grouped(
+    episodes: Sequence[Episode], name: Callable[[Problem], str]
+) -> dict[str, list[Episode]]:
+    groups: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        groups.setdefault(name(episode.problem), []).append(episode)
+    return groups
+
+
 def _kind(group: Sequence[Episode]) -> dict[str, float | None]:
-    at_once = [one for one in group if _ended_at_once(one)]
+    at_once = [episode for episode in group if _ended_at_once(episode)]
     return {
         "episodes": float(len(group)),
-        "solved": sum(one.success for one in group) / len(group),
+        "solved": _share(group, lambda episode: episode.success),
         "reward": _mean_reward(group),
         "at_once": len(at_once) / len(group),
         "at_once_reward": _mean_reward(at_once),
@@ -219,24 +231,25 @@ def _ended_at_once(episode: Episode) -> bool:
 
 
 def _mean_reward(group: Sequence[Episode]) -> float | None:
-    rewards = [one.reward.total for one in group if one.reward is not None]
+    rewards = [episode.reward.total for episode in group if episode.reward is not None]
     return sum(rewards) / len(rewards) if rewards else None
 
 
+def _share(group: Sequence[Episode], condition: Callable[[Episode], bool]) -> float:
+    return sum(map(condition, group)) / len(group)
+
+
 def _means(group: Sequence[Episode]) -> dict[str, float | None]:
-    usages = [one.usage for one in group]
-
-    def share(*statuses: Status) -> float:
-        return sum(one.status in statuses for one in group) / len(group)
-
+    usages = [episode.usage for episode in group]
+    limit, failed = (Status.LIMIT, Status.BUDGET), (Status.FAILED, Status.CANCELLED)
     return {
-        "solved": sum(one.success for one in group) / len(group),
+        "solved": _share(group, lambda episode: episode.success),
         "cost": sum(usage.cost for usage in usages) / len(group),
-        "turns": sum(len(one.trajectory) for one in group) / len(group),
+        "turns": sum(len(episode.trajectory) for episode in group) / len(group),
         "reward": _mean_reward(group),
-        "missing": float(sum(one.reward is None for one in group)),
-        "limit": share(Status.LIMIT, Status.BUDGET),
-        "failed": share(Status.FAILED, Status.CANCELLED),
+        "missing": float(sum(episode.reward is None for episode in group)),
+        "limit": _share(group, lambda episode: episode.status in limit),
+        "failed": _share(group, lambda episode: episode.status in failed),
         "usd": sum(usage.usd for usage in usages) / len(group),
         "tokens": sum(usage.tokens for usage in usages) / len(group),
         "calls": sum(usage.calls for usage in usages) / len(group),
@@ -244,10 +257,10 @@ def _means(group: Sequence[Episode]) -> dict[str, float | None]:
 
 
 def unit_of(rows: Iterable[Mapping[str, float | None]]) -> str:
-    """What the `cost` of rows is measured in.
+    """Return the unit of the `cost` of rows.
 
-    Agents define the unit of their cost. Where it is everywhere the same number as the US dollars,
-    the tokens or the calls of the same row, that is its unit; else it is the agents' own.
+    Agents define the unit of their cost. If every cost equals the US dollars, the tokens or the
+    calls of its row, that is the unit; otherwise it is the agents' own.
     """
     table = [row for row in rows if row["cost"]]
     for unit, field in (("US dollars", "usd"), ("tokens", "tokens"), ("calls", "calls")):
@@ -266,7 +279,7 @@ def pass_at(share: float, tries: int, k: int) -> float:
 
 
 def contender(name: str, results: Outcomes, trained_on: int, key: Key, seeds: int = 1) -> Contender:
-    """A contender's summary; `seeds` is how often each problem was tried."""
+    """Return a contender's summary; `seeds` is how often each problem was tried."""
 
     def column(field: str) -> Estimate:
         values = [row[field] for row in results.values()]
@@ -303,19 +316,19 @@ def compare(
     trained_on: Mapping[str, int],
     key: Key,
 ) -> Report:
-    """The report on several contenders; the first is compared with each other one.
+    """Return the report on several contenders; the first is compared with each of the others.
 
     Args:
-        split: the problems they were judged on.
-        seeds: tries of each.
+        split: of the problems they were evaluated on.
+        seeds: tries of each problem.
         results: outcomes of each contender.
-        trained_on: how many episodes it was trained with.
+        trained_on: how many episodes each contender was trained with.
         key: of the bootstrap.
     """
     first, *others = results
-    ahead: dict[str, Estimate] = {}
-    for name in others:
-        ahead[name] = paired(results[first], results[name], "reward", key.child(name))
+    ahead = {
+        name: paired(results[first], results[name], "reward", key.child(name)) for name in others
+    }
     return Report(
         split,
         len(results[first]),
@@ -331,7 +344,7 @@ def compare(
 
 
 def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
-    """The mean of `first - second` over the problems that both have a number for."""
+    """Return the mean of `first - second` over the problems that have a number in both."""
     pairs = [
         (row[field], second[problem][field]) for problem, row in first.items() if problem in second
     ]
@@ -342,98 +355,18 @@ def paired(first: Outcomes, second: Outcomes, field: str, key: Key) -> Estimate:
 def of_evaluations(
     evaluations: Mapping[str, Mapping[str, Any]], split: str, seeds: int, seed: int
 ) -> Report:
-    """The report on a run's evaluations as its store keeps them, the learned policy first.
+    """Return the report on a run's evaluations as its store keeps them, its own team first.
 
     Args:
-        evaluations: what was found, by contender.
-        split: as in `compare`.
-        seeds: likewise.
-        seed: the run's.
+        evaluations: stored results by contender.
+        split: see `compare`.
+        seeds: see `compare`.
+        seed: of the run.
     """
     return compare(
         split,
         seeds,
-        {name: one["outcomes"] for name, one in evaluations.items()},
-        {name: one["trained_on"] for name, one in evaluations.items()},
+        {name: stored["outcomes"] for name, stored in evaluations.items()},
+        {name: stored["trained_on"] for name, stored in evaluations.items()},
         Key(seed).child("report"),
     )
-
-
-@frozen
-class Comparison:
-    """Two results on the problems that both were judged on.
-
-    Args:
-        names: what was compared.
-        problems: how many problems both have.
-        unit: of both costs.
-        means: by name of a figure: the mean of each, and the paired difference.
-        better: problems that the first solves more often, and that the second does.
-        alone: how many problems only one of them was judged on.
-        several: whether problems were tried more than once.
-        notes: what a person should know.
-    """
-
-    names: tuple[str, str]
-    problems: int
-    unit: str
-    means: Mapping[str, tuple[float, float, Estimate]]
-    better: tuple[tuple[str, ...], tuple[str, ...]]
-    alone: tuple[int, int]
-    several: bool
-    notes: tuple[str, ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data, as `--json` prints it."""
-        return asdict(self, value_serializer=lambda _owner, _field, value: _known(value))
-
-
-def compare_outcomes(
-    names: tuple[str, str], first: Outcomes, second: Outcomes, seeds: tuple[int, int], key: Key
-) -> Comparison:
-    """Compare two results problem by problem.
-
-    Args:
-        names: of both.
-        first: one result.
-        second: the other.
-        seeds: tries a problem of each.
-        key: of the bootstrap.
-
-    Raises:
-        UsageError: they have no problem in common.
-    """
-    shared = [problem for problem in first if problem in second]
-    if not shared:
-        raise UsageError(f"{names[0]} and {names[1]} were judged on no problem with the same id")
-    a, b = ({problem: rows[problem] for problem in shared} for rows in (first, second))
-    units = unit_of(a.values()), unit_of(b.values())
-    means = {
-        field: (_mean(a, field), _mean(b, field), paired(a, b, field, key.child(field)))
-        for field in ("solved", "reward", "cost", "turns", "limit", "failed")
-    }
-    notes = []
-    if units[0] != units[1]:
-        del means["cost"]
-        notes.append(f"costs are not compared: A has {units[0]}, B has {units[1]}")
-    if seeds[0] != seeds[1]:
-        notes.append(f"A tried each problem {seeds[0]} times, B {seeds[1]} times")
-
-    def ahead(one: Outcomes, other: Outcomes) -> tuple[str, ...]:
-        return tuple(p for p in shared if (one[p]["solved"] or 0) > (other[p]["solved"] or 0))
-
-    return Comparison(
-        names,
-        len(shared),
-        units[0],
-        means,
-        (ahead(a, b), ahead(b, a)),
-        (len(first) - len(shared), len(second) - len(shared)),
-        max(seeds) > 1,
-        tuple(notes),
-    )
-
-
-def _mean(rows: Outcomes, field: str) -> float:
-    values = [value for row in rows.values() if (value := row[field]) is not None]
-    return mean(values) if values else math.nan

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from orchestrion._lazy import names_on_first_use
 
 if TYPE_CHECKING:
+    from orchestrion._progress import Progress as Progress
     from orchestrion._report import Report as Report
-    from orchestrion._run import Progress as Progress
     from orchestrion._run import train as train
     from orchestrion._statistics import Estimate as Estimate
     from orchestrion._statistics import convergence as convergence
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from orchestrion._store.serial import as_data as as_data
     from orchestrion._store.serial import structure as structure
     from orchestrion._trained import Trained as Trained
+    from orchestrion._trained import newest_checkpoint as newest_checkpoint
     from orchestrion._trained import newest_states as newest_states
     from orchestrion._trained import open_run as open_run
     from orchestrion._trained import run_directory as run_directory
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
     {
+        "orchestrion._progress": "Progress",
         "orchestrion._report": "Report",
-        "orchestrion._run": "Progress train",
+        "orchestrion._run": "train",
         "orchestrion._statistics": "Estimate convergence difference estimate mean",
         "orchestrion._store.episodes": "StoredEpisode",
         "orchestrion._store.files": "make_folder write_atomic",
@@ -47,6 +49,6 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._store.reader": "RunReader",
         "orchestrion._store.run_store": "RunStore",
         "orchestrion._store.serial": "as_data structure",
-        "orchestrion._trained": "Trained newest_states open_run run_directory",
+        "orchestrion._trained": "Trained newest_checkpoint newest_states open_run run_directory",
     },
 )

@@ -20,7 +20,7 @@ from orchestrion_offline.server import serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 
 from orchestrion import Episode, Key, OpenContext, Problem, Turn
-from orchestrion._run import open_run
+from orchestrion.runs import open_run
 from orchestrion.testing import Fixed, ListTask, engine_for
 
 

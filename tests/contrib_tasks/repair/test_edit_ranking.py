@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +157,10 @@ def test_a_run_learns_a_ranking_that_its_untrained_baseline_does_not_have(tmp_pa
         assert checkpoint is not None
         ranking = checkpoint.overlay["task.ranking"]
         assert (Model.from_text(ranking).weights != begin().weights).any()
-        async with open_run(tmp_path / "one") as trained:
-            task, plain = (
-                opened.runtimes["task"] for opened in (trained.opened, trained.configured)
-            )
+        async with open_run(tmp_path / "one") as trained, AsyncExitStack() as stack:
+            baseline = trained.config.evaluation.baselines["untrained"]
+            configured = await trained.components.of_contender(baseline, stack)
+            task, plain = (opened.runtimes["task"] for opened in (trained.opened, configured))
             assert task.settings.ranking == ranking
             assert plain.settings.ranking == ""
         # Another run of the same config learns the same.

@@ -48,7 +48,7 @@ def config(
 
 async def learn(one: Config) -> tuple[dict[str, Any], dict[str, float]]:
     """The overlay that the trainer adopts, and its metrics."""
-    from orchestrion.testing._learning_contracts import building
+    from orchestrion.testing._stage import building
 
     async with opened(one) as team:
         engine = team.engine(CallPath())

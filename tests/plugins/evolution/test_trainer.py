@@ -43,10 +43,9 @@ from orchestrion import (
     Session,
     UsageError,
 )
-from orchestrion._run import open_run
 from orchestrion._session import EngineSession
 from orchestrion.config import load
-from orchestrion.runs import RunReader
+from orchestrion.runs import RunReader, open_run
 from orchestrion.testing import ListTask, ScriptedAgent, engine_for
 from tests.plugins.evolution.support import AGENTS, config, result, train
 

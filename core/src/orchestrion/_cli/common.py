@@ -1,4 +1,4 @@
-"""What commands share: arguments, options, JSON on standard output, everything else beside it."""
+"""What commands share: arguments, options, and what they print on which stream."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ __all__ = [
     "override_option",
     "plugins_of",
     "printable",
+    "root_option",
     "table",
+    "table_lines",
+    "time_text",
     "usage_data",
 ]
 
@@ -50,24 +53,24 @@ _NAMES = ("orchestrion.yaml", "orchestrion.yml", "orchestrion.toml")
 
 
 def config_argument(function: F) -> F:
-    """The argument `config`: a file, or a folder with an orchestrion.yaml; may be left out."""
-    from pathlib import Path  # which takes a tenth of the time that listing plugins may
+    """Add the argument `config`: a file, or a folder with an orchestrion.yaml; optional."""
+    from pathlib import Path  # importing it takes a tenth of the time that listing plugins may take
 
-    return click.argument("config", required=False, type=_Named(path_type=Path))(function)
+    return click.argument("config", required=False, type=_NonEmptyPath(path_type=Path))(function)
 
 
-class _Named(click.Path):
-    """A path that is not empty: a variable that is not set must not name the current folder."""
+class _NonEmptyPath(click.Path):
+    """A path that is not empty: an unset shell variable must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """As click does it."""
+        """Convert the value; fail if it is empty."""
         if not value:
             self.fail("the name of the config is empty", param, ctx)
         return super().convert(value, param, ctx)
 
 
 def override_option(function: F) -> F:
-    """The option `-o PATH=VALUE`, any number of times, as `overrides`."""
+    """Add the option `-o PATH=VALUE`, any number of times, as `overrides`."""
     return click.option(
         "-o",
         "--override",
@@ -79,21 +82,34 @@ def override_option(function: F) -> F:
 
 
 def block_option(function: F) -> F:
-    """The option `--block NAME` at a command, besides the global one."""
+    """Add the option `--block NAME` to a command, besides the global one."""
     return click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")(
         function
     )
 
 
 def json_option(function: F) -> F:
-    """The flag `--json`, as `as_json`."""
+    """Add the flag `--json`, as `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")(
         function
     )
 
 
+def root_option(function: F) -> F:
+    """Add the option `--root`, the folder of all runs."""
+    from pathlib import Path
+
+    return click.option(
+        "--root",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("runs"),
+        show_default=True,
+        help="The folder of all runs.",
+    )(function)
+
+
 def options(ctx: click.Context) -> Options:
-    """The global options."""
+    """Return the global options."""
     return ctx.obj if isinstance(ctx.obj, Options) else Options()
 
 
@@ -119,31 +135,31 @@ def _finite(value: Any) -> Any:
 
 
 def note(text: str) -> None:
-    """Say something on standard error."""
+    """Print a line on standard error."""
     click.echo(visible(text), err=True)
 
 
 def answer(text: str) -> None:
-    """Print a text that components made: to a terminal without what it would obey."""
+    """Print text of components, without secrets, and on a terminal without control characters."""
     from orchestrion._secrets import hidden
 
     text = hidden(text)
-    text = text.encode(errors="backslashreplace").decode()  # half a surrogate pair is no text
+    text = text.encode(errors="backslashreplace").decode()  # for lone surrogates
     click.echo(visible(text) if sys.stdout.isatty() else text)
 
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """What components print goes to standard error; standard output is for results."""
+    """Send what components print to standard error; standard output is for results."""
     with redirect_stdout(sys.stderr):
         yield
 
 
 def find_config(path: Path | None) -> Path:
-    """The config a command is given, or the one in the current folder.
+    """Return the config a command was given, or the one in the current folder.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no config.
     """
     from pathlib import Path
 
@@ -166,7 +182,7 @@ def load_config(
     """Find and read a config with the global options.
 
     Raises:
-        UsageError: there is none, or something in it is wrong.
+        UsageError: there is no config, or it has errors.
     """
     from orchestrion._config import load
 
@@ -177,7 +193,7 @@ def load_config(
 
 
 def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
-    """The plugins of the environment, with the global options."""
+    """Return the plugins of the environment, with the global options."""
     from orchestrion._plugins import Plugins
 
     plugins = Plugins([*options(ctx).block, *block])
@@ -187,27 +203,27 @@ def plugins_of(ctx: click.Context, block: Sequence[str] = ()) -> Plugins:
 
 
 def failure_lines(failures: Mapping[str, int], shown: int = 5) -> list[str]:
-    """How many turns, verifications and rewards failed, and the most frequent reasons."""
-    verifications = sum(n for what, n in failures.items() if what.startswith("verifier:"))
-    # A name in a config has no space.
-    rewards = sum(n for what, n in failures.items() if what.startswith(("reward (", "reward fun")))
+    """Return how many turns, verifications and rewards failed, and the most frequent reasons."""
+    verifications = sum(n for who, n in failures.items() if who.startswith("verifier:"))
+    # No agent is called like this: a name in a config has no space.
+    rewards = sum(n for who, n in failures.items() if who.startswith(("reward (", "reward fun")))
     turns = sum(failures.values()) - verifications - rewards
     if not failures:
         return []
     also = f", {rewards} rewards" if rewards else ""
     lines = [f"failed: {turns} turns, {verifications} verifications{also}"]
     order = sorted(failures.items(), key=lambda item: (-item[1], item[0]))
-    lines += [f"  {n} x {' '.join(what.split())[:200]}" for what, n in order[:shown]]
+    lines += [f"  {n} x {' '.join(reason.split())[:200]}" for reason, n in order[:shown]]
     if len(order) > shown:
         lines.append(f"  and {len(order) - shown} other reasons")
     return lines
 
 
 def printable(text: str, what: str) -> str:
-    """Text from the command line or standard input.
+    """Return text from the command line or standard input.
 
     Raises:
-        UsageError: bytes in it were no UTF-8.
+        UsageError: it is not valid UTF-8.
     """
     try:
         text.encode()
@@ -216,21 +232,29 @@ def printable(text: str, what: str) -> str:
     return text
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows as aligned columns; the last one is as long as it is."""
-    if not rows:
-        return ""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]) - 1)]
-    return "\n".join(
-        "  ".join(
-            [*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]]
-        ).rstrip()
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows of equally many cells as lines with aligned columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
-    )
+    ]
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows of equally many cells as text with aligned columns."""
+    return "\n".join(table_lines(rows))
+
+
+def time_text(seconds: float) -> str:
+    """Return a point in time, in seconds since 1970, in the local time zone."""
+    from datetime import UTC, datetime
+
+    return datetime.fromtimestamp(seconds, UTC).astimezone().isoformat(" ", "seconds")
 
 
 def usage_data(usage: Usage) -> dict[str, Any]:
-    """Usage as commands print it in JSON."""
+    """Return usage as commands print it in JSON."""
     return {
         "calls": usage.calls,
         "input_tokens": usage.input_tokens,

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import answer, emit, json_option, table, usage_data
-from orchestrion._cli.runs import root_option
+from orchestrion._cli.common import answer, emit, json_option, root_option, table, usage_data
 
 if TYPE_CHECKING:
     from orchestrion._store.spending import Spent

@@ -1,4 +1,4 @@
-"""How a run is shown: a bar with rates on a terminal, plain lines elsewhere; a table at the end."""
+"""Show a run: a bar with rates on a terminal, plain lines elsewhere; a report at the end."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
+from orchestrion._cli.common import table_lines
 from orchestrion._cli.streams import visible
-from orchestrion._run import Progress
+from orchestrion._progress import Progress
 
 if TYPE_CHECKING:
+    from orchestrion._comparison import Comparison
     from orchestrion._interfaces import Metrics
     from orchestrion._records import Usage
-    from orchestrion._report import Comparison, Outcomes, Report
+    from orchestrion._report import Outcomes, Report
     from orchestrion._statistics import Estimate
 
 __all__ = [
@@ -30,6 +32,7 @@ __all__ = [
 ]
 
 _QUIET_SECONDS = 5.0
+"""Without a bar, an iteration is shown only if none was for so long."""
 
 
 class Display(Progress):
@@ -47,7 +50,7 @@ class Display(Progress):
         self._task: Any = None
         self._terminal = self._out.isatty() if terminal is None else terminal
         self._name, self._total, self._done = "", 0, 0
-        self._began = self._spoke = time.monotonic()
+        self._began = self._shown = time.monotonic()
         self._began_at = 0
 
     def __enter__(self) -> Display:
@@ -58,7 +61,7 @@ class Display(Progress):
             from rich.table import Column
 
             console = Console(file=self._out)
-            # On a narrow terminal the bar gives way first, then what does not fit of the note.
+            # On a narrow terminal the bar is left out first, then the end of the note.
             bar = [BarColumn(bar_width=min(24, console.width // 8))] if console.width >= 60 else []
             self._bar = Bar(
                 TextColumn("{task.description}", table_column=Column(no_wrap=True)),
@@ -75,7 +78,7 @@ class Display(Progress):
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        """A line."""
+        """Print a line."""
         text = visible(text)
         if self._bar is not None:
             self._bar.console.print(text, markup=False, highlight=False)
@@ -89,7 +92,7 @@ class Display(Progress):
     def stage(self, name: str, iterations: int, done: int) -> None:
         """See `Progress.stage`."""
         self._name, self._total, self._done = name, iterations, done
-        self._began, self._began_at, self._spoke = time.monotonic(), done, 0.0
+        self._began, self._began_at, self._shown = time.monotonic(), done, 0.0
         if done:
             self.say(f"{name}: goes on after {done} of {iterations} iterations")
         if self._bar is not None:
@@ -104,15 +107,15 @@ class Display(Progress):
             self._bar.update(self._task, completed=self._done, note=self._fitting(parts))
         now = time.monotonic()
         last = self._done == self._total
-        plain = self._bar is None and (last or now - self._spoke > _QUIET_SECONDS)
-        if plain or self._verbose:
-            self._spoke = now
+        due = self._bar is None and (last or now - self._shown > _QUIET_SECONDS)
+        if due or self._verbose:
+            self._shown = now
             self.say(f"{self._name} {self._done}/{self._total}  {note}")
         if self._verbose:
             self.say("    " + "  ".join(f"{k} {_number(v)}" for k, v in sorted(metrics.items())))
 
     def _parts(self, metrics: Metrics, seconds: float) -> list[str]:
-        """How it goes, what matters first. Costs have no unit here: the report has them."""
+        """Return an iteration's results, the most important first, without costs."""
         spent = time.monotonic() - self._began
         left = (self._total - self._done) * spent / max(1, self._done - self._began_at)
         rate = metrics.get("episodes", 0.0) / seconds if seconds > 0 else 0.0
@@ -126,7 +129,7 @@ class Display(Progress):
         ]
 
     def _fitting(self, parts: Sequence[str]) -> str:
-        """As many of the parts as the bar's line has room for."""
+        """Return as many of the parts as the bar's line has room for."""
         width = self._bar.console.width
         bar = min(24, width // 8) + 1 if width >= 60 else 0
         room = width - len(self._name) - 1 - bar - 2 * len(str(self._total)) - 3
@@ -144,7 +147,7 @@ class Display(Progress):
 
 
 def report_lines(report: Report, width: int | None = None) -> list[str]:
-    """The report for people, in lines of at most `width` characters; default: the terminal's."""
+    """Return the report in lines of at most `width` characters; default: the terminal's."""
     width = columns() if width is None else width
     tries = "" if report.seeds == 1 else f", {report.seeds} tries each"
     lines = [report.verdict.as_text(report)] if report.ahead else []
@@ -157,26 +160,26 @@ def report_lines(report: Report, width: int | None = None) -> list[str]:
             long = f"{line}  (the interval includes 0)"
             line = long if len(long) <= width else f"{line}  (includes 0)"
         lines.append(line)
-    if any(one.missing for one in report.contenders):
-        missing = ", ".join(f"{one.name} {one.missing}" for one in report.contenders if one.missing)
+    contenders = report.contenders
+    if missing := ", ".join(f"{team.name} {team.missing}" for team in contenders if team.missing):
         lines.append(f"episodes without a reward, left out: {missing}")
-    seeds = "; one training seed" if any(one.trained_on for one in report.contenders) else ""
+    seeds = "; one training seed" if any(team.trained_on for team in contenders) else ""
     lines.append(f"intervals: 95 %, bootstrap over problems{seeds}")
     return wrapped(lines, width)
 
 
 def _results(report: Report, width: int) -> list[str]:
-    """Two tables side by side with the names, or one block a contender where there is no room."""
+    """Return two tables, or one block per contender where these are too wide."""
     what = [["", "solved", f"cost ({report.unit})", "reward"]]
     how = [["", "turns", "at limit", "failed", "trained on"]]
-    for one in report.contenders:
-        cost, reward = interval(one.cost, cost=True), interval(one.reward)
-        what.append([one.name, interval(one.solved, True), cost, reward])
-        turns = f"{one.turns.mean:.1f}" if one.turns.count else "-"
-        trained = f"{one.trained_on} episodes" if one.trained_on else "-"
-        how.append([one.name, turns, f"{one.limit:.1%}", f"{one.failed:.1%}", trained])
+    for team in report.contenders:
+        cost, reward = interval(team.cost, cost=True), interval(team.reward)
+        what.append([team.name, interval(team.solved, True), cost, reward])
+        turns = f"{team.turns.mean:.1f}" if team.turns.count else "-"
+        trained = f"{team.trained_on} episodes" if team.trained_on else "-"
+        how.append([team.name, turns, f"{team.limit:.1%}", f"{team.failed:.1%}", trained])
     passes = _passes(report)
-    lines = [*aligned(what), "", *aligned(how), ""]
+    lines = [*table_lines(what), "", *table_lines(how), ""]
     if max(map(len, lines)) <= width:
         return [*lines, *passes]
     lines = []
@@ -188,41 +191,42 @@ def _results(report: Report, width: int) -> list[str]:
 
 
 def _passes(report: Report) -> list[str]:
-    """What share of problems at least one of k tries solved, where there are several."""
+    """Return a table of pass@k; nothing where problems are tried once."""
     ks = list(report.contenders[0].passes)
     if not ks:
         return []
     rows = [["", *(f"pass@{k}" for k in ks)]]
-    rows += [[one.name, *(interval(one.passes[k], True) for k in ks)] for one in report.contenders]
-    return [*aligned(rows), ""]
+    for team in report.contenders:
+        rows.append([team.name, *(interval(team.passes[k], True) for k in ks)])
+    return [*table_lines(rows), ""]
 
 
 def problem_lines(outcomes: Mapping[str, Outcomes]) -> list[str]:
-    """A table: a line for each problem, with what every contender made of it."""
+    """Return a table with a line for each problem: how each contender's tries ended."""
     names = list(outcomes)
     problems = dict.fromkeys(problem for rows in outcomes.values() for problem in rows)
     rows = [["problem", *(cell for name in names for cell in (name, "reward"))]]
     for problem in problems:
         cells = [_outcome(outcomes[name].get(problem)) for name in names]
         rows.append([problem, *(cell for pair in cells for cell in pair)])
-    return aligned(rows)
+    return table_lines(rows)
 
 
 def _outcome(row: Mapping[str, float | None] | None) -> tuple[str, str]:
-    """How it ended, and the reward."""
+    """Return how the tries of a problem ended, and the reward."""
     if row is None:
         return "", ""
     solved, reward = row["solved"] or 0.0, row["reward"]
     if solved in (0.0, 1.0):
-        cut = "failed" if row["failed"] == 1 else "at limit" if row["limit"] == 1 else "-"
-        told = "solved" if solved else cut
+        unsolved = "failed" if row["failed"] == 1 else "at limit" if row["limit"] == 1 else "-"
+        text = "solved" if solved else unsolved
     else:
-        told = f"{solved:.0%}"
-    return told, "missing" if reward is None else f"{reward:.3f}"
+        text = f"{solved:.0%}"
+    return text, "missing" if reward is None else f"{reward:.3f}"
 
 
 def comparison_lines(comparison: Comparison) -> list[str]:
-    """Two results, problem by problem, for people."""
+    """Return the lines that show a comparison."""
     first, second = comparison.names
     lines = [f"A: {first}", f"B: {second}", f"{comparison.problems} problems in both", ""]
     rows = [["", "A", "B", "A minus B"]]
@@ -231,9 +235,9 @@ def comparison_lines(comparison: Comparison) -> list[str]:
         label = {"cost": f"cost ({comparison.unit})", "limit": "at limit"}.get(name, name)
         shown = [f"{x:.1%}" if percent else figure(x, cost) for x in (a, b)]
         mark = "" if ahead.excludes_zero else "  (includes 0)"
-        told = interval(ahead, percent, cost, sign=True)
-        rows.append([label, *shown, f"{told}{mark}"])
-    lines += [*aligned(rows), ""]
+        difference = interval(ahead, percent, cost, sign=True)
+        rows.append([label, *shown, f"{difference}{mark}"])
+    lines += [*table_lines(rows), ""]
     for letter, better in zip("AB", comparison.better, strict=True):
         more = f"{letter} solves more often" if comparison.several else f"only {letter} solves"
         lines.append(f"{more} ({len(better)}): {', '.join(better) or '-'}")
@@ -246,40 +250,22 @@ def comparison_lines(comparison: Comparison) -> list[str]:
 
 
 def columns() -> int:
-    """How wide the terminal is; 80 where there is none."""
+    """Return the width of the terminal; 80 where there is none."""
     return shutil.get_terminal_size().columns
 
 
 def wrapped(lines: Sequence[str], width: int) -> list[str]:
-    """Lines as they are where they fit, broken between words where they do not."""
+    """Return the lines, those that are too long broken between words."""
+    wrapper = textwrap.TextWrapper(
+        width, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False
+    )
     return [
-        part
-        for line in lines
-        for part in (
-            [line]
-            if len(line) <= width
-            else textwrap.wrap(
-                line,
-                width,
-                subsequent_indent="    ",
-                break_on_hyphens=False,
-                break_long_words=False,
-            )
-        )
-    ]
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as aligned columns."""
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
+        part for line in lines for part in ([line] if len(line) <= width else wrapper.wrap(line))
     ]
 
 
 def interval(value: Estimate, percent: bool = False, cost: bool = False, sign: bool = False) -> str:
-    """A mean with its interval: shares in percent, rewards to 3 places, costs to 3 digits."""
+    """Return a mean with its interval: shares in percent, rewards and costs as numbers."""
     if not value.count:
         return "-"
     plus = "+" if sign else ""
@@ -293,14 +279,14 @@ def interval(value: Estimate, percent: bool = False, cost: bool = False, sign: b
 
 
 def figure(value: float, cost: bool = False) -> str:
-    """A number on its own, as `interval` writes it."""
+    """Return a number as `interval` writes it."""
     if math.isnan(value):
         return "-"
     return f"{value:.{_places(abs(value)) if cost else 3}f}"
 
 
 def cost_text(usage: Usage) -> str:
-    """What something cost, with its unit."""
+    """Return a cost with its unit."""
     from orchestrion._report import OWN_UNIT, unit_of
 
     values = {"cost": usage.cost, "usd": usage.usd, "tokens": usage.tokens, "calls": usage.calls}
@@ -310,7 +296,7 @@ def cost_text(usage: Usage) -> str:
 
 
 def _places(largest: float) -> int:
-    """Decimal places that show three digits of a number: costs may be thousands or a millionth."""
+    """Return how many decimal places show three digits of a number."""
     if largest == 0 or not math.isfinite(largest):
         return 0
     return min(max(2 - math.floor(math.log10(largest)), 0), 12)

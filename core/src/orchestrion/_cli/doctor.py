@@ -1,4 +1,4 @@
-"""`orchestrion doctor`: what is wrong with an installation, and whose fault it is."""
+"""`orchestrion doctor`: what is wrong with an installation, and which part causes it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from orchestrion._plugins import Found, Plugins
 __all__ = ["command"]
 
 FINDINGS = 3
+"""The exit code if there is a problem."""
 _LOW_DISK = 1 << 30
+"""Bytes."""
 
 
 class Finding(NamedTuple):
@@ -93,7 +95,10 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
     kinds = plugins.kinds()
     for kind, components in loaded.components.items():
         if kind not in kinds:
-            text = f"{loaded.plugin.origin} supplies components of kind {kind!r}, which nobody adds"
+            text = (
+                f"{loaded.plugin.origin} supplies components of kind {kind!r}, which no installed "
+                "plugin defines"
+            )
             yield Finding(topic, "problem", text)
             continue
         for component in components.values():
@@ -107,7 +112,7 @@ def _broken_components(plugins: Plugins, loaded: Any) -> Iterator[Finding]:
 
 
 def _shared_names(plugins: Plugins) -> Iterator[Finding]:
-    """Component names that a config cannot use bare, because two distributions supply them."""
+    """Check for names that two distributions supply, so that a config must qualify them."""
     owners: dict[tuple[str, str], list[Found]] = {}
     for found in plugins.components():
         owners.setdefault((found.kind.name, found.component.name), []).append(found)
@@ -129,7 +134,10 @@ def _commands(plugins: Plugins) -> Iterator[Finding]:
         owners.setdefault(plugin.name, []).append(plugin.origin)
     for name, origins in owners.items():
         if name in COMMANDS:
-            text = f"{' and '.join(origins)} would replace core's command {name!r}, and does not"
+            text = (
+                f"{' and '.join(origins)} supplies a command {name!r}; core's command of that name "
+                "is used"
+            )
             yield Finding("commands", "problem", text)
         elif len(origins) > 1:
             text = f"command {name!r} is supplied by {' and '.join(origins)}"
@@ -137,7 +145,7 @@ def _commands(plugins: Plugins) -> Iterator[Finding]:
 
 
 def _extras(plugins: Plugins) -> Iterator[Finding]:
-    """Extras of plugins of which something is missing."""
+    """Check for extras of plugins of which a package is missing."""
     import re
 
     for name in sorted({"orchestrion", *(p.distribution for p in plugins.installed)}):
@@ -152,17 +160,17 @@ def _extras(plugins: Plugins) -> Iterator[Finding]:
 
 
 def _requirements(name: str) -> list[str]:
-    """What a distribution requires; nothing if its metadata cannot be read."""
+    """Return the requirements of a distribution; none if its metadata cannot be read."""
     from importlib.metadata import distribution
 
     try:
         return distribution(name).requires or []
-    except Exception:  # damaged metadata raises whatever its parsers run into
+    except Exception:  # damaged metadata may raise any error
         return []
 
 
 def _version(name: str) -> str | None:
-    """The version of a distribution, "" if its metadata cannot be read, None if there is none."""
+    """Return a distribution's version; "" if it cannot be read, None if it is not installed."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -174,12 +182,12 @@ def _version(name: str) -> str | None:
 
 
 def _keys(plugins: Plugins) -> Iterator[Finding]:
-    """Which variables the config here refers to, and which keys are set at all."""
-    wanted = _config_variables()
-    for name, present in wanted.items():
+    """Check that the variables in the current folder's config are set; list other keys."""
+    needed = _config_variables()
+    for name, present in needed.items():
         text = f"{name} is set" if present else f"{name} is not set, and the config here needs it"
         yield Finding("keys", "ok" if present else "problem", text)
-    others = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in wanted]
+    others = [n for n in sorted(os.environ) if n.endswith("_API_KEY") and n not in needed]
     for name in others:
         yield Finding("keys", "ok", f"{name} is set")
 
@@ -200,7 +208,7 @@ def _config_variables() -> Mapping[str, bool]:
 
 
 def _plugins_own(plugins: Plugins) -> Iterator[Finding]:
-    """What plugins say of themselves, each guarded: one that raises is a problem of that plugin."""
+    """Run the plugins' own checks; one that raises is a problem of that plugin."""
     for loaded in plugins.load_all():
         topic = f"plugin {loaded.plugin.name}"
         check = getattr(loaded.namespace, "orchestrion_doctor", None)
@@ -226,12 +234,12 @@ def _disk(plugins: Plugins) -> Iterator[Finding]:
 
 
 def _torch(plugins: Plugins) -> Iterator[Finding]:
-    """From metadata and the environment: importing torch takes seconds."""
+    """Check by metadata and environment variables: importing torch takes seconds."""
     torch = _version("torch")
     if torch is None:
         return
     threads = os.environ.get("OMP_NUM_THREADS")
-    yield Finding("torch", "ok", f"{torch}, threads: {threads or 'as many as torch sees fit'}")
+    yield Finding("torch", "ok", f"{torch}, threads: {threads or 'chosen by torch'}")
     if _version("numpy") is None:
         text = "numpy is missing: torch warns about it whenever it is imported"
         yield Finding("torch", "note", text)

@@ -1,9 +1,10 @@
-"""What `train` and `resume` share: carry a run out, and say in the store how it ended."""
+"""What `train` and `resume` share: carry a run out, and store how it ended."""
 
 from __future__ import annotations
 
 from asyncio import CancelledError
 from contextlib import suppress
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import click
@@ -63,7 +64,7 @@ def carry_out(
             )
         else:
             _print(store, report, show_best)
-    finally:  # also where nobody reads that
+    finally:  # also if standard output is closed
         for line in failure_lines(run.failures):
             note(line)
         _export(store)
@@ -95,15 +96,17 @@ def _train(run: Run, display: Display) -> Report:
         display.say(go_on)
         raise
     except UsageError as error:
-        # The config is at fault, and a run goes on with none but its own.
+        # The config is wrong, and a run cannot be resumed with another one.
         _note_end(run, status, str(error))
         if run.begun:
-            display.say("the run cannot go on as it was configured: mend that, and start a new one")
+            display.say(
+                "this run cannot continue with its config: correct that, and start a new run"
+            )
         raise
     except Exception as error:
         _note_end(run, status, str(error) or type(error).__name__)
         if run.begun:
-            display.say(f"the run is kept; once that is mended, {go_on}")
+            display.say(f"the run is kept; when the cause is removed, {go_on}")
         raise
     finally:
         if run.begun:
@@ -111,7 +114,7 @@ def _train(run: Run, display: Display) -> Report:
 
 
 def _tell_observers(run: Run, status: str, display: Display) -> None:
-    # Whatever they raise now, it changes nothing about the run, and hides no error of it.
+    # The run has ended: an error of an observer must not replace its result or its error.
     try:
         with aside():
             run.observers.run_finished(run.store.directory, status)
@@ -120,7 +123,7 @@ def _tell_observers(run: Run, status: str, display: Display) -> None:
 
 
 def _export(store: RunStore) -> None:
-    """Write the exports; the run is completed whether or not there is room for them."""
+    """Write the exports; the run stays completed if that fails."""
     from orchestrion._store.exports import export_run
 
     try:
@@ -133,10 +136,10 @@ def _export(store: RunStore) -> None:
 
 
 def _note_end(run: Run, status: RunStatus, detail: str) -> None:
-    # Before it began it was refused, or could not be opened: a run that had ended stays as it was.
+    # A run that was refused or could not be opened keeps the status it had.
     if not run.begun and run.store.status != "running":
         return
-    # On a full disk even this may fail; what was committed stands either way.
+    # This may fail on a full disk; committed iterations are stored in any case.
     with suppress(StoreError):
         run.store.set_status(status, detail, **run.unbooked())
 
@@ -156,13 +159,13 @@ def _print(store: RunStore, report: Report, show_best: bool) -> None:
 
 
 def next_lines(directory: Path) -> list[str]:
-    """What a person may do with a run that has ended."""
+    """Return commands to use with a run that has ended."""
     import shlex
 
     from orchestrion._store.names import RUNS
 
-    near = directory.parent == RUNS.absolute()
-    name = shlex.quote(directory.name if near else str(directory))
+    in_runs = directory.parent == RUNS.absolute()
+    name = shlex.quote(directory.name if in_runs else str(directory))
     return [
         f"next: orchestrion runs show {name} --problems    # what came of each problem",
         f"      orchestrion eval {name} -o PATH=VALUE    # judge it elsewhere",
@@ -171,11 +174,11 @@ def next_lines(directory: Path) -> list[str]:
 
 
 def training_lines(store: RunReader) -> list[str]:
-    """What the trainers said of the team in their last iterations, by name."""
+    """Return the trainers' own metrics in their last iterations, and the diagnosis."""
     from orchestrion._store.diagnosis import diagnose
 
     lines = []
-    for stage in sorted({one.stage for one in store.iterations()}):
+    for stage in sorted({iteration.stage for iteration in store.iterations()}):
         last = store.iterations(stage)[-1]
         own = {name: value for name, value in last.metrics.items() if name not in EVERY_ITERATION}
         if own:
@@ -185,7 +188,7 @@ def training_lines(store: RunReader) -> list[str]:
 
 
 def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
-    """What went wrong or could go better, each with what to do; nothing if all is well."""
+    """Return what went wrong or could be better, and what to do; nothing if all is well."""
     from orchestrion._store.diagnosis import WARNING
 
     lines = []
@@ -197,12 +200,12 @@ def _diagnosis_lines(findings: Sequence[Finding]) -> list[str]:
 
 
 def _pair(name: str, value: float) -> str:
-    # A space that a line is never broken at.
+    # Lines are not broken at this space.
     return f"{name}\N{NO-BREAK SPACE}{value:.4g}"
 
 
 def wrap(text: str, width: int = 78) -> list[str]:
-    """Lines of at most `width` characters; names and values stay together."""
+    """Return lines of at most `width` characters; names and values stay together."""
     import textwrap
 
     lines = textwrap.wrap(text, width, break_on_hyphens=False)
@@ -210,18 +213,18 @@ def wrap(text: str, width: int = 78) -> list[str]:
 
 
 def best_lines(store: RunStore) -> list[str]:
-    """The training episode with the highest reward, turn by turn."""
-    best = max(
-        (one for one in store.episodes(source="train") if one.episode.reward is not None),
-        key=lambda one: one.episode.reward.total if one.episode.reward else 0.0,
-        default=None,
-    )
-    if best is None or best.episode.reward is None:
+    """Return lines that show the training episode with the highest reward, turn by turn."""
+    rewarded = [
+        (stored.episode.reward.total, stored.episode)
+        for stored in store.episodes(source="train")
+        if stored.episode.reward is not None
+    ]
+    if not rewarded:
         return ["no training episode is stored"]
-    episode = best.episode
+    reward, episode = max(rewarded, key=itemgetter(0))
     lines = [
         f"best training episode: {episode.id}, problem {episode.problem.id}, "
-        f"reward {best.episode.reward.total:.4f}, {episode.status}"
+        f"reward {reward:.4f}, {episode.status}"
     ]
     for turn in episode.turns:
         option = f":{turn.option}" if turn.option is not None else ""

@@ -1,4 +1,4 @@
-"""`orchestrion train --dry-run`: what a run would do, and what that can cost at most."""
+"""`orchestrion train --dry-run`: what a run would do, and what it can cost at most."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrion._cli.common import emit, note, table, usage_data
+from orchestrion._cli.common import emit, note, table_lines, usage_data
 from orchestrion._cli.looping import in_loop
 
 if TYPE_CHECKING:
@@ -22,20 +22,20 @@ __all__ = ["describe"]
 
 
 def describe(config: Config, as_json: bool, root: Path, name: str, sample: int = 0) -> None:
-    """Open the components without a way to the outside, ask them, and print what they say.
+    """Open the components without network access, and print what a run would do and cost.
 
     Args:
         config: structured and checked.
         as_json: whether to print JSON.
-        root: the folder of all runs; the newest of the same config is estimated from.
+        root: the folder of all runs; the estimate uses the newest of the same config.
         name: of the config, for the folder of a sample.
-        sample: how many episodes are run for real first.
+        sample: how many episodes to run first; 0 for none.
     """
     from orchestrion._errors import RunError
     from orchestrion._forecast import forecast
     from orchestrion._offline import no_network
 
-    async def ask() -> tuple[dict[str, Any], Forecast]:
+    async def inspect() -> tuple[dict[str, Any], Forecast]:
         from orchestrion._engine.opening import open_components
         from orchestrion._keys import Key
 
@@ -44,22 +44,22 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
             return _facts(config, opened), forecast(opened)
 
     with no_network(RunError, "a dry run asks nobody"):
-        facts, found = in_loop(ask())
+        facts, bound = in_loop(inspect())
     seen = _seen(config, root, name, sample)
     if as_json:
-        emit({"dry_run": True, **facts, "bound": _data(config, found), **_estimated(seen, found)})
+        emit({"dry_run": True, **facts, "bound": _data(config, bound), **_estimated(seen, bound)})
         return
     ran = f"{sample} episodes were run as a sample" if sample else "nothing was run"
     click.echo(f"{config.source}: ok, {ran}")
     for name, value in facts.items():
-        click.echo(f"  {name.replace('_', ' ')}: {_said(value)}")
+        click.echo(f"  {name.replace('_', ' ')}: {_text(value)}")
     click.echo("")
-    for line in [*_lines(config, found), *_guessed(seen, found)]:
+    for line in [*_lines(config, bound), *_estimate_lines(seen, bound)]:
         click.echo(line)
 
 
 def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
-    """Episodes of this config that were run for real, now or earlier."""
+    """Run a sample if there is to be one; return the newest episodes of this config."""
     from orchestrion._sampling import run_sample, seen_before
 
     if sample:
@@ -73,30 +73,30 @@ def _seen(config: Config, root: Path, name: str, sample: int) -> Seen | None:
     return seen_before(config, root)
 
 
-def _estimated(seen: Seen | None, found: Forecast) -> dict[str, Any]:
+def _estimated(seen: Seen | None, bound: Forecast) -> dict[str, Any]:
     from orchestrion._sampling import guesses
 
     if seen is None:
         return {"estimate": None}
     sums = {
-        name: {"total": one.total, "low": one.low, "high": one.high}
-        for name, one in guesses(seen, found).items()
+        name: {"total": guess.total, "low": guess.low, "high": guess.high}
+        for name, guess in guesses(seen, bound).items()
     }
     return {"estimate": {"run": str(seen.origin), "episodes": seen.episodes, **sums}}
 
 
-def _guessed(seen: Seen | None, found: Forecast) -> list[str]:
-    """The estimate for people, where there is something to take at all."""
+def _estimate_lines(seen: Seen | None, bound: Forecast) -> list[str]:
+    """Return the estimate as lines; none where nothing can be spent."""
     from orchestrion._sampling import guesses
 
-    if not found.total.calls and not found.unknown and (seen is None or not seen.paid.usd):
+    if not bound.total.calls and not bound.unknown and (seen is None or not seen.paid.usd):
         return []
     if seen is None:
         return ["", "no estimate: there is no completed run of this config; `--sample 5` runs some"]
     what = ", ".join(
-        f"{one.total:,.3g} {'US dollars' if name == 'usd' else name} "
-        f"[{one.low:,.3g}, {one.high:,.3g}]"
-        for name, one in guesses(seen, found).items()
+        f"{guess.total:,.3g} {'US dollars' if name == 'usd' else name} "
+        f"[{guess.low:,.3g}, {guess.high:,.3g}]"
+        for name, guess in guesses(seen, bound).items()
     )
     if seen.whole:
         return ["", f"estimate: {what}", f"as {seen.origin} took, a completed run of this config"]
@@ -134,15 +134,15 @@ def _facts(config: Config, opened: Any) -> dict[str, Any]:
     }
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {number}" for name, number in value.items())
     if isinstance(value, list):
-        return ", ".join(_said(one) for one in value) or "none"
+        return ", ".join(_text(item) for item in value) or "none"
     return str(value)
 
 
-def _data(config: Config, found: Forecast) -> dict[str, Any]:
+def _data(config: Config, bound: Forecast) -> dict[str, Any]:
     return {
         "parts": [
             {
@@ -153,36 +153,36 @@ def _data(config: Config, found: Forecast) -> dict[str, Any]:
                 **usage_data(part.usage),
                 "unknown": list(part.unknown),
             }
-            for part in found.parts
+            for part in bound.parts
         ],
-        "total": usage_data(found.total),
-        "unknown": list(found.unknown),
-        "assumptions": list(found.assumptions),
+        "total": usage_data(bound.total),
+        "unknown": list(bound.unknown),
+        "assumptions": list(bound.assumptions),
         "budget": {
-            name: {"cap": cap, "needs_at_most": most, "enough": enough}
-            for name, (cap, most, enough) in found.against(config.budget).items()
+            name: {"cap": cap, "needs_at_most": need, "enough": enough}
+            for name, (cap, need, enough) in bound.against(config.budget).items()
         },
     }
 
 
-def _lines(config: Config, found: Forecast) -> list[str]:
-    """The bound as a table for people."""
-    if not found.total.calls and not found.total.tokens and not found.unknown:
+def _lines(config: Config, bound: Forecast) -> list[str]:
+    """Return the bound as lines: a table, its assumptions, and whether the budget covers it."""
+    if not bound.total.calls and not bound.total.tokens and not bound.unknown:
         return ["no calls to the outside: it costs nothing"]
     rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
-    for part in found.parts:
+    for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
             exact = f"{part.count:,}" if part.exact else f"<= {part.count:,}"
             more = "and more" if part.unknown else ""
             count = exact if part.count else ""
             rows.append([part.part, part.who, count, *_cells(part.usage), more])
-    more = "and more, which is not known" if found.unknown else ""
-    rows.append(["all", "", "", *_cells(found.total), more])
-    lines = [*table(rows).splitlines(), "", "failures aside: what is tried again comes on top"]
-    lines += found.assumptions
-    lines += [f"not known: {reason}" for reason in found.unknown]
-    for name, (cap, most, enough) in found.against(config.budget).items():
-        if name == "usd" and isnan(most):
+    more = "and more, which is not known" if bound.unknown else ""
+    rows.append(["all", "", "", *_cells(bound.total), more])
+    lines = [*table_lines(rows), "", "not included: what is tried again after a failure"]
+    lines += bound.assumptions
+    lines += [f"not known: {reason}" for reason in bound.unknown]
+    for name, (cap, need, enough) in bound.against(config.budget).items():
+        if name == "usd" and isnan(need):
             lines.append(
                 f"budget.usd: {cap:,g} refuses calls whose price is not known; give those models "
                 "a `price` in the config, or take budget.usd out"
@@ -193,26 +193,26 @@ def _lines(config: Config, found: Forecast) -> list[str]:
             False: "may run out; the run then ends and can be resumed with more",
             None: "may or may not be enough",
         }[enough]
-        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {most:,.6g})")
-    return lines + _at_once(config, found)
+        lines.append(f"budget.{name}: {cap:,g} {verdict} (at most {need:,.6g})")
+    return lines + _at_once(config, bound)
 
 
-def _at_once(config: Config, found: Forecast) -> list[str]:
-    """What the budget covers at the same moment, where that is less than is allowed to run."""
-    each, width, lines = found.each(), config.run.concurrency, []
-    for name, most in (("tokens", float(each.tokens)), ("usd", each.usd)):
+def _at_once(config: Config, bound: Forecast) -> list[str]:
+    """Return warnings where the budget covers fewer calls at once than may run."""
+    each, width, lines = bound.each(), config.run.concurrency, []
+    for name, need in (("tokens", float(each.tokens)), ("usd", each.usd)):
         cap = getattr(config.budget, name)
-        if not cap or not most or isnan(most) or cap >= most * width:
+        if not cap or not need or isnan(need) or cap >= need * width:
             continue
-        fits = int(cap / most)
+        fits = int(cap / need)
         if not fits:
             lines.append(
-                f"budget.{name}: {cap:,g} may not cover a single call (at most {most:,.3g}), and "
+                f"budget.{name}: {cap:,g} may not cover a single call (at most {need:,.3g}), and "
                 "the run would end with it; lower max_tokens of the models, or raise the budget"
             )
             continue
         lines.append(
-            f"budget.{name}: {cap:,g} covers {fits:,} calls at once (each at most {most:,.3g}), "
+            f"budget.{name}: {cap:,g} covers {fits:,} calls at once (each at most {need:,.3g}), "
             f"and run.concurrency is {width}: others wait until these have taken less; "
             f"lower max_tokens of the models, or set run.concurrency or limits.concurrency "
             f"of the models to {fits:,}"

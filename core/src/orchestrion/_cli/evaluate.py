@@ -62,8 +62,8 @@ def command(
     """
     from orchestrion._cli.display import problem_lines, report_lines
     from orchestrion._report import Report
-    from orchestrion._run import open_run
     from orchestrion._store.evaluations import keep_evaluation
+    from orchestrion._trained import open_run
 
     failures: dict[str, int] = {}
     directory = None

@@ -24,7 +24,7 @@ from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrion._records import Episode, Split, Turn
-    from orchestrion._run import Trained
+    from orchestrion._trained import Trained
 
 __all__ = ["command"]
 
@@ -93,7 +93,7 @@ async def _episode(
     stream: bool | None,
 ) -> Episode:
     from orchestrion._keys import Key
-    from orchestrion._run import open_run
+    from orchestrion._trained import open_run
 
     async with open_run(target, overrides, block) as trained:
         for line in trained.notes:

@@ -1,4 +1,4 @@
-"""Standard output and error that may be closed, full, or read by nobody; and what is put there."""
+"""Standard output and error, also if they are closed or full; and the text written there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class _Lenient:
-    """Standard error: that nobody reads it any more is no reason to end."""
+    """Standard error that ignores write errors: a closed one must not end the command."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -41,34 +41,34 @@ class _Lenient:
 
 @contextmanager
 def usable_streams() -> Iterator[None]:
-    """Both streams are there, and what goes wrong with standard error is passed over."""
+    """Make both streams exist, and ignore write errors of standard error."""
     before = sys.stdout, sys.stderr
     # Python has None for a stream that was closed when it started.
-    sys.stdout = before[0] or _nowhere()
-    sys.stderr = cast("TextIO", _Lenient(before[1] or _nowhere()))
+    sys.stdout = before[0] or _null_stream()
+    sys.stderr = cast("TextIO", _Lenient(before[1] or _null_stream()))
     try:
         yield
     finally:
         sys.stdout, sys.stderr = before
 
 
-def _nowhere() -> TextIO:
+def _null_stream() -> TextIO:
     return open(os.devnull, "w", encoding="utf-8")
 
 
 def discard(stream: TextIO | None) -> None:
-    """Lead a stream that takes nothing any more nowhere, so that no flush at exit fails."""
+    """Redirect a broken stream to the null device, so that no flush at exit fails."""
     with suppress(OSError, ValueError, AttributeError):
         if stream is not None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _hidden(text: str) -> str:
-    """Text without secrets; the module is there only if somebody may have named one."""
+    """Return text without secrets; without the module imported there are none."""
     secrets = sys.modules.get("orchestrion._secrets")
     return text if secrets is None else secrets.hidden(text)
 
 
 def visible(text: str) -> str:
-    """Text in which nothing is left that a terminal would obey but tabs and ends of lines."""
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    """Return text with control characters escaped, except tabs and ends of lines."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -1,4 +1,4 @@
-"""The conformance kit: named checks that hold a plugin's components against their contract.
+"""The conformance kit: named checks of what a plugin's components promise.
 
     from orchestrion.testing import parametrize_with_checks
 
@@ -6,8 +6,8 @@
     def test_conformance(check):
         check.run()
 
-`orchestrion check my-critic` runs the same checks without pytest. Components with required
-settings, or that need a certain task, say so in their `Component(example=..., around=...)`.
+`orchestrion check my-critic` runs the same checks without pytest. A component with required
+settings, or one that needs a certain task, names them in `Component(example=..., around=...)`.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -28,7 +29,7 @@ from orchestrion._config.shapes import Shaper, UnsupportedError
 from orchestrion._errors import ConfigError, OrchestrionError
 from orchestrion._plugins import Found, Plugins
 from orchestrion.testing import _contracts as contracts
-from orchestrion.testing import _task_contracts as task_contracts
+from orchestrion.testing._bench import for_examples
 from orchestrion.testing._stage import NAME, Stage, config_for, opened
 
 __all__ = ["Check", "checks", "parametrize_with_checks"]
@@ -53,7 +54,7 @@ class Check:
 
 
 def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
-    """Every check of every component a plugin supplies.
+    """Yield every check of every component that a plugin supplies.
 
     Args:
         plugin: its name, or its distribution's.
@@ -66,30 +67,26 @@ def checks(plugin: str, plugins: Plugins | None = None) -> Iterator[Check]:
     plugins.register(Stage(), NAME)
     loaded = plugins.load(plugins.get(plugin))
     kinds = plugins.kinds()
-    found = [
+    components = [
         Found(kinds[kind], component, loaded.plugin)
-        for kind, components in loaded.components.items()
-        for component in components.values()
+        for kind, supplied in loaded.components.items()
+        for component in supplied.values()
     ]
-    if not found:
+    if not components:
         return
-    modules = sorted({loaded.plugin.value, *(one.component.path for one in found)})
+    modules = sorted({loaded.plugin.value, *(found.component.path for found in components)})
     yield Check("plugin", "is light", lambda: _is_light([m.partition(":")[0] for m in modules]))
-    for one in found:
-        subject = Subject(plugins, one)
-        label = f"{one.kind.name} {one.component.name}"
-        for name, run in {**_GENERIC, **contracts.of_kind(one.kind.name)}.items():
-            yield Check(label, name, _bound(run, subject))
-
-
-def _bound(run: Callable[[Any], int], subject: Subject) -> Callable[[], int]:
-    return lambda: run(subject)
+    for found in components:
+        subject = Subject(plugins, found)
+        label = f"{subject.kind} {found.component.name}"
+        for name, run in {**_GENERIC, **contracts.of_kind(subject.kind)}.items():
+            yield Check(label, name, partial(run, subject))
 
 
 def parametrize_with_checks(
     plugin: str, expected_failures: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """A pytest decorator: one test for each check of a plugin.
+    """Return a pytest decorator: one test for each check of a plugin.
 
     Args:
         plugin: its name.
@@ -119,29 +116,29 @@ class Subject:
 
     @property
     def cls(self) -> type:
-        """Its class, imported."""
+        """Return its class, imported."""
         return self.plugins.component_class(self.found)
 
     @property
     def kind(self) -> str:
-        """The name of its kind."""
+        """Return the name of its kind."""
         return self.found.kind.name
 
     @property
     def shaper(self) -> Shaper:
-        """Reads its settings."""
+        """Return what reads its settings."""
         return Shaper(kind_of(self.plugins))
 
     @property
     def path(self) -> str:
-        """Where it stands in the config the checks build."""
+        """Return its path in the config that the checks build."""
         section = self.found.kind.section
         return f"{section}.tested" if self.found.kind.many else section
 
     def config(
         self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
     ) -> Config:
-        """A whole config with the component in it; by default with its example settings.
+        """Return a whole config with the component in it; by default with its example settings.
 
         Raises:
             ConfigError: the settings are refused.
@@ -174,7 +171,9 @@ def _is_light(modules: list[str]) -> int:
 
 def _is_a_component(subject: Subject) -> int:
     cls = subject.cls
-    assert attrs.has(cls), f"{cls.__qualname__} is no attrs class; decorate it with @attrs.frozen"
+    assert attrs.has(cls), (
+        f"{cls.__qualname__} is not an attrs class; decorate it with @attrs.frozen"
+    )
     frozen_setattr = cls.__setattr__ is not object.__setattr__
     assert frozen_setattr, f"{cls.__qualname__} is not frozen; use @attrs.frozen"
     assert (cls.__doc__ or "").strip(), f"{cls.__qualname__} has no docstring"
@@ -189,9 +188,10 @@ def _has_settings(subject: Subject) -> int:
         settings = subject.shaper.settings(subject.cls, True)
     except UnsupportedError as error:
         raise AssertionError(f"a config cannot express its settings: {error}") from None
-    silent = [one.key for one in settings if not one.help]
-    assert not silent, (
-        f"no description of {', '.join(silent)}: add an Args: section to the class's docstring"
+    undocumented = [setting.key for setting in settings if not setting.help]
+    assert not undocumented, (
+        f"no description of {', '.join(undocumented)}: add an Args: section to the docstring of "
+        "the class"
     )
     return len(settings)
 
@@ -203,17 +203,14 @@ def _has_methods(subject: Subject) -> int:
         if not callable(getattr(subject.cls, name, None)) and not hasattr(subject.cls, "open")
     ]
     assert not missing, (
-        f"{subject.cls.__qualname__} has neither {', '.join(missing)} nor open(), which would "
-        "yield an object that has"
+        f"{subject.cls.__qualname__} has neither {', '.join(missing)} nor open(); write the "
+        "methods, or an open() that yields an object with them"
     )
     return 1
 
 
 def _round_trips(subject: Subject) -> int:
-    """Settings that are accepted are dumped as a config that gives equal settings again."""
-    from hypothesis import Phase, given, seed
-    from hypothesis import settings as options
-
+    """Accepted settings, written to a config, load as equal settings."""
     from orchestrion.testing._strategies import settings
 
     tried = 0
@@ -222,28 +219,19 @@ def _round_trips(subject: Subject) -> int:
         "the resolved config with its example settings does not load again to an equal config"
     )
 
-    @seed(0)
-    @options(
-        max_examples=task_contracts.examples(),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(task_contracts.HEALTH),
-    )
-    @given(settings(subject.cls, subject.shaper))
-    def check(drawn: dict[str, Any]) -> None:
+    def check(values: dict[str, Any]) -> None:
         nonlocal tried
         try:
-            config = subject.config({**subject.found.component.example, **drawn})
+            config = subject.config({**subject.found.component.example, **values})
         except ConfigError:
             return  # the component's own validators may refuse what its annotations allow
         again = from_data(config.resolved(), plugins=subject.plugins)
         assert again.digest == config.digest, (
-            f"settings {drawn} do not survive being written to a config and read again"
+            f"settings {values} change when they are written to a config and read again"
         )
         tried += 1
 
-    check()
+    for_examples(settings(subject.cls, subject.shaper), check)
     return tried + 1
 
 
@@ -259,14 +247,14 @@ def _refuses_unknown_keys(subject: Subject) -> int:
 
 
 def _opens_twice(subject: Subject) -> int:
-    """Two openings share no state: what one learned is not in the other."""
+    """Two openings share no state: what the first learned is not in the second."""
 
     async def both() -> None:
         config = subject.config()
-        async with opened(config) as one, opened(config) as two:
-            first, second = one.runtimes[subject.path], two.runtimes[subject.path]
+        async with opened(config) as parts, opened(config) as others:
+            first, second = parts.runtimes[subject.path], others.runtimes[subject.path]
             plain = first is config.components[subject.path].component
-            assert plain or first is not second, "open() gave the same object twice"
+            assert plain or first is not second, "open() yielded the same object twice"
 
     try:
         asyncio.run(both())

@@ -1,313 +1,20 @@
-"""What the checks measure while plugin code runs: time, randomness, the network, and change."""
+"""Refuse the network to plugin code, and detect what it changes."""
 
 from __future__ import annotations
 
 import math
-import random
 import socket
 import sys
-import threading
-import time
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from functools import cache
-from typing import Any, TypeVar
-
-import attrs
+from typing import Any
 
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._keys import Key
 from orchestrion._records import Trajectory
 
-__all__ = ["Draws", "Pace", "check_pace", "drawing", "offline", "paced", "snapshot"]
-
-T = TypeVar("T")
-
-# ------------------------------------------------------------------------------------ time
-
-BLOCKED = 0.1
-"""Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
-COMPUTING = 0.1
-"""Seconds of processor time in one step, on a machine that counts as `_NOMINAL` does."""
-_NOMINAL = 0.004
-"""Seconds of processor time that `_spin` takes on a machine of today."""
-ATTEMPTS = 4
-
-
-@attrs.define
-class Pace:
-    """The longest step of a piece of work: seconds `blocked`, and seconds `computing`."""
-
-    blocked: float = 0.0
-    computing: float = 0.0
-
-    def add(self, blocked: float, computing: float) -> None:
-        """Take another step into account."""
-        self.blocked = max(self.blocked, blocked)
-        self.computing = max(self.computing, computing)
-
-    @property
-    def slow(self) -> bool:
-        """Whether a step held up the event loop for long."""
-        return self.blocked >= BLOCKED or self.computing >= COMPUTING * _slowness()
-
-
-@contextmanager
-def _step(pace: Pace) -> Iterator[None]:
-    """Time a step of this thread. What it waited for a processor is not its own fault."""
-    queued, started, worked = _queued(), time.perf_counter(), time.thread_time()
-    try:
-        yield
-    finally:
-        computing = time.thread_time() - worked
-        wall = time.perf_counter() - started
-        pace.add(wall - computing - (_queued() - queued), computing)
-
-
-def _queued() -> float:
-    """Seconds this thread was ready to run and had to wait for a processor, where Linux tells."""
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-@cache
-def _slowness() -> float:
-    """How much slower than usual this machine is; at least 1."""
-    return max(1.0, min(_spin() for _ in range(3)) / _NOMINAL)
-
-
-def _spin() -> float:
-    started, total = time.thread_time(), 0
-    for i in range(100_000):
-        total += i
-    return time.thread_time() - started
-
-
-class _Paced(Coroutine[Any, Any, Any]):
-    """A coroutine whose steps are timed."""
-
-    def __init__(self, work: Coroutine[Any, Any, Any], pace: Pace) -> None:
-        self._work, self._pace = work, pace
-
-    def send(self, value: Any) -> Any:
-        with _step(self._pace):
-            return self._work.send(value)
-
-    def throw(self, *error: Any) -> Any:
-        with _step(self._pace):
-            return self._work.throw(*error)
-
-    def close(self) -> None:
-        self._work.close()
-
-    def __await__(self) -> Any:
-        value: Any = None
-        while True:
-            try:
-                waits_for = self.send(value)
-            except StopIteration as stop:
-                return stop.value
-            try:
-                value = yield waits_for
-            except GeneratorExit:
-                self.close()
-                raise
-            except BaseException as error:
-                try:
-                    waits_for = self.throw(error)
-                except StopIteration as stop:
-                    return stop.value
-                value = yield waits_for
-
-
-def paced(work: Any, pace: Pace) -> Any:
-    """An awaitable that gives what `work` gives, its steps timed."""
-    return _Paced(work, pace) if isinstance(work, Coroutine) else work
-
-
-async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
-    """Run a method several times, and fail if every time it held up the event loop for long.
-
-    Once may be the first import of a library, or a machine that is busy.
-
-    Args:
-        what: the method, as the message names it.
-        work: calls it; gives its result, or an awaitable.
-        advice: what to do instead.
-    """
-    pace = Pace()
-    for _ in range(ATTEMPTS):
-        pace = Pace()
-        with _step(pace):
-            result = work()
-        if isinstance(result, Awaitable):
-            await paced(result, pace)
-        if not pace.slow:
-            return
-    if pace.blocked >= BLOCKED:
-        held = f"slept or waited for {pace.blocked:.2f} s"
-    else:
-        held = f"computed for {pace.computing:.2f} s"
-    raise AssertionError(
-        f"{what} blocks the event loop: it {held} in one step, in each of {ATTEMPTS} attempts, "
-        f"and every other episode stands still meanwhile; {advice}"
-    )
-
-
-# ------------------------------------------------------------------------------------ randomness
-
-
-@attrs.define
-class Draws:
-    """Where random numbers came from while plugin code ran."""
-
-    keys: Counter[tuple[str, bytes]] = attrs.field(factory=Counter)
-    """How often each key was drawn from, by method."""
-    seeds: set[Any] = attrs.field(factory=set)
-    """States of generators when they were first drawn from, and seeds of numpy's."""
-    shared: set[str] = attrs.field(factory=set)
-    """Generators of the whole process that were drawn from."""
-    others: int = 0
-    """How many calls to other components are under way: what they draw is theirs."""
-
-    @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Other components run meanwhile."""
-        self.others += 1
-        try:
-            yield
-        finally:
-            self.others -= 1
-
-    def check_own(self, what: str) -> None:
-        """Fail if something drew from a generator that everybody shares."""
-        assert not self.shared, (
-            f"{what} draws from {' and '.join(sorted(self.shared))}, which everybody shares, so "
-            "that a run cannot be repeated; draw from the key it is given, e.g. "
-            "key.random().random()"
-        )
-
-    def check_once(self, what: str) -> None:
-        """Fail if one key was drawn from twice by the same method."""
-        again = [method for (method, _), times in self.keys.items() if times > 1]
-        assert not again, (
-            f"{what} draws twice from the same key ({', '.join(sorted(set(again)))}), which gives "
-            "the same numbers twice; name each draw: key.child('first'), key.child('second')"
-        )
-
-    def check_apart(self, other: Draws, what: str, keys: str = "two different keys") -> None:
-        """Fail if this and `other`, made with different keys, drew the same numbers."""
-        same = +self.keys & +other.keys or self.seeds & other.seeds
-        assert not same, (
-            f"{what} draws the same random numbers for {keys}: it ignores the key it is given "
-            "and uses a seed or a key of its own; draw from the key, or from a child of it"
-        )
-
-
-_METHODS = ("integer", "uniforms", "uniform", "random")
-_PROCESS = random.random.__self__  # type: ignore[attr-defined]
-
-
-@contextmanager
-def drawing() -> Iterator[Draws]:
-    """Watch what is drawn meanwhile, in this thread and in those that it starts."""
-    draws = Draws()
-    known: dict[int, random.Random] = {}
-    watching = True
-
-    def profile(frame: Any, event: str, argument: Any) -> None:
-        if event != "c_call" or not watching or draws.others:
-            return
-        owner = getattr(argument, "__self__", None)
-        if not isinstance(owner, random.Random) or argument.__name__ not in _DRAWS:
-            return
-        if owner is _PROCESS:
-            if not _importing(frame):
-                draws.shared.add("the module `random`")
-        elif id(owner) not in known and not isinstance(owner, random.SystemRandom):
-            known[id(owner)] = owner
-            draws.seeds.add(owner.getstate())
-
-    numpy = sys.modules.get("numpy")
-    torch = sys.modules.get("torch")
-    before = _states(numpy, torch)
-    undo = [_counted(name, draws) for name in _METHODS]
-    if numpy is not None:
-        undo += [
-            _seeded(numpy.random, name, draws) for name in ("default_rng", "RandomState", "seed")
-        ]
-    profiling = sys.getprofile()
-    sys.setprofile(profile)
-    threading.setprofile(profile)  # plain `act` functions run in a thread of their own
-    try:
-        yield draws
-    finally:
-        watching = False
-        sys.setprofile(profiling)
-        threading.setprofile(profiling)
-        for put_back in undo:
-            put_back()
-    after = _states(numpy, torch)
-    draws.shared |= {name for name in before if before[name] != after[name]}
-
-
-_DRAWS = ("random", "getrandbits")
-
-
-def _importing(frame: Any) -> bool:
-    """Whether a module is being imported: what libraries draw then is not the component's."""
-    while frame is not None:
-        if frame.f_globals.get("__name__") == "importlib._bootstrap":
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
-    """The generators of the process, by the name that a message gives them."""
-    states = {}
-    if numpy is not None:
-        _, words, place, *_ = numpy.random.get_state()
-        states["`numpy.random`"] = words.tobytes() + bytes(str(place), "ascii")
-    if torch is not None:
-        states["torch's default generator"] = torch.random.get_rng_state().numpy().tobytes()
-    return states
-
-
-def _counted(name: str, draws: Draws) -> Callable[[], None]:
-    """Note every draw by a method of `Key`; returns what undoes that."""
-    plain = getattr(Key, name)
-
-    def method(self: Key, *args: Any) -> Any:
-        draws.keys[name, self.digest] += not draws.others
-        return plain(self, *args)
-
-    setattr(Key, name, method)
-    return lambda: setattr(Key, name, plain)
-
-
-def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
-    """Note the seeds of numpy's generators; returns what undoes that."""
-    plain = getattr(module, name)
-
-    def make(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
-        if isinstance(seed, int) and not draws.others:
-            draws.seeds.add((name, seed))
-        return plain(seed, *args, **kwargs)
-
-    # A class stays one where somebody asks for instances of it.
-    if isinstance(plain, type):
-        return lambda: None
-    setattr(module, name, make)
-    return lambda: setattr(module, name, plain)
-
-
-# ------------------------------------------------------------------------------------ network
+__all__ = ["offline", "snapshot", "unchanged"]
 
 
 class _Network:
@@ -375,9 +82,6 @@ def offline(what: str) -> Iterator[None]:
         )
 
 
-# ------------------------------------------------------------------------------------ change
-
-
 def snapshot(value: Any, depth: int = 24) -> Any:
     """A value as plain, comparable data, whatever it is made of; NaN equals NaN.
 
@@ -414,3 +118,11 @@ def _fields(value: Any, depth: int) -> Iterator[tuple[str, Any]]:
     for name in getattr(value, "__struct_fields__", names):
         if isinstance(name, str) and name not in ("__weakref__", "__dict__"):
             yield name, snapshot(getattr(value, name, None), depth - 1)
+
+
+@contextmanager
+def unchanged(value: Any, message: str) -> Iterator[None]:
+    """Fail with a message if the value is changed meanwhile."""
+    before = snapshot(value)
+    yield
+    assert snapshot(value) == before, message

@@ -1,4 +1,4 @@
-"""The plain surroundings in which the checks try a component: one fake of every kind.
+"""Provide the surroundings in which the checks try a component: one fake of every kind.
 
 The team has three agents: "a", "b" with the options "x" and "y", and "c", whose turn is final.
 """
@@ -13,6 +13,8 @@ from attrs import frozen
 
 from orchestrion._components import Component, Kind
 from orchestrion._config import Config
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._hookspecs import hookimpl
 from orchestrion._interfaces import (
@@ -45,8 +47,9 @@ from orchestrion._records import (
     Turn,
     Usage,
 )
+from orchestrion._session import Build
 
-__all__ = ["Stage", "config_for", "opened"]
+__all__ = ["Stage", "building", "config_for", "opened"]
 
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
@@ -54,12 +57,12 @@ NAME = "orchestrion-kit"
 
 @frozen
 class KitAgent(Agent):
-    """Says one line.
+    """Returns one line.
 
     Args:
         choose: its options.
         final: whether its turn ends the episode.
-        model: whom it asks, if anybody.
+        model: what it asks for the line; None for nothing.
     """
 
     choose: tuple[str, ...] = ()
@@ -68,31 +71,31 @@ class KitAgent(Agent):
 
     @property
     def options(self) -> Sequence[str]:
-        """As set."""
+        """Return `choose`."""
         return self.choose
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """A line that names the agent."""
-        said, metadata = f"{view.agent} was here", {}
+        """Return a line that names the agent, or the model's answer."""
+        text, metadata = f"{view.agent} was here", {}
         if self.model is not None:
             request = {"messages": [{"role": "user", "content": view.problem.text}]}
             answer = await self.model.complete(request, key.child("call", 0), calls)
-            said = answer.data["text"]
+            text = answer.data["text"]
             if "generation" in answer.data:
                 metadata["generations"] = [answer.data["generation"]]
-        return Output(said, usage=Usage(cost=1.0), final=self.final, metadata=metadata)
+        return Output(text, usage=Usage(cost=1.0), final=self.final, metadata=metadata)
 
 
 @frozen
 class KitModel(Model):
-    """Answers every request alike."""
+    """Gives every request the same answer."""
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One line."""
+        """Return one line."""
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
-        """Each text by its length."""
+        """Return a vector for each text, by its length."""
         return Answer({"vectors": [[1.0, float(len(text))] for text in texts]}, Usage(calls=1))
 
 
@@ -107,29 +110,29 @@ class KitTask(Task):
     solver: str = "a"
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Four in each split."""
+        """Return four problems for each split."""
         return [
             Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
             for i in range(4)
         ]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nobody has acted."""
-        return Step((), self._seen(()))
+        """Return the state in which no agent has acted."""
+        return Step((), self._observation(()))
 
     def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
-        """One more has."""
+        """Add the turn's agent to those that have acted."""
         state = (*state, turn.agent)
-        return Step(state, self._seen(state))
+        return Step(state, self._observation(state))
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Whether the solver has acted."""
+        """Return whether the solver has acted."""
         solved = any(turn.agent == self.solver for turn in trajectory.turns)
         return Scores(float(solved), solved)
 
-    def _seen(self, acted: tuple[str, ...]) -> Observation:
+    def _observation(self, acted: tuple[str, ...]) -> Observation:
         solved = self.solver in acted
         return Observation(
             f"{len(acted)} turns",
@@ -145,7 +148,7 @@ class KitReward(RewardFunction):
     """The verifier's value minus a tenth of the cost."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """Missing without scores."""
+        """Return no reward for an episode without scores."""
         if episode.scores is None:
             return None
         costs = tuple(-0.1 * turn.usage.cost for turn in episode.turns)
@@ -157,10 +160,10 @@ class KitPolicy(Policy):
     """Starts the first agent once, then stops."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """One turn each."""
+        """Decide for one turn in each episode."""
         return [
-            Decision(stop=True) if len(one.trajectory) else Decision((Activation("a"),))
-            for one in situations
+            Decision(stop=True) if len(situation.trajectory) else Decision((Activation("a"),))
+            for situation in situations
         ]
 
 
@@ -170,11 +173,11 @@ class KitTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """One."""
+        """Return 1."""
         return 1
 
     async def iterate(self, i: int, session: Session) -> dict[str, float]:
-        """No metrics."""
+        """Return no metrics."""
         return {}
 
 
@@ -183,43 +186,43 @@ class Stage:
 
     @hookimpl
     def orchestrion_agents(self) -> Iterator[Component]:
-        """`kit-agent`, and `kit-user`, which asks a model."""
+        """Supply `kit-agent`, and `kit-user`, which asks a model."""
         yield Component("kit-agent", f"{HERE}:KitAgent", "says one line")
         yield Component("kit-user", f"{HERE}:KitUser", "asks a model")
 
     @hookimpl
     def orchestrion_models(self) -> Iterator[Component]:
-        """`kit-model`."""
+        """Supply `kit-model`."""
         yield Component("kit-model", f"{HERE}:KitModel", "answers every request alike")
 
     @hookimpl
     def orchestrion_tasks(self) -> Iterator[Component]:
-        """`kit-task`."""
+        """Supply `kit-task`."""
         yield Component("kit-task", f"{HERE}:KitTask", "solved once a has acted")
 
     @hookimpl
     def orchestrion_rewards(self) -> Iterator[Component]:
-        """`kit-reward`."""
+        """Supply `kit-reward`."""
         yield Component("kit-reward", f"{HERE}:KitReward", "value minus a tenth of the cost")
 
     @hookimpl
     def orchestrion_policies(self) -> Iterator[Component]:
-        """`kit-policy`."""
+        """Supply `kit-policy`."""
         yield Component("kit-policy", f"{HERE}:KitPolicy", "one turn, then stop")
 
     @hookimpl
     def orchestrion_trainers(self) -> Iterator[Component]:
-        """`kit-trainer`."""
+        """Supply `kit-trainer`."""
         yield Component("kit-trainer", f"{HERE}:KitTrainer", "learns nothing")
 
 
 def config_for(
     kind: Kind, use: str, settings: Mapping[str, Any], around: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """A whole config in which one component is tried, as plain data.
+    """Return a whole config in which one component is tried, as plain data.
 
-    What has a name in its section is called "tested"; an agent joins the team. A component of a
-    plugin's own kind has to be named by something in `around`.
+    A component that has a name in its section is called "tested"; an agent joins the team.
+    Something in `around` must refer to a component of a kind that a plugin defines.
     """
     data: dict[str, Any] = {
         "seed": 1,
@@ -249,7 +252,7 @@ def config_for(
 
 @frozen
 class KitUser(Agent):
-    """Asks a model, which is there to be tested.
+    """Asks the model that is tested.
 
     Args:
         model: the model.
@@ -258,15 +261,30 @@ class KitUser(Agent):
     model: Model
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One completion."""
+        """Return one completion."""
         messages = [{"role": "user", "content": view.problem.text}]
         answer = await self.model.complete({"messages": messages}, key, calls)
         return Output(str(answer.data["text"]))
 
 
+def building(config: Config, seed: int | None = None) -> Build:
+    """Return what opens an engine for the config with an overlay."""
+
+    @asynccontextmanager
+    async def build(overlay: Mapping[str, JSON]) -> AsyncIterator[Engine]:
+        async with opened(config.with_overlay(overlay), seed) as parts:
+            engine = parts.engine(CallPath())
+            try:
+                yield engine
+            finally:
+                engine.close()
+
+    return build
+
+
 @asynccontextmanager
 async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opened]:
-    """A config's components, open; by default with the config's own seed."""
+    """Open a config's components; by default with the config's own seed."""
     key = Key(config.seed if seed is None else seed)
     async with AsyncExitStack() as stack:
         yield await open_components(config, stack, key, live=False)

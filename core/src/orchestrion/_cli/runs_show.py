@@ -1,0 +1,215 @@
+"""`orchestrion runs show`: a run, one of its episodes, or its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrion._cli.common import (
+    answer,
+    emit,
+    json_option,
+    note,
+    root_option,
+    table,
+    time_text,
+)
+from orchestrion._errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrion._report import Report
+    from orchestrion._store import RunReader
+
+__all__ = ["report_of", "show_command"]
+
+
+@click.command("show")
+@click.argument("run")
+@click.option("--episode", metavar="ID", help="Show one episode, turn by turn.")
+@click.option(
+    "--conversation", is_flag=True, help="With --episode: show what was asked and answered."
+)
+@click.option(
+    "--turn",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="With --episode: show what was asked and answered in this turn.",
+)
+@click.option(
+    "--calls-of",
+    "who",
+    metavar="WHO",
+    help='Show all calls of an agent, or of "trainer", "verifier" or "reward".',
+)
+@click.option("--problems", is_flag=True, help="Print what came of each held-out problem as well.")
+@root_option
+@json_option
+def show_command(
+    run: str,
+    episode: str | None,
+    conversation: bool,
+    turn: int | None,
+    who: str | None,
+    problems: bool,
+    root: Path,
+    as_json: bool,
+) -> None:
+    """Show a run: what was learned, evaluated and spent; one of its episodes; or its calls."""
+    from orchestrion._store import RunReader, find_run
+
+    if episode is None and (conversation or turn is not None):
+        raise UsageError("--conversation and --turn need --episode ID")
+    if who is not None and (episode is not None or problems):
+        raise UsageError("--calls-of goes over the whole run; leave --episode and --problems out")
+    with RunReader(find_run(run, root)) as store:
+        if episode is not None:
+            _show_episode(store, episode, conversation, turn, as_json)
+        elif who is not None:
+            _show_calls(store, who, as_json)
+        elif as_json:
+            emit({"run": _detail(store)})
+        else:
+            _print_detail(store, _detail(store), problems)
+
+
+def _detail(store: RunReader) -> dict[str, Any]:
+    from msgspec.structs import asdict
+
+    from orchestrion._store.exports import summarize
+
+    summary = summarize(store)
+    summary["execution"]["spend"] = asdict(summary["execution"]["spend"])
+    return {
+        "directory": str(store.directory),
+        **summary,
+        "metrics": [
+            # These names replace metrics of the trainer that have the same name.
+            {
+                **iteration.metrics,
+                "stage": iteration.stage,
+                "iteration": iteration.iteration,
+                "reward": iteration.reward,
+            }
+            for iteration in store.iterations()
+        ],
+        "events": [
+            {"at": time_text(event.at), "kind": event.kind, "data": event.data}
+            for event in store.events()
+        ],
+    }
+
+
+def _print_detail(store: RunReader, detail: dict[str, Any], problems: bool) -> None:
+    from orchestrion._cli.display import problem_lines, report_lines
+    from orchestrion._cli.driving import training_lines
+
+    episodes, execution = detail["episodes"], detail["execution"]
+    facts = [
+        ("status", " ".join([detail["status"], execution["detail"]]).strip()),
+        ("folder", detail["directory"]),
+        ("created", f"{time_text(execution['created'])}, worked {execution['seconds']:.0f} s"),
+        ("iterations", str(detail["iterations"])),
+        ("episodes", f"{episodes['count']}, {episodes['successes']} solved"),
+        ("spent", _spent(execution["spend"])),
+        ("checkpoint", (detail["checkpoint"] or {}).get("file", "none")),
+        *(
+            (path, f"{name} {text}")
+            for path, notes in (detail["manifest"] or {}).get("opened", {}).items()
+            for name, text in notes.items()
+        ),
+    ]
+    click.echo(store.directory.name)
+    click.echo(table([[f"  {name}", text] for name, text in facts]))
+    if detail["metrics"]:
+        click.echo("\nlast iterations")
+        click.echo(_metrics_table(detail["metrics"][-5:]))
+        for line in training_lines(store):
+            click.echo(line)
+    if detail["evaluations"]:
+        click.echo("")
+        report = report_of(store, detail["evaluations"])
+        for line in report_lines(report):
+            click.echo(line)
+        for line in ["", *problem_lines(report.outcomes)] if problems else ():
+            answer(line)
+    for event in detail["events"]:
+        note(f"{event['at']} {event['kind']}: {event['data']}")
+
+
+def _dollars(amount: float) -> str:
+    """Return US dollars to the cent, or with three digits if they are less than 1."""
+    from orchestrion._cli.display import figure
+
+    return f"{amount:.2f}" if amount == 0 or amount >= 1 else figure(amount, cost=True)
+
+
+def _spent(usage: dict[str, Any]) -> str:
+    tokens = usage["input_tokens"] + usage["output_tokens"]
+    return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
+
+
+def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
+    """Return the report on the evaluations that a run has stored."""
+    from ruamel.yaml import YAML
+
+    from orchestrion._report import of_evaluations
+
+    config = YAML(typ="safe", pure=True).load(store.config_text)
+    settings = config["evaluation"]
+    return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
+
+
+def _metrics_table(metrics: Sequence[dict[str, Any]]) -> str:
+    from orchestrion._cli.driving import EVERY_ITERATION
+
+    columns = ("stage", "iteration", *EVERY_ITERATION)
+    names = [name for name in columns if any(name in row for row in metrics)]
+    cells = [[f"  {_cell(row.get(name))}" for name in names] for row in metrics]
+    return table([[f"  {name}" for name in names], *cells])
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _show_episode(
+    store: RunReader, name: str, conversation: bool, turn: int | None, as_json: bool
+) -> None:
+    from orchestrion._cli.conversation import call_data, episode_lines, places_of, talk_lines
+    from orchestrion._store.serial import encode, parse
+
+    stored = next(store.episodes(id=name), None)
+    if stored is None:
+        raise UsageError(
+            f"{store.directory.name} has no episode {name!r}; "
+            "`orchestrion runs export` writes all of them"
+        )
+    episode = stored.episode
+    places = places_of(episode, turn) if conversation or turn is not None else []
+    if any(names for _, names in places) and store.retention != "all":
+        note(f"run.retention is {store.retention}: what calls asked is not kept")
+    if as_json:
+        conversation_data = [
+            {"place": place, "calls": [call_data(call) for call in store.calls(names)]}
+            for place, names in places
+        ]
+        shown = {"conversation": conversation_data} if places else {}
+        emit({"source": stored.source, "episode": parse(encode(episode)), **shown})
+        return
+    for line in episode_lines(episode) if not places else talk_lines(store, places):
+        answer(line)
+
+
+def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
+    from orchestrion._cli.conversation import call_data, call_lines
+
+    calls = store.all_calls(who)
+    if as_json:
+        emit({"calls": [call_data(call) for call in calls]})
+        return
+    for call in calls:
+        for line in call_lines([call]):
+            answer(line)

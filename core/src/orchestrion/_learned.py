@@ -1,0 +1,197 @@
+"""A config's components with what they learned, and the teams that a report compares."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from orchestrion._config import Baseline, Config
+from orchestrion._engine.calls import CallPath
+from orchestrion._engine.episode import Engine, Observers
+from orchestrion._engine.opening import Opened, open_components
+from orchestrion._guards import check_judged, check_turns, load_states, save_states
+from orchestrion._keys import Key
+from orchestrion._records import JSON, Array, Saved, Split
+from orchestrion._session import EngineSession
+from orchestrion._store import Checkpoint
+from orchestrion._store.serial import dumps
+
+__all__ = [
+    "LearnedComponents",
+    "contender_engine",
+    "evaluate_contender",
+    "saved_from_json",
+    "saved_to_json",
+]
+
+
+class LearnedComponents:
+    """Keep a config's components open, with the settings and states that were learned.
+
+    Args:
+        initial: the config before anything was learned.
+        stack: closes the components.
+        directory: the run's folder; None for components that belong to no run.
+        live: whether calls to the outside may follow, see `OpenContext.live`.
+        note: called with what components note when they are opened for the first time.
+    """
+
+    def __init__(
+        self,
+        initial: Config,
+        stack: AsyncExitStack,
+        directory: Path | None = None,
+        live: bool = True,
+        note: Callable[[str, str, str], None] | None = None,
+    ) -> None:
+        self.initial = self.config = initial
+        self.overlay: dict[str, JSON] = {}
+        """The learned settings; `config` is `initial` with these."""
+        self.opened: Opened
+        self.stack = stack
+        self._directory, self._live, self._note = directory, live, note
+
+    async def restore(self, checkpoint: Checkpoint | None) -> None:
+        """Open the components with what a checkpoint holds.
+
+        Raises:
+            RunError: the learned state does not fit the config.
+        """
+        if checkpoint is not None and checkpoint.overlay:
+            self.overlay = dict(checkpoint.overlay)
+            self.config = self.initial.with_overlay(self.overlay)
+        self.opened = await self._open(self.config, self.stack, note=self._note)
+        if checkpoint is not None:
+            load_states(self.opened, checkpoint.components)
+
+    async def reload(self, checkpoint: Checkpoint) -> list[str]:
+        """Close the components, and open new ones with what a checkpoint holds.
+
+        Returns:
+            The paths of components that now save something else than the checkpoint holds.
+        """
+        # Close first: model weights may not fit into memory twice.
+        await self.stack.aclose()
+        self.opened = await self._open(self.config, self.stack)
+        load_states(self.opened, checkpoint.components)
+        return [
+            path
+            for path, saved in save_states(self.opened).items()
+            if path in checkpoint.components and not _equal(saved, checkpoint.components[path])
+        ]
+
+    async def adopt(self, overlay: Mapping[str, JSON]) -> None:
+        """Use other values of learnable settings from now on."""
+        self.overlay.update(overlay)
+        self.config = self.initial.with_overlay(self.overlay)
+        # Replaced components stay open until the run ends: others may still refer to them.
+        self.opened = await self._open(self.config, self.stack, self.opened)
+
+    @asynccontextmanager
+    async def with_overlay(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Opened]:
+        """Open the components that change with other values of learnable settings."""
+        config = self.initial.with_overlay({**self.overlay, **overlay})
+        async with AsyncExitStack() as stack:
+            yield await self._open(config, stack, self.opened)
+
+    async def of_contender(self, baseline: Baseline | None, stack: AsyncExitStack) -> Opened:
+        """Return the components that a contender of a report is evaluated with.
+
+        Args:
+            baseline: the contender; None for the config's own team.
+            stack: closes what is opened for it: for an untrained team everything, without any
+                learned state; for a baseline `as_configured` what depends on a learned setting.
+        """
+        if baseline is not None and baseline.untrained:
+            return await self._open(self.initial, stack)
+        if baseline is not None and baseline.as_configured and self.overlay:
+            return await self._open(self.initial, stack, self.opened)
+        return self.opened
+
+    async def _open(
+        self,
+        config: Config,
+        stack: AsyncExitStack,
+        previous: Opened | None = None,
+        note: Callable[[str, str, str], None] | None = None,
+    ) -> Opened:
+        key = Key(config.seed)
+        return await open_components(
+            config, stack, key, self._directory, previous, note, live=self._live
+        )
+
+
+def contender_engine(
+    opened: Opened,
+    baseline: Baseline | None,
+    calls: CallPath,
+    observers: Observers | None = None,
+) -> Engine:
+    """Return an engine for a contender's team: the config's own, or that of a baseline."""
+    if baseline is None:
+        return opened.engine(calls, observers=observers)
+    return opened.engine(calls, baseline.policy, baseline.agents, observers)
+
+
+async def evaluate_contender(
+    engine: Engine,
+    name: str,
+    config: Config,
+    split: Split,
+    seeds: int,
+    limit: int | None,
+    baseline: bool,
+) -> EngineSession:
+    """Run a contender's evaluation. All contenders get the same problems and keys.
+
+    Args:
+        engine: for the contender's team.
+        name: of the contender.
+        config: of the run.
+        split: of the problems.
+        seeds: tries of each problem.
+        limit: how many problems; None for all.
+        baseline: whether the contender is one; only the config's own team must have turns that
+            do not fail.
+
+    Returns:
+        The session; its `evaluations` are the episodes.
+
+    Raises:
+        RunError: no episode could be judged, or every turn of the config's own team failed.
+    """
+    label = f"evaluate/{name}"
+    key = Key(config.seed).child("evaluate")
+    session = EngineSession(engine, label, key, key, config.run.concurrency, test=True)
+    episodes = await session.evaluate_as(label, split, None, limit, seeds)
+    where = f"the evaluation of {name}"
+    check_judged(episodes, where)
+    if not baseline:
+        check_turns(episodes, where, 1)
+    return session
+
+
+def saved_to_json(saved: Saved) -> JSON:
+    """Return learned state as JSON; arrays as base64."""
+    arrays = {
+        name: [array.dtype, list(array.shape), b64encode(array.data).decode()]
+        for name, array in saved.arrays.items()
+    }
+    return {"arrays": arrays, "data": saved.data}
+
+
+def saved_from_json(data: JSON) -> Saved:
+    """Return learned state from what `saved_to_json` returned."""
+    arrays = {
+        name: Array(dtype, tuple(shape), b64decode(text))
+        for name, (dtype, shape, text) in data["arrays"].items()
+    }
+    return Saved(arrays, data["data"])
+
+
+def _equal(first: Saved, second: Saved) -> bool:
+    """Return whether two saved states are the same once they are written."""
+    same_data = dumps(first.data, sort=True) == dumps(second.data, sort=True)
+    return same_data and dict(first.arrays) == dict(second.arrays)

@@ -1,0 +1,33 @@
+"""What a run calls to show a person how it goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from orchestrion._interfaces import Metrics
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Show a person how a run goes on. This class shows nothing: override what you want."""
+
+    def noted(self, path: str, name: str, text: str) -> None:
+        """Take what a component noted when it was opened."""
+        return
+
+    def stage(self, name: str, iterations: int, done: int) -> None:
+        """Show that a stage begins, or continues after `done` iterations."""
+        return
+
+    def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
+        """Show that an iteration was committed."""
+        return
+
+    def evaluating(self, name: str, known: bool) -> None:
+        """Show that a contender is being evaluated (and trained, if a baseline needs that).
+
+        `known`: its evaluation is stored already, and is not repeated.
+        """
+        return

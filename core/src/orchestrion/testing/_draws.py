@@ -1,0 +1,184 @@
+"""Watch where plugin code draws its random numbers from."""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import attrs
+
+from orchestrion._keys import Key
+
+__all__ = ["Draws", "check_draws", "drawing"]
+
+
+@attrs.define
+class Draws:
+    """Where random numbers came from while plugin code ran."""
+
+    keys: Counter[tuple[str, bytes]] = attrs.field(factory=Counter)
+    """How often each key was drawn from, by method."""
+    seeds: set[Any] = attrs.field(factory=set)
+    """States of generators when they were first drawn from, and seeds of numpy's."""
+    shared: set[str] = attrs.field(factory=set)
+    """Generators of the whole process that were drawn from."""
+    others: int = 0
+    """How many calls to other components are under way: what they draw is theirs."""
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Other components run meanwhile."""
+        self.others += 1
+        try:
+            yield
+        finally:
+            self.others -= 1
+
+    def check_own(self, what: str) -> None:
+        """Fail if something drew from a generator that everybody shares."""
+        assert not self.shared, (
+            f"{what} draws from {' and '.join(sorted(self.shared))}, which everybody shares, so "
+            "that a run cannot be repeated; draw from the key it is given, e.g. "
+            "key.random().random()"
+        )
+
+    def check_once(self, what: str) -> None:
+        """Fail if one key was drawn from twice by the same method."""
+        again = [method for (method, _), times in self.keys.items() if times > 1]
+        assert not again, (
+            f"{what} draws twice from the same key ({', '.join(sorted(set(again)))}), which gives "
+            "the same numbers twice; name each draw: key.child('first'), key.child('second')"
+        )
+
+    def check_apart(self, other: Draws, what: str, keys: str = "two different keys") -> None:
+        """Fail if this and `other`, made with different keys, drew the same numbers."""
+        same = +self.keys & +other.keys or self.seeds & other.seeds
+        assert not same, (
+            f"{what} draws the same random numbers for {keys}: it ignores the key it is given "
+            "and uses a seed or a key of its own; draw from the key, or from a child of it"
+        )
+
+
+_METHODS = ("integer", "uniforms", "uniform", "random")
+_PROCESS = random.random.__self__  # type: ignore[attr-defined]
+
+
+@contextmanager
+def drawing() -> Iterator[Draws]:
+    """Watch what is drawn meanwhile, in this thread and in those that it starts."""
+    draws = Draws()
+    known: dict[int, random.Random] = {}
+    watching = True
+
+    def profile(frame: Any, event: str, argument: Any) -> None:
+        if event != "c_call" or not watching or draws.others:
+            return
+        owner = getattr(argument, "__self__", None)
+        if not isinstance(owner, random.Random) or argument.__name__ not in _DRAWS:
+            return
+        if owner is _PROCESS:
+            if not _importing(frame):
+                draws.shared.add("the module `random`")
+        elif id(owner) not in known and not isinstance(owner, random.SystemRandom):
+            known[id(owner)] = owner
+            draws.seeds.add(owner.getstate())
+
+    numpy = sys.modules.get("numpy")
+    torch = sys.modules.get("torch")
+    before = _states(numpy, torch)
+    undo = [_counted(name, draws) for name in _METHODS]
+    if numpy is not None:
+        undo += [
+            _seeded(numpy.random, name, draws) for name in ("default_rng", "RandomState", "seed")
+        ]
+    profiling = sys.getprofile()
+    sys.setprofile(profile)
+    threading.setprofile(profile)  # plain `act` functions run in a thread of their own
+    try:
+        yield draws
+    finally:
+        watching = False
+        sys.setprofile(profiling)
+        threading.setprofile(profiling)
+        for put_back in undo:
+            put_back()
+    after = _states(numpy, torch)
+    draws.shared |= {name for name in before if before[name] != after[name]}
+
+
+_DRAWS = ("random", "getrandbits")
+
+
+def _importing(frame: Any) -> bool:
+    """Whether a module is being imported: what libraries draw then is not the component's."""
+    while frame is not None:
+        if frame.f_globals.get("__name__") == "importlib._bootstrap":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
+    """The generators of the process, by the name that a message gives them."""
+    states = {}
+    if numpy is not None:
+        _, words, place, *_ = numpy.random.get_state()
+        states["`numpy.random`"] = words.tobytes() + bytes(str(place), "ascii")
+    if torch is not None:
+        states["torch's default generator"] = torch.random.get_rng_state().numpy().tobytes()
+    return states
+
+
+def _counted(name: str, draws: Draws) -> Callable[[], None]:
+    """Note every draw by a method of `Key`; returns what undoes that."""
+    plain = getattr(Key, name)
+
+    def method(self: Key, *args: Any) -> Any:
+        draws.keys[name, self.digest] += not draws.others
+        return plain(self, *args)
+
+    setattr(Key, name, method)
+    return lambda: setattr(Key, name, plain)
+
+
+def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
+    """Note the seeds of numpy's generators; returns what undoes that."""
+    plain = getattr(module, name)
+
+    def make(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(seed, int) and not draws.others:
+            draws.seeds.add((name, seed))
+        return plain(seed, *args, **kwargs)
+
+    # A class stays one where somebody asks for instances of it.
+    if isinstance(plain, type):
+        return lambda: None
+    setattr(module, name, make)
+    return lambda: setattr(module, name, plain)
+
+
+async def check_draws(what: str, prepare: Callable[[Key], Callable[[], Any]]) -> None:
+    """Fail if a method draws from elsewhere than its key, or twice the same numbers from it.
+
+    Args:
+        what: the method, as the message names it.
+        prepare: given a key, returns a function that calls the method with this key; only what
+            this function does is watched.
+    """
+    draws = []
+    for key in (Key(3), Key(4)):
+        work = prepare(key)
+        with drawing() as watched:
+            result = work()
+            if isinstance(result, Awaitable):
+                await result
+        draws.append(watched)
+    first, second = draws
+    first.check_own(what)
+    first.check_once(what)
+    first.check_apart(second, what)
