@@ -65,10 +65,6 @@ SECOND_AUDIENCE = {
 NOT_YET = {
     ("orchestrion_local", "orchestrion_llm.faults"),
     ("orchestrion_local", "orchestrion_llm.transport"),
-    ("orchestrion_marl", "orchestrion_local.imitation"),
-    ("orchestrion_marl", "orchestrion_local.naming"),
-    ("orchestrion_marl", "orchestrion_local.optimizing"),
-    ("orchestrion_marl", "orchestrion_local.settings"),
 }
 
 
