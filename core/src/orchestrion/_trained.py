@@ -112,8 +112,11 @@ class Trained:
 
 def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:
     """Return the baselines that have a trainer and are not among the trained ones."""
-    baselines = config.evaluation.baselines.items()
-    return [name for name, one in baselines if one.trainer is not None and name not in trained]
+    return [
+        name
+        for name, baseline in config.evaluation.baselines.items()
+        if baseline.trainer is not None and name not in trained
+    ]
 
 
 @asynccontextmanager
@@ -176,7 +179,7 @@ def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> d
     an older one.
     """
     last = (checkpoint.stage, checkpoint.iteration) if checkpoint is not None else (-1, -1)
-    iterations = [one for one in reader.iterations() if (one.stage, one.iteration) <= last]
+    iterations = [i for i in reader.iterations() if (i.stage, i.iteration) <= last]
     evaluations = reader.load_evaluations()
     trained_on: dict[str, int] = {
         name: results["trained_on"] for name, results in evaluations.items()

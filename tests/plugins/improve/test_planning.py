@@ -52,7 +52,7 @@ def test_without_a_limit_of_turns_there_is_no_bound() -> None:
 @pytest.mark.parametrize("team", [config, evolving], ids=["behaviours", "gepa"])
 def test_a_smoke_run_is_small_and_asks_the_coach_all_the_same(team: Any, tmp_path: Path) -> None:
     changes = smaller(team())
-    assert not [line for line in changes.told if line.endswith("as it is")]
+    assert not [line for line in changes.lines if line.endswith("unchanged")]
     parts = (one.removeprefix("trainer.").split("=") for one in changes.overrides)
     small = {name: json.loads(value) for name, value in parts if "." not in name}
     run = train(team(small, run={"problems": PROBLEMS}), tmp_path / "run")

@@ -59,7 +59,7 @@ def command(
     problems beside the baselines of the config, all by the same evaluator.
     """
     if sample and not dry_run:
-        raise UsageError("--sample is for --dry-run: add it, or take --sample out")
+        raise UsageError("--sample needs --dry-run: add it, or leave --sample out")
     path = find_config(config)
     loaded = load_config(ctx, path, overrides, block)
     if smoke:
@@ -67,7 +67,7 @@ def command(
 
         changes = smaller(loaded)
         loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
-        for line in changes.told:
+        for line in changes.lines:
             note(line)
     if dry_run:
         from orchestrion._cli.dry_run import describe
@@ -96,7 +96,7 @@ def command(
 
 
 def _folder(name: str) -> Path:
-    """The folder for run folders, which need not exist yet."""
+    """Return the folder for run folders, which need not exist yet."""
     try:
         folder = Path(name).expanduser()
         os.lstat(folder)
@@ -105,7 +105,7 @@ def _folder(name: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
-    above = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), Path())
-    if not above.is_dir():
-        raise UsageError(f"run.directory: {above} is not a folder")
+    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not existing.is_dir():
+        raise UsageError(f"run.directory: {existing} is not a folder")
     return folder
