@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -81,17 +82,14 @@ def command(
     from orchestrion._store import RunStore
 
     settings = loaded.run
-    keep = {"retention": settings.retention, "keep": settings.keep}
-    text, facts = loaded.to_yaml(), manifest(loaded)
-    root = _folder(settings.directory)
-    name = path.stem if settings.name is None else settings.name
-    if smoke:
-        store = RunStore.create_next(root, f"{name}-smoke", text, facts, **keep)  # type: ignore[arg-type]
-    elif settings.name is not None:
-        store = RunStore.create(root / settings.name, text, facts, **keep)  # type: ignore[arg-type]
+    root, name = _folder(settings.directory), settings.name or path.stem
+    if settings.name is not None and not smoke:
+        create = partial(RunStore.create, root / name)
     else:
-        store = RunStore.create_next(root, name, text, facts, **keep)  # type: ignore[arg-type]
-    with store:
+        create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
+    with create(
+        loaded.to_yaml(), manifest(loaded), retention=settings.retention, keep=settings.keep
+    ) as store:
         return carry_out(loaded, store, verbose, as_json, show_best)
 
 
