@@ -198,7 +198,7 @@ def test_the_second_interrupt_ends_a_run_at_once(site: Site, does: str) -> None:
 def test_who_blocks_the_loop_is_named_and_ends_the_run_at_its_time_limit(site: Site) -> None:
     said = ended(begun("agents.a.does=block", "run.timeout=0.1"), 1)
     assert f"{RUDE} (in {site.folder / 'rude_parts.py'}, line " in said
-    assert "does not give way" in said
+    assert "has blocked the event loop" in said
     assert "held up the run for longer than the 0.1 s that run.timeout gives it" in said
     assert status() == "failed"
 

@@ -21,5 +21,5 @@ def test_what_a_library_draws_while_it_is_imported_is_not_the_components(
     imported.check_own("act()")
     with drawing() as own:
         random.random()
-    with pytest.raises(AssertionError, match="everybody shares"):
+    with pytest.raises(AssertionError, match="the process shares"):
         own.check_own("act()")

@@ -314,7 +314,7 @@ def test_a_config_that_cannot_be_trained_is_not_worth_resuming(site: Site) -> No
     result = train("trainer.mood=usage")
     assert result.exit_code == 2
     assert "that policy cannot be trained" in result.stderr
-    assert "start a new one" in result.stderr
+    assert "start a new run" in result.stderr
     assert "orchestrion resume" not in result.stderr
 
 

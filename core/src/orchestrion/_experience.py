@@ -1,4 +1,4 @@
-"""What trainers have in common: the order of problems, and what came after each decision."""
+"""What trainers share: the order of problems, and the rewards after each decision."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Experience(Generic[R]):
     """The recorded decisions of one episode, in order, m of them.
 
     Args:
-        episode: the whole of it.
-        taken: what each decision was taken on, its `record` [m].
-        rewards: what came between each decision and the next [m]: its turns' rewards, and for the
-            last one the terminal reward too. Their sum is the episode's reward.
-        outcome: the terminal part of the last one: the reward that no turn has.
+        episode: with all its turns.
+        taken: the `record` of each decision [m].
+        rewards: of each decision [m]: the rewards of the turns it started; the last decision also
+            gets the terminal reward. Their sum is the episode's reward.
+        outcome: the terminal reward: the part of the episode's reward that no turn has.
     """
 
     episode: Episode
@@ -35,7 +35,7 @@ class Experience(Generic[R]):
 
     @property
     def returns(self) -> list[float]:
-        """What came after each decision, until the end [m]."""
+        """Return for each decision the sum of its reward and all later ones [m]."""
         total, result = 0.0, []
         for reward in reversed(self.rewards):
             total += reward
@@ -53,7 +53,7 @@ def laps(count: int, key: Key, start: int, number: int, *purpose: str) -> list[i
         count: of problems, at least 1.
         key: of the order.
         start: how many places were used before.
-        number: how many are wanted.
+        number: how many places to return.
         purpose: further parts of the key's path.
     """
     result: list[int] = []
@@ -68,18 +68,22 @@ def laps(count: int, key: Key, start: int, number: int, *purpose: str) -> list[i
 
 
 def gather(episodes: Sequence[Episode], kind: type[R]) -> list[Experience[R]]:
-    """The episodes that can be learned from, in order, by decisions with a record of a kind.
+    """Return the episodes to learn from, in order, with the decisions that have a record of a kind.
 
-    One without a reward, or without such a decision, is left out, never given a default. One that
-    ended at a limit counts as ended: its reward says what that is worth. What turns got
-    (`reward.turns`) belongs to the decisions that started them, the rest to the last one; what
-    belongs to a decision without a record, to the one before it.
+    Episodes without a reward or without such a decision are left out. An episode that ended at a
+    limit counts as ended: its reward says what that is worth. The reward of a turn
+    (`reward.turns`) belongs to the decision that started it, the rest to the last decision. The
+    reward of a decision without a record is added to the decision before it.
 
     Raises:
         RunError: a reward function gave more or fewer turn rewards than there are turns.
     """
-    found = (_experience(one, one.reward, kind) for one in episodes if one.reward is not None)
-    return [experience for experience in found if experience is not None]
+    experiences = (
+        _experience(episode, episode.reward, kind)
+        for episode in episodes
+        if episode.reward is not None
+    )
+    return [experience for experience in experiences if experience is not None]
 
 
 def _experience(episode: Episode, reward: Reward, kind: type[R]) -> Experience[R] | None:

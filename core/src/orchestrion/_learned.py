@@ -8,9 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from orchestrion._config import Baseline, Config
-from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns
-from orchestrion._engine.episode import Engine, Observers
+from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, open_components, save_states
 from orchestrion._keys import Key
 from orchestrion._records import JSON, Array, Saved, Split
@@ -19,12 +18,15 @@ from orchestrion._store import Checkpoint
 from orchestrion._store.serial import dumps
 
 __all__ = [
+    "OWN_TEAM",
     "LearnedComponents",
-    "contender_engine",
     "evaluate_contender",
     "saved_from_json",
     "saved_to_json",
 ]
+
+OWN_TEAM = Baseline("policy")
+"""The config's own team, written as a baseline: the contender that was trained."""
 
 
 class LearnedComponents:
@@ -96,17 +98,15 @@ class LearnedComponents:
         async with AsyncExitStack() as stack:
             yield await self._open(config, stack, self.opened)
 
-    async def of_contender(self, baseline: Baseline | None, stack: AsyncExitStack) -> Opened:
+    async def of_contender(self, contender: Baseline, stack: AsyncExitStack) -> Opened:
         """Return the components that a contender of a report is evaluated with.
 
-        Args:
-            baseline: the contender; None for the config's own team.
-            stack: closes what is opened for it: for an untrained team everything, without any
-                learned state; for a baseline `as_configured` what depends on a learned setting.
+        `stack` closes what is opened for it: for an untrained team everything, without any learned
+        state; for a baseline `as_configured` what depends on a learned setting.
         """
-        if baseline is not None and baseline.untrained:
+        if contender.untrained:
             return await self._open(self.initial, stack)
-        if baseline is not None and baseline.as_configured and self.overlay:
+        if contender.as_configured and self.overlay:
             return await self._open(self.initial, stack, self.opened)
         return self.opened
 
@@ -123,18 +123,6 @@ class LearnedComponents:
         )
 
 
-def contender_engine(
-    opened: Opened,
-    baseline: Baseline | None,
-    calls: CallPath,
-    observers: Observers | None = None,
-) -> Engine:
-    """Return an engine for a contender's team: the config's own, or that of a baseline."""
-    if baseline is None:
-        return opened.engine(calls, observers=observers)
-    return opened.engine(calls, baseline.policy, baseline.agents, observers)
-
-
 async def evaluate_contender(
     engine: Engine,
     name: str,
@@ -142,22 +130,10 @@ async def evaluate_contender(
     split: Split,
     seeds: int,
     limit: int | None,
-    baseline: bool,
 ) -> EngineSession:
-    """Run a contender's evaluation. All contenders get the same problems and keys.
+    """Run a contender's evaluation; return the session, whose `evaluations` are the episodes.
 
-    Args:
-        engine: for the contender's team.
-        name: of the contender.
-        config: of the run.
-        split: of the problems.
-        seeds: tries of each problem.
-        limit: how many problems; None for all.
-        baseline: whether the contender is one; only the config's own team must have turns that
-            do not fail.
-
-    Returns:
-        The session; its `evaluations` are the episodes.
+    All contenders get the same problems and keys.
 
     Raises:
         RunError: no episode could be judged, or every turn of the config's own team failed.
@@ -168,7 +144,7 @@ async def evaluate_contender(
     episodes = await session.evaluate_as(label, split, None, limit, seeds)
     where = f"the evaluation of {name}"
     check_judged(episodes, where)
-    if not baseline:
+    if name not in config.evaluation.baselines:
         check_turns(episodes, where, 1)
     return session
 

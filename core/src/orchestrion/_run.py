@@ -25,8 +25,8 @@ from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
 from orchestrion._learned import (
+    OWN_TEAM,
     LearnedComponents,
-    contender_engine,
     evaluate_contender,
     saved_to_json,
 )
@@ -237,8 +237,9 @@ class Run:
             self.observers.checkpoint_written(written, i)
         self.progress.iteration(i, metrics, seconds)
 
-    def _engine(self, opened: Opened, baseline: Baseline | None = None) -> Engine:
-        engine = contender_engine(opened, baseline, self.calls, self.observers.of_episodes())
+    def _engine(self, opened: Opened, team: Baseline = OWN_TEAM) -> Engine:
+        observers = self.observers.of_episodes()
+        engine = opened.engine(self.calls, team.policy, team.agents, observers)
         engine.stage = self._part
         return engine
 
@@ -276,13 +277,13 @@ class Run:
         """Evaluate the config's own team and every baseline that is not evaluated yet."""
         known = self.store.load_evaluations()
         evaluation = self.config.evaluation
-        teams: dict[str, Baseline | None] = {own_name(self.config): None, **evaluation.baselines}
+        teams = {own_name(self.config): OWN_TEAM, **evaluation.baselines}
         # The untrained team comes last: the trained one is closed before it is opened.
-        for name, baseline in sorted(teams.items(), key=lambda team: _is_untrained(team[1])):
+        for name, team in sorted(teams.items(), key=lambda item: item[1].untrained):
             self.progress.evaluating(name, name in known)
             if name not in known:
                 self._booked_at = time.monotonic()
-                known[name] = await self._evaluate(name, baseline)
+                known[name] = await self._evaluate(name, team)
         return of_evaluations(
             {name: known[name] for name in teams},
             evaluation.split,
@@ -290,20 +291,20 @@ class Run:
             self.config.seed,
         )
 
-    async def _evaluate(self, name: str, baseline: Baseline | None) -> dict[str, Any]:
+    async def _evaluate(self, name: str, team: Baseline) -> dict[str, Any]:
         """Train a baseline if it has a trainer, evaluate a contender, and store the results."""
         evaluation = self.config.evaluation
         self._part = f"evaluation of {name}"
-        trained_on = self._trained_on if baseline is None else 0
-        if _is_untrained(baseline):
+        trained_on = self._trained_on if team is OWN_TEAM else 0
+        if team.untrained:
             await self._stack.aclose()  # model weights may not fit into memory twice
         async with AsyncExitStack() as stack:
-            opened = await self.components.of_contender(baseline, stack)
-            engine = self._engine(opened, baseline)
+            opened = await self.components.of_contender(team, stack)
+            engine = self._engine(opened, team)
             try:
-                if baseline is not None and baseline.trainer is not None:
+                if team.trainer is not None:
                     engine.stage = f"training of {name}"
-                    trained_on = await self._train_baseline(name, baseline.trainer, opened, engine)
+                    trained_on = await self._train_baseline(name, team.trainer, opened, engine)
                     engine.stage = self._part
                 session = await evaluate_contender(
                     engine,
@@ -312,7 +313,6 @@ class Run:
                     evaluation.split,
                     evaluation.seeds,
                     evaluation.episodes,
-                    baseline is not None,
                 )
             finally:
                 self._close(engine)
@@ -320,9 +320,9 @@ class Run:
                 "outcomes": outcomes(session.evaluations),
                 "kinds": kinds(session.evaluations),
                 "trained_on": trained_on,
-                "state": _baseline_state(baseline, opened),
+                "state": _baseline_state(team, opened),
             }
-            if baseline is None and self.config.stages:
+            if team is OWN_TEAM and self.config.stages:
                 results["train_problems"] = len(session.problems("train"))
         self.store.save_evaluation(name, results, session.evaluations, **self.unbooked())
         self._booked_at = time.monotonic()
@@ -351,15 +351,11 @@ class Run:
         return {"seconds": time.monotonic() - self._booked_at, "stated": stated}
 
 
-def _is_untrained(baseline: Baseline | None) -> bool:
-    return baseline is not None and baseline.untrained
-
-
-def _baseline_state(baseline: Baseline | None, opened: Opened) -> JSON:
+def _baseline_state(team: Baseline, opened: Opened) -> JSON:
     """Return a baseline's learned state, so that `eval` can evaluate it elsewhere."""
-    if baseline is None or baseline.untrained:
+    policy = opened.runtimes[team.policy]
+    if team is OWN_TEAM or team.untrained:
         return None
-    policy = opened.runtimes[baseline.policy]
     return saved_to_json(policy.save()) if isinstance(policy, Stateful) else None
 
 

@@ -1,4 +1,4 @@
-"""Means with intervals over episodes: what a report may claim.
+"""Means with intervals over episodes, and the length of training.
 
 Intervals are percentile bootstraps over problems (Efron 1979), 95 %, with resamples drawn from a
 key, so that the same episodes give the same interval.
@@ -22,7 +22,7 @@ _HIGH = int(0.975 * RESAMPLES) - 1
 
 @frozen
 class Estimate:
-    """A mean over `count` values, with a 95 % interval. Of nothing: NaN, never zero."""
+    """A mean over `count` values, with a 95 % interval; NaN for no values."""
 
     mean: float
     low: float
@@ -31,21 +31,21 @@ class Estimate:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of zero."""
+        """Return whether the interval lies on one side of zero."""
         return self.low > 0 or self.high < 0
 
 
 def mean(values: Sequence[float]) -> float:
-    """The mean, summed exactly, so that order cannot change it; 0 of nothing."""
+    """Return the mean, summed exactly, so that the order has no effect; 0 for no values."""
     return fsum(values) / len(values) if values else 0.0
 
 
 def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window: int = 10) -> int:
-    """Episodes until the reward had risen by `share` of its whole rise; 0 if it did not rise.
+    """Return the episodes until the reward had risen by `share` of its rise; 0 without a rise.
 
-    Beginning, end and what must reach the level are means of `window` iterations in a row, of a
-    short run of a quarter of all: single ones are too noisy. The rise counts and not the level,
-    because rewards may start below 0.
+    All rewards compared are means of `window` consecutive iterations, or of a quarter of all in a
+    short run: single iterations are too noisy. The rise is used and not the level, because rewards
+    may start below 0.
 
     Args:
         history: (episodes so far, mean reward) of each iteration.
@@ -65,20 +65,20 @@ def convergence(history: Sequence[tuple[int, float]], share: float = 0.9, window
 
 
 def estimate(values: Sequence[float], key: Key) -> Estimate:
-    """The mean of independent values with its interval."""
+    """Return the mean of independent values with its interval."""
     count = len(values)
     if count == 0:
         return Estimate(math.nan, math.nan, math.nan, 0)
-    least, most = min(values), max(values)
-    if least == most:
-        return Estimate(least, least, least, count)
+    smallest, largest = min(values), max(values)
+    if smallest == largest:
+        return Estimate(smallest, smallest, smallest, count)
     draw = key.child("bootstrap", count).random()
     means = sorted(sum(draw.choices(values, k=count)) / count for _ in range(RESAMPLES))
-    # Rounding may carry a mean past the values it is of.
-    low, high = max(means[int(0.025 * RESAMPLES)], least), min(means[_HIGH], most)
-    return Estimate(min(max(mean(values), least), most), low, high, count)
+    # Rounding may move a mean out of the range of its values.
+    low, high = max(means[int(0.025 * RESAMPLES)], smallest), min(means[_HIGH], largest)
+    return Estimate(min(max(mean(values), smallest), largest), low, high, count)
 
 
 def difference(first: Sequence[float], second: Sequence[float], key: Key) -> Estimate:
-    """The mean of the paired difference `first - second` with its interval."""
+    """Return the mean of the paired difference `first - second` with its interval."""
     return estimate([a - b for a, b in zip(first, second, strict=True)], key.child("paired"))

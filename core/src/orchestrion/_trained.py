@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from orchestrion._config import Baseline, Config, load
+from orchestrion._config import Config, load
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
@@ -16,8 +16,8 @@ from orchestrion._errors import StoreError, UsageError
 from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._learned import (
+    OWN_TEAM,
     LearnedComponents,
-    contender_engine,
     evaluate_contender,
     saved_from_json,
 )
@@ -86,24 +86,23 @@ class Trained:
         place = place_of(self.config, "task")
         if not len(problems_of(self.opened.runtimes["task"], split, place)):
             raise UsageError(f"{place}: its split {split!r} has no problems")
-        own = own_name(self.config, trained=self.directory is not None)
-        teams: dict[str, Baseline | None] = {own: None}
+        teams = {own_name(self.config, trained=self.directory is not None): OWN_TEAM}
         if baselines:
             left_out = _waiting_for_training(self.config, self.trained_on)
             teams |= {
-                name: baseline
-                for name, baseline in evaluation.baselines.items()
-                if name not in left_out and not (baseline.untrained and self.directory is None)
+                name: team
+                for name, team in evaluation.baselines.items()
+                if name not in left_out and not (team.untrained and self.directory is None)
             }
         results: dict[str, Outcomes] = {}
-        for name, baseline in teams.items():
+        for name, team in teams.items():
             async with AsyncExitStack() as stack:
-                opened = await self.components.of_contender(baseline, stack)
-                engine = contender_engine(opened, baseline, self.calls)
+                opened = await self.components.of_contender(team, stack)
+                engine = opened.engine(self.calls, team.policy, team.agents)
                 stack.callback(engine.close)
                 try:
                     session = await evaluate_contender(
-                        engine, name, self.config, split, seeds, limit, baseline is not None
+                        engine, name, self.config, split, seeds, limit
                     )
                 finally:
                     self.failures.update(engine.failed_turns)
@@ -114,8 +113,11 @@ class Trained:
 
 def _waiting_for_training(config: Config, trained: Collection[str]) -> list[str]:
     """Return the baselines that have a trainer and are not among the trained ones."""
-    baselines = config.evaluation.baselines.items()
-    return [name for name, one in baselines if one.trainer is not None and name not in trained]
+    return [
+        name
+        for name, baseline in config.evaluation.baselines.items()
+        if baseline.trainer is not None and name not in trained
+    ]
 
 
 @asynccontextmanager
@@ -178,7 +180,7 @@ def _trained_on(reader: RunReader, checkpoint: Checkpoint | None, own: str) -> d
     an older one.
     """
     last = (checkpoint.stage, checkpoint.iteration) if checkpoint is not None else (-1, -1)
-    iterations = [one for one in reader.iterations() if (one.stage, one.iteration) <= last]
+    iterations = [i for i in reader.iterations() if (i.stage, i.iteration) <= last]
     evaluations = reader.load_evaluations()
     trained_on: dict[str, int] = {
         name: results["trained_on"] for name, results in evaluations.items()

@@ -10,7 +10,7 @@ HERE = "orchestrion_offline"
 _USER = {"models": {"m": {"use": "offline", "speaker": "tested"}}}
 _AROUND = {
     **_USER,
-    "agents": {"a": {"use": "kit-user", "model": "m"}, "b": {"use": "kit-agent"}},
+    "agents": {"a": {"use": "kit-agent", "model": "m"}, "b": {"use": "kit-agent"}},
 }
 
 

@@ -14,7 +14,7 @@ try:
     from orchestrion import __version__
     from orchestrion._errors import OrchestrionError, PluginError
     from orchestrion._interrupts import from_outside
-except KeyboardInterrupt:  # Ctrl-C while it starts is no reason for a traceback
+except KeyboardInterrupt:  # Ctrl-C during start-up: end without a traceback
     sys.stderr.write("interrupted\n")
     raise SystemExit(130) from None
 
@@ -77,7 +77,7 @@ class Main(click.Group):
         return commands
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Core's commands in the order of their use, then those of plugins."""
+        """Return core's commands in the order of their use, then those of plugins."""
         return [*COMMANDS, *self._plugin_commands(ctx)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -98,7 +98,7 @@ class Main(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with the nearest name when there is no such command."""
+        """Find the command; if there is none, fail and suggest the nearest name."""
         name = args[0]
         command = self.get_command(ctx, name)
         if command is None and not name.startswith("-") and not ctx.resilient_parsing:
@@ -147,7 +147,7 @@ class Main(click.Group):
         """Run, and turn every outcome into an exit code; a command may return its own."""
         words = list(sys.argv[1:] if args is None else args)
         end = words.index("--") if "--" in words else len(words)
-        # Wherever it stands: people append it to the command that failed.
+        # --debug may stand anywhere: people append it to the command that failed.
         self.debug = "--debug" in words[:end] or bool(os.environ.get("ORCHESTRION_DEBUG"))
         words = [word for word in words[:end] if word != "--debug"] + words[end:]
 
@@ -179,7 +179,7 @@ class Main(click.Group):
             return 1
         except (click.exceptions.Abort, KeyboardInterrupt) as exc:
             click.echo("interrupted", err=True)
-            # What was raised is the cause: click has an exception of its own for it.
+            # click raises Abort from the exception that interrupted the command.
             cause = exc.__cause__
             return 1 if isinstance(cause, EOFError) else getattr(cause, "exit_code", 130)
         except click.ClickException as exc:
@@ -198,7 +198,10 @@ class Main(click.Group):
         except Exception as exc:
             if isinstance(exc, OSError) and exc.errno == errno.ENOSPC and exc.filename is None:
                 _discard_output()
-                click.echo("error: there is no room for what was to be printed", err=True)
+                click.echo(
+                    "error: no space left on the device of standard output",
+                    err=True,
+                )
                 return 1
             self._traceback(exc)
             text = " ".join(f"{type(exc).__name__}: {exc}".split())
@@ -234,7 +237,7 @@ def _load(plugin: Plugin) -> click.Command:
 
 
 def _discard_output() -> None:
-    """Whoever read standard output is gone: nothing more may be written, nor flushed at exit."""
+    """Redirect a closed standard output, so that the flush at exit does not fail."""
     from orchestrion._cli.streams import discard
 
     try:
@@ -251,7 +254,7 @@ def _discard_output() -> None:
 )
 @click.option("--block", multiple=True, metavar="NAME", help="Never import this plugin.")
 @click.option("--debug", is_flag=True, help="Show tracebacks of errors.")
-@click.option("-v", "--verbose", count=True, help="Say more; twice for even more.")
+@click.option("-v", "--verbose", count=True, help="Print more; twice for even more.")
 @click.version_option(__version__, message="orchestrion %(version)s")
 @click.pass_context
 def main(ctx: click.Context, block: tuple[str, ...], debug: bool, verbose: int) -> None:

@@ -23,12 +23,11 @@ FINDINGS = 3
 @json_option
 @click.pass_context
 def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
-    """Hold every component of PLUGIN against the contract of its kind.
+    """Check that every component of PLUGIN keeps the contract of its kind.
 
     Prints a line for each check, and exits with 3 if one fails.
     """
-    # When it is imported, hypothesis reads the metadata of everything installed, and one damaged
-    # package would be the end of it.
+    # Otherwise hypothesis reads the metadata of all packages, and fails if any is damaged.
     os.environ.setdefault("HYPOTHESIS_NO_PLUGINS", "1")
     try:
         from orchestrion.testing._kit import checks
@@ -41,10 +40,10 @@ def command(ctx: click.Context, names: tuple[str, ...], as_json: bool) -> int:
     for name in names:
         plugin = plugins.get(name)
         plugins.load(plugin)
-        found = [_run(plugin.name, check, as_json) for check in checks(plugin.name)]
-        if not found:
-            found = [_result(plugin.name, "", "supplies something to check", "it supplies nothing")]
-        results += found
+        own = [_run(plugin.name, check, as_json) for check in checks(plugin.name)]
+        results += own or [
+            _result(plugin.name, "", "supplies something to check", "it supplies nothing")
+        ]
     failed = [result for result in results if not result["ok"]]
     if as_json:
         emit({"ok": not failed, "checks": results})
@@ -58,7 +57,7 @@ def _run(plugin: str, check: Any, quiet: bool) -> dict[str, Any]:
     problem, examples = "", None
     try:
         examples = check.run()
-    # BaseException: a component that calls sys.exit() fails its check, and ends nothing.
+    # BaseException: a component that calls sys.exit() fails its check only.
     except BaseException as exc:
         if isinstance(exc, KeyboardInterrupt) and from_outside(exc):
             raise
@@ -89,7 +88,7 @@ def _result(plugin: str, component: str, check: str, problem: str) -> dict[str, 
 def _print_totals(results: list[dict[str, Any]], failed: list[dict[str, Any]]) -> None:
     seconds = sum(result.get("seconds", 0.0) for result in results)
     examples = sum(result.get("examples") or 0 for result in results)
-    # The plugin itself has a check, too, and is no component.
+    # The check of the plugin itself is not one of a component.
     components = {(r["plugin"], r["component"]) for r in results} - {
         (r["plugin"], "plugin") for r in results
     }

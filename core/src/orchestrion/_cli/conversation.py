@@ -1,4 +1,4 @@
-"""How an episode is shown: its turns as they are, and what models and tools were shown and said."""
+"""Show an episode: its turns, and the requests to models and tools with their answers."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ if TYPE_CHECKING:
 __all__ = ["call_data", "call_lines", "episode_lines", "places_of", "talk_lines"]
 
 _LISTS = ("messages", "input")
-"""What APIs call their list of messages."""
+"""The names that APIs give their list of messages."""
 
 
 def places_of(episode: Episode, turn: int | None = None) -> list[tuple[str, Sequence[str]]]:
-    """Where calls were made in an episode, and their names; turns of nested teams included.
+    """Return where calls were made in an episode, with their names; nested teams included.
 
     Raises:
         UsageError: there is no such turn.
     """
     from orchestrion._store.conversations import turns_with_names
 
-    if turn is not None and turn not in [one.index for one in episode.turns]:
+    if turn is not None and turn not in [item.index for item in episode.turns]:
         raise UsageError(f"episode {episode.id} has no turn {turn}; it has {len(episode.turns)}")
     places: list[tuple[str, Sequence[str]]] = [
-        (name, one.output.calls)
-        for name, one in turns_with_names(episode.trajectory)
+        (name, item.output.calls)
+        for name, item in turns_with_names(episode.trajectory)
         if turn is None or int(name.partition(" ")[0]) == turn
     ]
     return places if turn is not None else [*places, ("judged", episode.calls)]
 
 
 def episode_lines(episode: Episode) -> list[str]:
-    """An episode, every turn as a whole."""
+    """Return the lines that show an episode with its turns."""
     reward = "missing" if episode.reward is None else f"{episode.reward.total:.4g}"
     lines = [
         f"{episode.id}  {episode.status}  reward {reward}  {episode.error}".rstrip(),
@@ -55,7 +55,7 @@ def episode_lines(episode: Episode) -> list[str]:
 
 
 def talk_lines(store: RunReader, places: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """What was asked and answered at some places of an episode."""
+    """Return the lines that show the calls at some places of an episode."""
     lines: list[str] = []
     for place, names in places:
         if names:
@@ -65,7 +65,7 @@ def talk_lines(store: RunReader, places: Sequence[tuple[str, Sequence[str]]]) ->
 
 
 def call_lines(calls: Sequence[StoredCall]) -> list[str]:
-    """Calls in order; of messages that the call before showed as well, only the number."""
+    """Return the lines that show calls; messages of the call before are only counted."""
     lines: list[str] = []
     before: list[Any] = []
     for call in calls:
@@ -79,26 +79,26 @@ def call_lines(calls: Sequence[StoredCall]) -> list[str]:
             others = {k: v for k, v in call.asked.items() if k not in _LISTS}
             lines += [] if same else [line for k, v in others.items() for line in _part(k, v)]
             lines += [f"[{same} messages as before]"] if same else []
-            lines += [line for one in messages[same:] for line in _message(one)]
+            lines += [line for message in messages[same:] for line in _message(message)]
             before = messages
         lines += _answer(call)
     return _fitting(lines)
 
 
 def call_data(call: StoredCall) -> dict[str, Any]:
-    """A call as commands print it in JSON."""
+    """Return a call as commands print it in JSON."""
     from orchestrion._store.serial import as_data
 
     data: dict[str, Any] = as_data(call)
     return data
 
 
-def _messages(asked: Any) -> list[Any] | None:
-    """The messages of a request to a model; None where it is something else."""
-    if isinstance(asked, Mapping):
+def _messages(request: Any) -> list[Any] | None:
+    """Return the messages of a request to a model; None for another request."""
+    if isinstance(request, Mapping):
         for name in _LISTS:
-            if isinstance(asked.get(name), list):
-                return list(asked[name])
+            if isinstance(request.get(name), list):
+                return list(request[name])
     return None
 
 
@@ -129,11 +129,11 @@ def _answer(call: StoredCall) -> list[str]:
 
 
 def _part(name: str, value: Any) -> list[str]:
-    """A named value: text as it is, blocks of text as text, anything else as JSON."""
+    """Return lines for a named value: text and blocks of text as text, others as JSON."""
     if value is None or value == "":
         return []
-    if isinstance(value, list) and value and all(isinstance(one, Mapping) for one in value):
-        return [line for one in value for line in _block(name, one)]
+    if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        return [line for item in value for line in _block(name, item)]
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     if "\n" not in text and len(text) <= 60:
         return [f"[{name}] {text}"]
@@ -149,7 +149,7 @@ def _block(name: str, block: Mapping[str, Any]) -> list[str]:
 
 def _indented(text: str) -> Iterator[str]:
     for line in text.splitlines():
-        # Half a surrogate pair is no text that a terminal takes.
+        # A lone surrogate cannot be encoded.
         yield f"  {line}".rstrip().encode(errors="replace").decode()
 
 

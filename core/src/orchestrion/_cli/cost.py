@@ -40,7 +40,10 @@ def command(run: str, root: Path, as_json: bool) -> None:
             {
                 "run": str(directory),
                 "total": _data(total) if total is not None else None,
-                **{f"by_{g}": {n: _data(one) for n, one in v.items()} for g, v in groups.items()},
+                **{
+                    f"by_{g}": {n: _data(spent) for n, spent in v.items()}
+                    for g, v in groups.items()
+                },
                 "stated_by_turns": usage_data(stated),
             }
         )
@@ -61,9 +64,9 @@ def command(run: str, root: Path, as_json: bool) -> None:
 def _tables(groups: dict[str, dict[str, Spent]], total: Spent) -> str:
     head = ["calls", "input", "output", "US dollars", "retried", "p50", "p90", "p99"]
     rows = []
-    for group, found in groups.items():
+    for group, members in groups.items():
         rows.append(["agent" if group == "who" else group, *head])
-        rows += [[f"  {name or '-'}", *_cells(one)] for name, one in found.items()]
+        rows += [[f"  {name or '-'}", *_cells(spent)] for name, spent in members.items()]
     rows.append(["all", *_cells(total)])
     return table(rows)
 
@@ -101,7 +104,7 @@ def _notes(total: Spent) -> list[str]:
     if estimated.calls or estimated.tokens or estimated.usd:
         lines.append(
             f"~ has estimates in it: {estimated.calls:,} calls, {estimated.tokens:,} tokens, "
-            f"{estimated.usd:,.4f} US dollars in all, which no service told"
+            f"{estimated.usd:,.4f} US dollars in all, which no service reported"
         )
     if total.unpriced:
         lines.append(f"+? has {total.unpriced:,} calls in it whose price is not known")

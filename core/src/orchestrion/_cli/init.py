@@ -30,7 +30,7 @@ _NEEDED = ("task", "agent", "policy")
 @click.option("--policy", help="The policy to use.")
 @click.option("--reward", help="The reward function to use.")
 @click.option("--trainer", help="The trainer to use.")
-@click.option("--yes", is_flag=True, help="Ask nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask; leave out what no option names.")
 @click.option("--force", is_flag=True, help="Overwrite CONFIG.")
 @click.pass_context
 def command(
@@ -61,7 +61,7 @@ def command(
     _write(config, text)
     _write_schema(config.parent / _SCHEMA, plugins)
     note(f"wrote {config} and {config.parent / _SCHEMA}")
-    _say_what_is_missing(config, plugins)
+    _note_problems(config, plugins)
 
 
 def _ask(plugins: Plugins, chosen: dict[str, list[str]]) -> None:
@@ -124,11 +124,11 @@ def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) 
     from orchestrion._config.wording import expected
     from orchestrion._config.yaml import to_yaml
 
-    found = plugins.find(kind, use)
+    component = plugins.find(kind, use)
     quoted = to_yaml({"use": use}).strip()
-    yield f"{pad}{quoted} # {found.component.summary}"
+    yield f"{pad}{quoted} # {component.component.summary}"
     dumper = Dumper(shaper, {})
-    for setting in shaper.settings(plugins.component_class(found), wired=True):
+    for setting in shaper.settings(plugins.component_class(component), wired=True):
         about = f" # {setting.help}" if setting.help else ""
         if setting.required:
             yield f"{pad}{setting.key}: null # required: {expected(setting.shape)}. {setting.help}"
@@ -154,7 +154,7 @@ def _write_schema(path: Path, plugins: Plugins) -> None:
     _write(path, json.dumps(json_schema(plugins), indent=2, ensure_ascii=False) + "\n")
 
 
-def _say_what_is_missing(config: Path, plugins: Plugins) -> None:
+def _note_problems(config: Path, plugins: Plugins) -> None:
     from orchestrion._config import load
 
     try:

@@ -1,8 +1,8 @@
-"""An event loop that components can neither block without a word nor keep from ending.
+"""An event loop that is watched: components cannot block it unnoticed or keep it from ending.
 
-A thread beside it looks for a sign of life. It names what blocks the loop, and ends the process
-if that goes on past `run.timeout`, or if an interrupted command does not end. What is stored by
-then stands, as after a `kill -9`, and `orchestrion resume` goes on from it.
+A thread beside it checks that the loop still runs callbacks. It names what blocks the loop, and
+ends the process if that takes longer than `run.timeout`, or if an interrupted command does not
+end. What is stored by then stays, as after a `kill -9`; `orchestrion resume` continues from it.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ OnEnd = Callable[[str], None]
 
 TICK = 0.25
 PATIENCE = 5.0
-"""Seconds without a sign of life after which it is said who blocks the loop."""
+"""Seconds that the loop may run no callback before a note names what blocks it."""
 IMPORTING = 30.0
-"""The same for one that imports a module."""
+"""The same while a module is being imported."""
 GRACE = 10.0
-"""Seconds that an interrupted command has to end in order while its loop runs."""
+"""Seconds that an interrupted command has to end while its loop runs."""
 NUDGE = getattr(signal, "SIGURG", 0)
-"""A signal that nobody else needs: it cuts off the system call that the main thread waits in."""
+"""An otherwise unused signal: it cuts off the system call that the main thread waits in."""
 
 
 def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
-    """Run a coroutine to its end; what plugins raise to end the process is an error like others.
+    """Run a coroutine to its end; SystemExit and the like of plugins become errors.
 
     Args:
-        work: to be done; cancelled by the first Ctrl-C or SIGTERM, left by the second.
-        on_end: called in another thread before the process is ended from outside the loop; is
-            given the error in words, or nothing after an interrupt.
+        work: cancelled by the first Ctrl-C or SIGTERM, abandoned at the second.
+        on_end: called in another thread before the process is ended from outside the loop, with
+            the error as text; with an empty text after an interrupt.
 
     Raises:
         Interrupted: Ctrl-C was pressed, or, as `Terminated`, a SIGTERM came.
@@ -62,7 +62,7 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
             try:
                 return runner.run(supervisor.supervised(work))
             except (KeyboardInterrupt, SystemExit):
-                runner.get_loop().set_exception_handler(_say_nothing)  # it is said below
+                runner.get_loop().set_exception_handler(_ignore)  # it is reported below
                 raise
     except BaseException as error:
         if supervisor.interrupt is not None and isinstance(error, asyncio.CancelledError):
@@ -73,10 +73,10 @@ def in_loop(work: Coroutine[Any, Any, T], on_end: OnEnd | None = None) -> T:
 
 
 def _nudged(number: int, frame: FrameType | None) -> None:
-    """Do nothing: that it is called has cut a blocking system call off."""
+    """Do nothing: the signal itself has cut a blocking system call off."""
 
 
-def _say_nothing(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _ignore(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     return
 
 
@@ -91,9 +91,9 @@ class _Supervisor:
         self._thread = threading.get_ident()
         self._stop = threading.Event()
         self._handlers: dict[int, Any] = {}
-        # Seconds as this thread counts them: a process that was stopped has lost none.
+        # Seconds counted by the watching thread: time in which the process was stopped is left out.
         self._silent = self._since_interrupt = self._same = 0.0
-        self._asked = self._ending = False
+        self._probing = self._ending = False
         self._blocking: Work | None = None
         self._named: set[str] = set()
         self._watcher: threading.Thread | None = None
@@ -134,7 +134,7 @@ class _Supervisor:
         left_behind.extend(thread for thread in new if not thread.daemon)
 
     async def supervised(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do the work, with somebody who looks after it."""
+        """Do the work while the watching thread runs."""
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         self._guard_loop(self._loop)
         self._watcher = threading.Thread(target=self._watch, name="orchestrion-watch", daemon=True)
@@ -151,7 +151,7 @@ class _Supervisor:
                 raise RuntimeError("loop.stop() would end the run; return from act() instead")
             stop()
 
-        # Threads that never end would be waited for in silence.
+        # Without this, asyncio would wait for threads that never end.
         executor = ThreadPoolExecutor(thread_name_prefix="asyncio")
 
         async def shutdown(*limit: object) -> None:
@@ -175,12 +175,12 @@ class _Supervisor:
         self.interrupt = Terminated() if number == signal.SIGTERM else Interrupted()
         if self._loop is None or self._task is None or self._loop.is_closed():
             raise self.interrupt
-        # What fails now fails since it is cut off.
-        self._loop.set_exception_handler(_say_nothing)
+        # Errors from now on are consequences of the cancellation.
+        self._loop.set_exception_handler(_ignore)
         self._loop.call_soon_threadsafe(self._task.cancel)
         if hasattr(signal, "setitimer"):
-            # C code that keeps the interpreter to itself (a regular expression that backtracks)
-            # stops the thread as well, and still handles signals.
+            # C code that holds the interpreter lock (a regular expression that backtracks) stops
+            # the watching thread as well, but signals are still handled.
             self._handlers[signal.SIGALRM] = signal.signal(signal.SIGALRM, self._too_late)
             signal.setitimer(signal.ITIMER_REAL, GRACE + PATIENCE)
 
@@ -196,7 +196,7 @@ class _Supervisor:
             self._look()
 
     def _nudge(self) -> None:
-        """Have a signal handled that came just before the main thread went into a blocking call.
+        """Get a signal handled that came just before the main thread entered a blocking call.
 
         Python handles a signal between two instructions. One that comes after the last of these
         and before the system call does not cut that call off, and would wait for its end.
@@ -206,9 +206,9 @@ class _Supervisor:
                 signal.pthread_kill(self._thread, NUDGE)
 
     def _look(self) -> None:
-        if not self._asked:
-            self._asked = True
-            with suppress(RuntimeError):  # it was closed just now
+        if not self._probing:
+            self._probing = True
+            with suppress(RuntimeError):  # the loop was closed in between
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._alive)
         self._silent += TICK
@@ -220,7 +220,7 @@ class _Supervisor:
             self._name_blocking()
 
     def _alive(self) -> None:
-        self._asked, self._silent, self._blocking = False, 0.0, None
+        self._probing, self._silent, self._blocking = False, 0.0, None
 
     def _name_blocking(self) -> None:
         from orchestrion._engine.blocking import of_stack
@@ -234,8 +234,8 @@ class _Supervisor:
                 self._named.add(work.who)
                 advice = "; a plain `def act` would be run in a thread"
                 note(
-                    f"{work} does not give way for {self._silent:.0f} s now: nothing else of the "
-                    f"run goes on meanwhile{advice if work.who.startswith('agents.') else ''}"
+                    f"{work} has blocked the event loop for {self._silent:.0f} s: nothing else of "
+                    f"the run goes on meanwhile{advice if work.who.startswith('agents.') else ''}"
                 )
         self._same += TICK
         if work.limit is not None and self._same >= work.limit + PATIENCE:
@@ -263,7 +263,7 @@ class _Supervisor:
         self._ending = True
         ended = self.interrupt is not None
 
-        def tell() -> None:
+        def report() -> None:
             if message:
                 note(message if ended else f"error: {message}")
             if self._on_end is not None:
@@ -272,8 +272,8 @@ class _Supervisor:
                 note("interrupted")
             flush()
 
-        # It may have to wait for a lock of the thread that is stuck, and must not wait long.
-        last = threading.Thread(target=tell, daemon=True)
+        # Printing may wait for a lock of the blocked thread, and must not wait long.
+        last = threading.Thread(target=report, daemon=True)
         last.start()
         last.join(PATIENCE)
         end_process(code)

@@ -36,12 +36,12 @@ def command(ctx: click.Context, kind: str, name: str, parent: Path) -> None:
     package = Package.of(kind, name)
     plugins = plugins_of(ctx)
     try:
-        taken = plugins.get(name)
+        other = plugins.get(name)
     except PluginError:
         folder = write(package, parent)
     else:
-        raise UsageError(f"plugin name {name!r} is taken by {taken.origin}; choose another")
-    shown = os.path.relpath(folder) if parent.is_absolute() is False else str(folder)
+        raise UsageError(f"plugin name {name!r} is taken by {other.origin}; choose another")
+    shown = str(folder) if parent.is_absolute() else os.path.relpath(folder)
     place = shown if os.path.isabs(shown) else f"./{shown}"
     quoted, everything = shlex.quote(place), shlex.quote(f"{place}[testing,example]")
     verb = "train" if kind == "trainer" else "eval"

@@ -21,10 +21,10 @@ __all__ = ["command"]
 @json_option
 @click.pass_context
 def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool) -> int:
-    """Run RUN (a folder or its name) again without one call, and compare the results.
+    """Run RUN (a folder or its name) again without any call, and compare the results.
 
-    Every call is answered from the run's journal, and the network is out of reach; nothing in RUN
-    is changed. Trajectories, rewards, metrics, what was learned and the exports are compared byte
+    Every call is answered from the run's journal, and the network is blocked; nothing in RUN is
+    changed. Trajectories, rewards, metrics, what was learned and the exports are compared byte
     for byte. Prints 'identical', or the first difference. Exit code 1 if there is one.
     """
     from orchestrion._cli.display import Display
@@ -36,31 +36,31 @@ def command(ctx: click.Context, run: str, block: tuple[str, ...], as_json: bool)
     with RunReader(directory) as reader:
         refuse_sample(reader, "replayed")
     with Display(terminal=False if as_json else None) as display:
-        found = in_loop(replay(directory, display, [*options(ctx).block, *block]))
-    for line in found.notes:
+        result = in_loop(replay(directory, display, [*options(ctx).block, *block]))
+    for line in result.notes:
         note(line)
     if as_json:
-        emit({"run": run, "identical": not found.difference, **_data(found)})
+        emit({"run": run, "identical": not result.difference, **_data(result)})
     else:
-        answer(_told(found))
-    return 1 if found.difference else 0
+        answer(_text(result))
+    return 1 if result.difference else 0
 
 
-def _data(found: Replayed) -> dict[str, object]:
+def _data(result: Replayed) -> dict[str, object]:
     return {
-        "difference": found.difference or None,
-        "iterations": found.iterations,
-        "evaluations": found.evaluations,
-        "episodes": found.episodes,
-        "exports": list(found.exports),
+        "difference": result.difference or None,
+        "iterations": result.iterations,
+        "evaluations": result.evaluations,
+        "episodes": result.episodes,
+        "exports": list(result.exports),
     }
 
 
-def _told(found: Replayed) -> str:
-    if found.difference:
-        return f"not identical: {found.difference}"
-    exports = f", {len(found.exports)} exports" if found.exports else ""
+def _text(result: Replayed) -> str:
+    if result.difference:
+        return f"not identical: {result.difference}"
+    exports = f", {len(result.exports)} exports" if result.exports else ""
     return (
-        f"identical: {found.iterations} iterations, {found.evaluations} evaluations, "
-        f"{found.episodes} episodes{exports}"
+        f"identical: {result.iterations} iterations, {result.evaluations} evaluations, "
+        f"{result.episodes} episodes{exports}"
     )

@@ -139,12 +139,12 @@ class _Printer:
         self.turn_finished: Callable[[str, Turn], None] | None = self._turn
 
     def _turn(self, _: str, turn: Turn) -> None:
-        said = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
-        # What was just read need not be read again.
-        _print_turn(turn, said.strip() != turn.output.content.strip())
+        shown = self.watch.end(f"{turn.index + 1} {turn.agent}") if self.watch is not None else ""
+        # Do not print again what was shown as it came.
+        _print_turn(turn, shown.strip() != turn.output.content.strip())
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """Show the rest of what was held back."""
         if self.watch is not None:
             self.watch.end()
 

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 __all__ = ["end_process", "flush", "leave_threads", "left_behind", "own_interrupts"]
 
 left_behind: list[Thread] = []
-"""Threads of components that were at work when the event loop was closed."""
+"""Threads of components that were running when the event loop was closed."""
 
-_FAREWELL = 1.0
-"""Seconds that such threads have at the end, all of them together."""
+_JOIN_SECONDS = 1.0
+"""Seconds that such threads have to end, all of them together."""
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def own_interrupts() -> Iterator[None]:
     def interrupt(number: int, frame: object) -> NoReturn:
         raise Interrupted
 
-    # Where it is ignored it stays so; outside the main thread nothing can be done.
+    # An ignored SIGINT stays ignored; outside the main thread no handler can be set.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         yield
         return
@@ -49,8 +49,8 @@ def own_interrupts() -> Iterator[None]:
 
 
 def leave_threads(code: int) -> None:
-    """End the process if threads of components do not end, for which Python would wait."""
-    until = time.monotonic() + _FAREWELL
+    """End the process if threads of components do not end: Python would wait for them."""
+    until = time.monotonic() + _JOIN_SECONDS
     for thread in left_behind:
         thread.join(max(0.0, until - time.monotonic()))
     stuck = [thread for thread in left_behind if thread.is_alive()]
@@ -61,12 +61,12 @@ def leave_threads(code: int) -> None:
 
 
 def end_process(code: int) -> NoReturn:
-    """End at once, whatever other threads do; what is stored stands, as after a kill."""
+    """End at once, whatever other threads do; what is stored stays, as after a kill."""
     os._exit(code)
 
 
 def flush() -> None:
-    """Write out what was printed; may wait for whoever reads it."""
+    """Flush standard output and error; may wait for the process that reads them."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(Exception):
             stream.flush()

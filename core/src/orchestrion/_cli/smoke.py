@@ -1,4 +1,4 @@
-"""`orchestrion train --smoke`: the same run, small enough to see whether it works."""
+"""`orchestrion train --smoke`: the same run, made small to see whether it works."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
 __all__ = ["PROBLEMS", "Changes", "smaller"]
 
 PROBLEMS = 5
-"""Of each split, in the evaluation, and iterations of each stage."""
+"""Problems of each split and in the evaluation, and iterations of each stage."""
 
 
 class Changes(NamedTuple):
-    """What `smaller` changes, as `-o` takes it, and what it says about that."""
+    """What `smaller` changes, as `-o` takes it, and the lines that explain it."""
 
     overrides: list[str]
-    told: list[str]
+    lines: list[str]
 
 
 def smaller(config: Config) -> Changes:
-    """How a run becomes one of a few problems; components name their own settings in `smoke`."""
-    wanted: dict[str, tuple[Any, Any]] = {}
+    """Return the changes that make a run small; components name theirs in `smoke`."""
+    changed: dict[str, tuple[Any, Any]] = {}
     for path, now, small in (
         ("run.problems", config.run.problems, PROBLEMS),
         ("run.iterations", config.run.iterations, PROBLEMS),
@@ -32,38 +32,38 @@ def smaller(config: Config) -> Changes:
         ("evaluation.seeds", config.evaluation.seeds, 1),
     ):
         if now is None or now > small:
-            wanted[path] = (now, small)
-    silent = []
+            changed[path] = (now, small)
+    unchanged = []
     trainers = set(_trainers(config))
     for path, entry in config.components.items():
-        small_ones = getattr(entry.cls, "smoke", None)
-        if isinstance(small_ones, Mapping):
-            wanted |= dict(_smaller(path, entry, small_ones))
+        smoke = getattr(entry.cls, "smoke", None)
+        if isinstance(smoke, Mapping):
+            changed |= dict(_smaller(path, entry, smoke))
         elif path in trainers:
-            silent.append(path)
-    told = ["smoke run: the result says whether it works, and nothing else. Left out:"]
-    told += [f"  {path}: {_said(now)} -> {_said(small)}" for path, (now, small) in wanted.items()]
-    told += [f"  {path} does not say what a small run of it is: as it is" for path in silent]
-    overrides = [f"{path}={json.dumps(small)}" for path, (_, small) in wanted.items()]
+            unchanged.append(path)
+    lines = ["smoke run: it shows whether the config works; its numbers mean nothing. Reduced:"]
+    lines += [f"  {path}: {_text(now)} -> {_text(small)}" for path, (now, small) in changed.items()]
+    lines += [f"  {path} names no settings for a smoke run: unchanged" for path in unchanged]
+    overrides = [f"{path}={json.dumps(small)}" for path, (_, small) in changed.items()]
     baselines = config.evaluation.baselines
-    if any(one.word for one in baselines.values()):
-        # A word has no settings to override: it is written out.
+    if any(baseline.word for baseline in baselines.values()):
+        # A word has no settings to override: replace it by what it stands for.
         written = json.dumps(config.resolved()["evaluation"]["baselines"])
         overrides.insert(0, f"evaluation.baselines={written}")
-    return Changes(overrides, told)
+    return Changes(overrides, lines)
 
 
 def _trainers(config: Config) -> Iterator[str]:
     yield from config.stages
-    for one in config.evaluation.baselines.values():
-        if one.trainer is not None:
-            yield one.trainer
+    for baseline in config.evaluation.baselines.values():
+        if baseline.trainer is not None:
+            yield baseline.trainer
 
 
 def _smaller(
-    path: str, entry: Entry, small_ones: Mapping[str, Any]
+    path: str, entry: Entry, smoke: Mapping[str, Any]
 ) -> Iterator[tuple[str, tuple[Any, Any]]]:
-    for name, small in small_ones.items():
+    for name, small in smoke.items():
         now = getattr(entry.component, name)
         larger = not _is_number(now) or not _is_number(small) or now > small
         if now != small and larger:
@@ -74,5 +74,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _said(value: Any) -> str:
+def _text(value: Any) -> str:
     return "all" if value is None else str(value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import click
@@ -59,7 +60,7 @@ def command(
     problems beside the baselines of the config, all by the same evaluator.
     """
     if sample and not dry_run:
-        raise UsageError("--sample is for --dry-run: add it, or take --sample out")
+        raise UsageError("--sample needs --dry-run: add it, or leave --sample out")
     path = find_config(config)
     loaded = load_config(ctx, path, overrides, block)
     if smoke:
@@ -67,7 +68,7 @@ def command(
 
         changes = smaller(loaded)
         loaded = load_config(ctx, path, [*overrides, *changes.overrides], block)
-        for line in changes.told:
+        for line in changes.lines:
             note(line)
     if dry_run:
         from orchestrion._cli.dry_run import describe
@@ -81,22 +82,19 @@ def command(
     from orchestrion._store import RunStore
 
     settings = loaded.run
-    keep = {"retention": settings.retention, "keep": settings.keep}
-    text, facts = loaded.to_yaml(), manifest(loaded)
-    root = _folder(settings.directory)
-    name = path.stem if settings.name is None else settings.name
-    if smoke:
-        store = RunStore.create_next(root, f"{name}-smoke", text, facts, **keep)  # type: ignore[arg-type]
-    elif settings.name is not None:
-        store = RunStore.create(root / settings.name, text, facts, **keep)  # type: ignore[arg-type]
+    root, name = _folder(settings.directory), settings.name or path.stem
+    if settings.name is not None and not smoke:
+        create = partial(RunStore.create, root / name)
     else:
-        store = RunStore.create_next(root, name, text, facts, **keep)  # type: ignore[arg-type]
-    with store:
+        create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
+    with create(
+        loaded.to_yaml(), manifest(loaded), retention=settings.retention, keep=settings.keep
+    ) as store:
         return carry_out(loaded, store, verbose, as_json, show_best)
 
 
 def _folder(name: str) -> Path:
-    """The folder for run folders, which need not exist yet."""
+    """Return the folder for run folders, which need not exist yet."""
     try:
         folder = Path(name).expanduser()
         os.lstat(folder)
@@ -105,7 +103,7 @@ def _folder(name: str) -> Path:
     except (OSError, ValueError, RuntimeError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"run.directory: {name:.80} cannot be used: {reason}") from None
-    above = next((one for one in (folder, *folder.parents) if os.path.lexists(one)), Path())
-    if not above.is_dir():
-        raise UsageError(f"run.directory: {above} is not a folder")
+    existing = next((path for path in (folder, *folder.parents) if os.path.lexists(path)), Path())
+    if not existing.is_dir():
+        raise UsageError(f"run.directory: {existing} is not a folder")
     return folder

@@ -1,4 +1,4 @@
-"""What models write, on the terminal as it comes: whole lines, each with who says it."""
+"""Show what models write as it comes: whole lines, each with its author."""
 
 from __future__ import annotations
 
@@ -13,22 +13,23 @@ __all__ = ["Watch"]
 class Watch:
     """Shows the pieces of answers on standard error.
 
-    Whoever writes first has the current line, and is shown letter by letter; what others write
-    beside that is kept back until they end a line, so that no line has two authors. Control
-    characters are shown as such. What may be the beginning of a secret waits for the rest.
+    The first author of a line is shown piece by piece. What others write meanwhile is held back
+    until they end a line, so that no line has two authors. Control characters are escaped. Text
+    that may be the beginning of a secret waits for the rest.
     """
 
     def __init__(self) -> None:
         self._kept: dict[str, str] = {}
-        """What each has said since the last end of a line that is shown."""
+        """By author: text after the last line that is shown."""
         self._waiting: dict[str, str] = {}
-        """The end of what each has said, where that may be the beginning of a secret."""
-        self._at = ""
-        """Whose line the cursor is on; empty at the beginning of one."""
-        self._said: dict[str, list[str]] = {}
+        """By author: the end of the text, if it may be the beginning of a secret."""
+        self._author = ""
+        """The author of the current line; empty at the beginning of a line."""
+        self._pieces: dict[str, list[str]] = {}
+        """By author: all pieces so far."""
 
     def __call__(self, who: str, piece: str) -> None:
-        """A piece of what somebody says."""
+        """Show a piece of an author's text."""
         text = hidden(self._waiting.pop(who, "") + piece)
         safe = len(text) - begun(text)
         if safe < len(text):
@@ -38,8 +39,8 @@ class Watch:
     def _show(self, who: str, piece: str) -> None:
         if not piece:
             return
-        self._said.setdefault(who, []).append(piece)
-        if self._at in ("", who):
+        self._pieces.setdefault(who, []).append(piece)
+        if self._author in ("", who):
             self._write(who, self._kept.pop(who, "") + piece)
             return
         text = self._kept.get(who, "") + piece
@@ -51,33 +52,33 @@ class Watch:
 
     def _write(self, who: str, text: str) -> None:
         for line in text.splitlines(keepends=True):
-            self._out(visible(line) if self._at else f"[{who}] {visible(line)}")
-            self._at = "" if line.endswith("\n") else who
+            self._out(visible(line) if self._author else f"[{who}] {visible(line)}")
+            self._author = "" if line.endswith("\n") else who
 
     def _break(self) -> None:
-        if self._at:
+        if self._author:
             self._out("\n")
-            self._at = ""
+            self._author = ""
 
     def _out(self, text: str) -> None:
         print(text, end="", file=sys.stderr, flush=True)
 
     def end(self, who: str = "") -> str:
-        """Show what one, and whoever works inside it, still has to say; by default everybody.
+        """Show the held-back text of an author and its nested team; by default of all authors.
 
-        Returns what that one said in all.
+        Returns all text of this author.
         """
         for name in [name for name in self._waiting if _within(name, who)]:
             self._show(name, self._waiting.pop(name))
         for name in [name for name in self._kept if _within(name, who)]:
             kept = self._kept.pop(name)
             if kept:
-                if self._at != name:
+                if self._author != name:
                     self._break()
                 self._write(name, kept)
-        if _within(self._at, who):
+        if _within(self._author, who):
             self._break()
-        return "".join(self._said.pop(who, ()))
+        return "".join(self._pieces.pop(who, ()))
 
 
 def _within(name: str, who: str) -> bool:

@@ -34,7 +34,7 @@ __all__ = [
 def parametrize_with_checks(
     plugin: str, expected_failures: Mapping[str, str] | None = None
 ) -> Callable[[Any], Any]:
-    """A pytest decorator: one test for each conformance check of a plugin, see `kit`."""
+    """Return a pytest decorator: one test for each conformance check of a plugin."""
     from orchestrion.testing import _kit as kit
 
     return kit.parametrize_with_checks(plugin, expected_failures)

@@ -84,7 +84,7 @@ async def bench(subject: Subject) -> AsyncIterator[Bench]:
 
 
 def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:
-    """Make a check of a subject from one that gets it opened, and returns how much it tried."""
+    """Turn a check of an opened component into a check of a subject."""
 
     @wraps(check)
     def run(subject: Subject) -> int:

@@ -22,17 +22,17 @@ class Draws:
     """Where random numbers came from while plugin code ran."""
 
     keys: Counter[tuple[str, bytes]] = attrs.field(factory=Counter)
-    """How often each key was drawn from, by method."""
+    """How often each method of each key was called."""
     seeds: set[Any] = attrs.field(factory=set)
-    """States of generators when they were first drawn from, and seeds of numpy's."""
+    """States of generators at their first use, and seeds of numpy's generators."""
     shared: set[str] = attrs.field(factory=set)
-    """Generators of the whole process that were drawn from."""
+    """Generators of the whole process that were used."""
     others: int = 0
-    """How many calls to other components are under way: what they draw is theirs."""
+    """How many calls to other components are running: their draws are not recorded."""
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Other components run meanwhile."""
+        """Record no draws meanwhile: other components run."""
         self.others += 1
         try:
             yield
@@ -40,10 +40,10 @@ class Draws:
             self.others -= 1
 
     def check_own(self, what: str) -> None:
-        """Fail if something drew from a generator that everybody shares."""
+        """Fail if a generator of the whole process was used."""
         assert not self.shared, (
-            f"{what} draws from {' and '.join(sorted(self.shared))}, which everybody shares, so "
-            "that a run cannot be repeated; draw from the key it is given, e.g. "
+            f"{what} draws from {' and '.join(sorted(self.shared))}, which the process "
+            "shares, so that a run cannot be repeated; draw from the key it is given, e.g. "
             "key.random().random()"
         )
 
@@ -70,7 +70,7 @@ _PROCESS = random.random.__self__  # type: ignore[attr-defined]
 
 @contextmanager
 def drawing() -> Iterator[Draws]:
-    """Watch what is drawn meanwhile, in this thread and in those that it starts."""
+    """Record the draws made meanwhile, in this thread and in those that it starts."""
     draws = Draws()
     known: dict[int, random.Random] = {}
     watching = True
@@ -115,7 +115,7 @@ _DRAWS = ("random", "getrandbits")
 
 
 def _importing(frame: Any) -> bool:
-    """Whether a module is being imported: what libraries draw then is not the component's."""
+    """Return whether a module is being imported: draws of its code are not the component's."""
     while frame is not None:
         if frame.f_globals.get("__name__") == "importlib._bootstrap":
             return True
@@ -124,7 +124,7 @@ def _importing(frame: Any) -> bool:
 
 
 def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
-    """The generators of the process, by the name that a message gives them."""
+    """Return the states of the process's generators, by their names in messages."""
     states = {}
     if numpy is not None:
         _, words, place, *_ = numpy.random.get_state()
@@ -135,7 +135,7 @@ def _states(numpy: Any, torch: Any) -> dict[str, bytes]:
 
 
 def _counted(name: str, draws: Draws) -> Callable[[], None]:
-    """Note every draw by a method of `Key`; returns what undoes that."""
+    """Record every call of a method of `Key`; return what undoes that."""
     plain = getattr(Key, name)
 
     def method(self: Key, *args: Any) -> Any:
@@ -147,7 +147,7 @@ def _counted(name: str, draws: Draws) -> Callable[[], None]:
 
 
 def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
-    """Note the seeds of numpy's generators; returns what undoes that."""
+    """Record the seeds of numpy's generators; return what undoes that."""
     plain = getattr(module, name)
 
     def make(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -155,7 +155,7 @@ def _seeded(module: Any, name: str, draws: Draws) -> Callable[[], None]:
             draws.seeds.add((name, seed))
         return plain(seed, *args, **kwargs)
 
-    # A class stays one where somebody asks for instances of it.
+    # A class is not replaced: isinstance() must keep working.
     if isinstance(plain, type):
         return lambda: None
     setattr(module, name, make)

@@ -15,7 +15,7 @@ __all__ = ["Pace", "check_pace", "paced"]
 BLOCKED = 0.1
 """Seconds asleep, or waiting for a file, lock or process, in one step of the event loop."""
 COMPUTING = 0.1
-"""Seconds of processor time in one step, on a machine that counts as `_NOMINAL` does."""
+"""Seconds of processor time in one step, on a machine on which `_spin` takes `_NOMINAL`."""
 _NOMINAL = 0.004
 """Seconds of processor time that `_spin` takes on a machine of today."""
 ATTEMPTS = 4
@@ -29,19 +29,19 @@ class Pace:
     computing: float = 0.0
 
     def add(self, blocked: float, computing: float) -> None:
-        """Take another step into account."""
+        """Record another step."""
         self.blocked = max(self.blocked, blocked)
         self.computing = max(self.computing, computing)
 
     @property
     def slow(self) -> bool:
-        """Whether a step held up the event loop for long."""
+        """Return whether a step blocked the event loop for long."""
         return self.blocked >= BLOCKED or self.computing >= COMPUTING * _slowness()
 
 
 @contextmanager
 def _step(pace: Pace) -> Iterator[None]:
-    """Time a step of this thread. What it waited for a processor is not its own fault."""
+    """Time a step of this thread, without the time it waited for a processor."""
     queued, started, worked = _queued(), time.perf_counter(), time.thread_time()
     try:
         yield
@@ -52,7 +52,7 @@ def _step(pace: Pace) -> Iterator[None]:
 
 
 def _queued() -> float:
-    """Seconds this thread was ready to run and had to wait for a processor, where Linux tells."""
+    """Return the seconds this thread waited for a processor; 0 where that is not known."""
     try:
         with open("/proc/thread-self/schedstat") as file:
             return int(file.read().split()[1]) / 1e9
@@ -62,7 +62,7 @@ def _queued() -> float:
 
 @cache
 def _slowness() -> float:
-    """How much slower than usual this machine is; at least 1."""
+    """Return how much slower than usual this machine is; at least 1."""
     return max(1.0, min(_spin() for _ in range(3)) / _NOMINAL)
 
 
@@ -111,18 +111,18 @@ class _Paced(Coroutine[Any, Any, Any]):
 
 
 def paced(work: Any, pace: Pace) -> Any:
-    """An awaitable that gives what `work` gives, its steps timed."""
+    """Return an awaitable with the result of `work` whose steps are timed."""
     return _Paced(work, pace) if isinstance(work, Coroutine) else work
 
 
 async def check_pace(what: str, work: Callable[[], Any], advice: str) -> None:
-    """Run a method several times, and fail if every time it held up the event loop for long.
+    """Run a method several times; fail if it blocks the event loop for long each time.
 
-    Once may be the first import of a library, or a machine that is busy.
+    A single slow run may import a library, or the machine may be busy.
 
     Args:
         what: the method, as the message names it.
-        work: calls it; gives its result, or an awaitable.
+        work: calls it; returns its result, or an awaitable.
         advice: what to do instead.
     """
     pace = Pace()

@@ -18,12 +18,12 @@ __all__ = ["offline", "snapshot", "unchanged"]
 
 
 class _Network:
-    """Whether somebody watches the network, and what was seen."""
+    """Whether the network is watched, and the attempts to use it."""
 
     installed = False
     watching = False
     calls = 0
-    """Calls to the outside under way: what they do is theirs."""
+    """Running calls through `calls.run`: these may use the network."""
     attempts: list[str] = []  # noqa: RUF012  one watcher a process
 
 
@@ -50,7 +50,7 @@ def _audit(event: str, arguments: tuple[Any, ...]) -> None:
 
 @contextmanager
 def offline(what: str) -> Iterator[None]:
-    """Refuse the network outside `calls.run`, and fail if somebody tried to use it.
+    """Refuse the network outside `calls.run`, and fail if it was used.
 
     Args:
         what: whose code runs, as the message names it.
@@ -83,7 +83,7 @@ def offline(what: str) -> Iterator[None]:
 
 
 def snapshot(value: Any, depth: int = 24) -> Any:
-    """A value as plain, comparable data, whatever it is made of; NaN equals NaN.
+    """Return a value as plain, comparable data, whatever it is made of; NaN equals NaN.
 
     Two snapshots of one object differ exactly if something in it changed.
     """

@@ -82,7 +82,7 @@ def _check_reward(episode: Episode, reward: Reward) -> None:
 
 async def _rewards(subject: Subject, episodes: Sequence[Episode]) -> list[Reward | None]:
     async with bench(subject) as tried:
-        return [await tried.tested.score(one, tried.calls(Key(1))) for one in episodes]
+        return [await tried.tested.score(episode, tried.calls(Key(1))) for episode in episodes]
 
 
 async def _check_reward_pace(subject: Subject, episode: Episode) -> None:

@@ -185,35 +185,17 @@ class Stage:
     """The kit's components as a plugin."""
 
     @hookimpl
-    def orchestrion_agents(self) -> Iterator[Component]:
-        """Supply `kit-agent`, and `kit-user`, which asks a model."""
-        yield Component("kit-agent", f"{HERE}:KitAgent", "says one line")
-        yield Component("kit-user", f"{HERE}:KitUser", "asks a model")
-
-    @hookimpl
-    def orchestrion_models(self) -> Iterator[Component]:
-        """Supply `kit-model`."""
-        yield Component("kit-model", f"{HERE}:KitModel", "answers every request alike")
-
-    @hookimpl
-    def orchestrion_tasks(self) -> Iterator[Component]:
-        """Supply `kit-task`."""
-        yield Component("kit-task", f"{HERE}:KitTask", "solved once a has acted")
-
-    @hookimpl
-    def orchestrion_rewards(self) -> Iterator[Component]:
-        """Supply `kit-reward`."""
-        yield Component("kit-reward", f"{HERE}:KitReward", "value minus a tenth of the cost")
-
-    @hookimpl
-    def orchestrion_policies(self) -> Iterator[Component]:
-        """Supply `kit-policy`."""
-        yield Component("kit-policy", f"{HERE}:KitPolicy", "one turn, then stop")
-
-    @hookimpl
-    def orchestrion_trainers(self) -> Iterator[Component]:
-        """Supply `kit-trainer`."""
-        yield Component("kit-trainer", f"{HERE}:KitTrainer", "learns nothing")
+    def orchestrion_components(self) -> Iterator[tuple[str, Component]]:
+        """Supply one component of each kind."""
+        for kind, cls, summary in (
+            ("agent", "KitAgent", "says one line"),
+            ("model", "KitModel", "answers every request alike"),
+            ("task", "KitTask", "solved once a has acted"),
+            ("reward", "KitReward", "value minus a tenth of the cost"),
+            ("policy", "KitPolicy", "one turn, then stop"),
+            ("trainer", "KitTrainer", "learns nothing"),
+        ):
+            yield kind, Component(f"kit-{kind}", f"{HERE}:{cls}", summary)
 
 
 def config_for(
@@ -242,29 +224,12 @@ def config_for(
         data["agents"] = {**data["agents"], "tested": component}
     elif kind.name == "model":
         data["models"] = {"tested": component}
-        data["agents"] = {**data["agents"], "user": {"use": "kit-user", "model": "tested"}}
+        data["agents"] = {**data["agents"], "user": {"use": "kit-agent", "model": "tested"}}
     elif kind.many:
         data[kind.section] = {**data.get(kind.section, {}), "tested": component}
     else:
         data[kind.section] = component
     return data
-
-
-@frozen
-class KitUser(Agent):
-    """Asks the model that is tested.
-
-    Args:
-        model: the model.
-    """
-
-    model: Model
-
-    async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return one completion."""
-        messages = [{"role": "user", "content": view.problem.text}]
-        answer = await self.model.complete({"messages": messages}, key, calls)
-        return Output(str(answer.data["text"]))
 
 
 def building(config: Config, seed: int | None = None) -> Build:

@@ -91,7 +91,7 @@ def policy_keeps_what_it_learned(subject: Subject) -> int:
     if trainable is None:
         return 0
     tried = 0
-    # Where the first agent is the best one, an untrained policy may decide like a trained one.
+    # If the first agent is the best, an untrained policy may decide like a trained one.
     for solver in ("c", "a"):
         if trainable.components["task"].use == "kit-task":
             overrides = [f"task.solver={solver}"]

@@ -273,7 +273,7 @@ def _is_an_answer(claim: str, problem: Problem) -> bool:
 @on_bench
 async def task_hides(bench_: Bench) -> int:
     task = bench_.tested
-    problems = [one for one in _first_problems(task, 30) if one.hidden is not None][:60]
+    problems = [problem for problem in _first_problems(task, 30) if problem.hidden is not None][:60]
     if not problems:
         return 0
     assert all(problem.public().hidden is None for problem in problems)
