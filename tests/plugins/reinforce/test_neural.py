@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_encoders.counts import Counts
@@ -353,13 +352,13 @@ def test_loading_for_a_task_with_other_features_is_refused() -> None:
 def test_a_damaged_checkpoint_is_refused() -> None:
     saved = shaken().save()
     with pytest.raises(CheckpointError, match="saved with encoders = None"):
-        policy().load(evolve(saved, data=None))
-    short = evolve(saved.arrays["weights.bias0"], shape=(63,), data=b"\0" * 4 * 63)
+        policy().load(replace(saved, data=None))
+    short = replace(saved.arrays["weights.bias0"], shape=(63,), data=b"\0" * 4 * 63)
     with pytest.raises(CheckpointError, match=r"'weights\.bias0' is F32 \(63,\)"):
-        policy().load(evolve(saved, arrays={**saved.arrays, "weights.bias0": short}))
+        policy().load(replace(saved, arrays={**saved.arrays, "weights.bias0": short}))
     arrays = {k: v for k, v in saved.arrays.items() if k != "weights.body1"}
     with pytest.raises(CheckpointError, match=r"no array 'weights\.body1'"):
-        policy().load(evolve(saved, arrays=arrays))
+        policy().load(replace(saved, arrays=arrays))
 
 
 # ------------------------------------------------------------------------------ other teams
