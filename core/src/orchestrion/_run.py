@@ -40,7 +40,7 @@ from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
 
-__all__ = ["Run", "manifest", "train"]
+__all__ = ["Run", "manifest", "status_after", "train"]
 
 HOPELESS = 10
 """A run ends with an error if all turns of an iteration failed, and these are so many or more."""
@@ -392,16 +392,20 @@ async def train(config: Config, directory: str | Path, progress: Progress | None
             report = await run.train()
             status = "completed"
             return report
-        except BudgetError:
-            status = "budget"
-            raise
-        except asyncio.CancelledError:
-            status = "cancelled"
+        except BaseException as error:
+            status = status_after(error)
             raise
         finally:
             if run.begun:
                 store.set_status(status, **run.unbooked())
                 run.observers.run_finished(directory, status)
+
+
+def status_after(error: BaseException) -> RunStatus:
+    """Return the status of a run that ended with an error."""
+    if isinstance(error, (KeyboardInterrupt, asyncio.CancelledError)):
+        return "cancelled"
+    return "budget" if isinstance(error, BudgetError) else "failed"
 
 
 def manifest(config: Config) -> dict[str, Any]:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from orchestrion._cli.display import wrapped
+from orchestrion._cli.display import columns, wrapped
 from orchestrion._errors import UsageError
 
 if TYPE_CHECKING:
@@ -154,4 +153,4 @@ def _indented(text: str) -> Iterator[str]:
 
 
 def _fitting(lines: Sequence[str]) -> list[str]:
-    return wrapped(lines, shutil.get_terminal_size().columns)
+    return wrapped(lines, columns())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import CancelledError
 from contextlib import suppress
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ import click
 from orchestrion._cli.common import answer, aside, emit, failure_lines, note
 from orchestrion._cli.display import Display, cost_text, report_lines
 from orchestrion._cli.looping import in_loop
-from orchestrion._errors import BudgetError, RunError, StoreError, UsageError
+from orchestrion._errors import RunError, StoreError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,6 +72,8 @@ def carry_out(
 
 def _train(run: Run, display: Display) -> Report:
     """Train, note in the store how it ended, and tell the observers."""
+    from orchestrion._run import status_after
+
     status: RunStatus = "failed"
     go_on = f"go on with: orchestrion resume {run.store.directory}"
 
@@ -85,27 +86,18 @@ def _train(run: Run, display: Display) -> Report:
         status = "completed"
         run.store.set_status(status, **run.unbooked())
         return report
-    except BudgetError as error:
-        status = "budget"
-        _note_end(run, status, str(error))
-        display.say(go_on)
-        raise
-    except (KeyboardInterrupt, CancelledError):
-        status = "cancelled"
-        _note_end(run, status, "interrupted")
-        display.say(go_on)
-        raise
-    except UsageError as error:
-        # The config is wrong, and a run cannot be resumed with another one.
-        _note_end(run, status, str(error))
-        if run.begun:
+    except BaseException as error:
+        status = status_after(error)
+        reason = "interrupted" if status == "cancelled" else str(error) or type(error).__name__
+        _note_end(run, status, reason)
+        if status != "failed":
+            display.say(go_on)
+        elif run.begun and isinstance(error, UsageError):
+            # The config is wrong, and a run cannot be resumed with another one.
             display.say(
                 "this run cannot continue with its config: correct that, and start a new run"
             )
-        raise
-    except Exception as error:
-        _note_end(run, status, str(error) or type(error).__name__)
-        if run.begun:
+        elif run.begun:
             display.say(f"the run is kept; when the cause is removed, {go_on}")
         raise
     finally:

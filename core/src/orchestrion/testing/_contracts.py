@@ -250,7 +250,8 @@ async def _agent_believes_nobody(bench: Bench) -> int:
 @on_bench
 async def _agent_options(bench: Bench) -> int:
     options = list(getattr(bench.tested, "options", ()))
-    assert all(isinstance(option, str) and option for option in options)
+    texts = all(isinstance(option, str) and option for option in options)
+    assert texts, f"options must be texts that are not empty: {options}"
     assert len(set(options)) == len(options), f"options are repeated: {options}"
     again = list(getattr(bench.tested, "options", ()))
     assert again == options, f"options change: {options}, then {again}"

@@ -1,4 +1,4 @@
-"""Small stand-ins with known behaviour, to test agents, policies, tasks and trainers with."""
+"""Small components with known behaviour, to test agents, policies, tasks and trainers with."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ __all__ = ["Fixed", "ListTask", "ScriptedAgent", "ScriptedModel", "engine_for", 
 
 @define
 class ScriptedAgent(Agent):
-    """Says `outputs` in order, call by call, over all episodes; an exception in it is raised.
+    """Returns `outputs` in order, over all episodes; an exception among them is raised.
 
-    `views` keeps what it was shown. `gate`, if set, holds every call until it is set.
+    `views` records what it was shown. `gate` makes every call wait until it is set.
     """
 
     outputs: Sequence[Output | Exception] = (Output("ok"),)
@@ -56,7 +56,7 @@ class ScriptedAgent(Agent):
     views: list[View] = field(factory=list)
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The next output; the last one again when they are used up."""
+        """Return the next output, after the last one this one again."""
         self.views.append(view)
         if self.gate is not None:
             await self.gate.wait()
@@ -68,13 +68,13 @@ class ScriptedAgent(Agent):
 
 @define
 class ScriptedModel(Model):
-    """Answers with `texts` in order; the last one again when they are used up."""
+    """Answers with `texts` in order, then always with the last one."""
 
     texts: Sequence[str] = ("ok",)
     requests: list[Mapping[str, JSON]] = field(factory=list)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """The next text; one call and no tokens."""
+        """Return the next text, at one call and no tokens."""
         self.requests.append(request)
         text = self.texts[min(len(self.requests), len(self.texts)) - 1]
         return Answer({"text": text, "stop": "end"}, Usage(calls=1))
@@ -82,15 +82,15 @@ class ScriptedModel(Model):
 
 @frozen
 class Fixed(Policy):
-    """Starts `steps` one after the other, each a name or a set of activations, then stops."""
+    """Starts `steps` in order, each a name or several activations, then stops."""
 
     steps: Sequence[str | Sequence[Activation]] = ()
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The step that follows on as many turns as there are."""
-        return [self._one(situation) for situation in situations]
+        """Return for each situation the step after the turns it has."""
+        return [self._decision(situation) for situation in situations]
 
-    def _one(self, situation: Situation) -> Decision:
+    def _decision(self, situation: Situation) -> Decision:
         done = len(situation.trajectory)
         for step in self.steps:
             start = (Activation(step),) if isinstance(step, str) else tuple(step)
@@ -102,21 +102,21 @@ class Fixed(Policy):
 
 @frozen
 class ListTask(Task):
-    """Problems "0" to "n-1" in every split; solved if `solved` says so of the trajectory."""
+    """Has `count` problems in every split; solved if `solved` is true of the trajectory."""
 
     count: int = 4
     solved: Callable[[Trajectory], bool] = bool
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """`count` problems; their ids start with the split's name."""
+        """Return `count` problems; their ids start with the split's name."""
         return [Problem(f"{split}-{i}", text=f"problem {i}") for i in range(self.count)]
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """1 if solved, else 0."""
-        good = self.solved(trajectory)
-        return Scores(float(good), good)
+        """Return 1 if solved, else 0."""
+        solved = self.solved(trajectory)
+        return Scores(float(solved), solved)
 
 
 def engine_for(
@@ -129,7 +129,7 @@ def engine_for(
     timeout: float | None = None,
     turns: int | None = None,
 ) -> Engine:
-    """An engine for a team put together by hand, without a config.
+    """Return an engine for a team of given components, without a config.
 
     Raises:
         UsageError: a component has `open`; `opened_engine` opens it.
@@ -170,7 +170,7 @@ async def opened_engine(
     key: Key = Key(0),  # noqa: B008  immutable
     **settings: Any,
 ) -> AsyncIterator[Engine]:
-    """Like `engine_for`, with components that have `open`: they are open until the block ends.
+    """Open components that have `open`, and return an engine for them, as `engine_for` does.
 
     Args:
         agents: the team.
@@ -178,7 +178,7 @@ async def opened_engine(
         task: `ListTask` by default.
         reward: the reward function, if any.
         key: randomness of what is opened.
-        settings: the others of `engine_for`.
+        settings: the other arguments of `engine_for`.
     """
     async with AsyncExitStack() as stack:
 

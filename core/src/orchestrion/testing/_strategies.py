@@ -1,7 +1,6 @@
 """Hypothesis strategies that draw every field: records, and settings of any component.
 
-`st.builds(cls)` leaves fields with defaults alone, so that a class whose fields all have one is
-only ever seen with one value. These do not.
+`st.builds(cls)` never draws fields that have a default; these strategies do.
 """
 
 from __future__ import annotations
@@ -131,7 +130,7 @@ FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
 
 
 def record(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Records of a kind; `fixed` gives other strategies for some fields."""
+    """Return a strategy for records of a kind; `fixed` replaces the strategies of some fields."""
     return st.builds(kind, **{**FIELDS[kind], **fixed})
 
 
@@ -146,7 +145,7 @@ trajectories: st.SearchStrategy[Trajectory] = st.lists(
 
 # ---------------------------------------------------------------------------- settings
 
-# What a config file can say: no lone surrogates, nothing that YAML cannot hold.
+# Values that a config file can hold: no lone surrogates, nothing that YAML cannot hold.
 _plain_text = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=12)
 _plain = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**53), 2**53) | number | _plain_text,
@@ -156,20 +155,22 @@ _plain = st.recursive(
 
 
 def settings(cls: type, shaper: Shaper) -> st.SearchStrategy[dict[str, Any]]:
-    """Settings of a component as a config would give them; each field is drawn or left out.
+    """Return a strategy for a component's settings, in which optional fields may be left out.
 
-    A field that wires components in gets the kit's fakes.
+    A field that refers to components gets the kit's fakes.
     """
     return _settings(shaper.settings(cls, True), shaper)
 
 
 def _settings(
-    found: tuple[Setting, ...], shaper: Shaper, within: tuple[type, ...] = ()
+    fields: tuple[Setting, ...], shaper: Shaper, within: tuple[type, ...] = ()
 ) -> st.SearchStrategy[dict[str, Any]]:
-    required = {one.key: _value(one.shape, shaper, within) for one in found if one.required}
-    # A secret that a config holds itself is masked when it is stored, and so does not come back.
-    free = [one for one in found if not one.required and not one.secret]
-    optional = {one.key: _value(one.shape, shaper, within) for one in free}
+    def values(chosen: list[Setting]) -> dict[str, st.SearchStrategy[Any]]:
+        return {field.key: _value(field.shape, shaper, within) for field in chosen}
+
+    required = values([field for field in fields if field.required])
+    # A secret is left out: it is masked when a config is stored, and so does not survive that.
+    optional = values([field for field in fields if not field.required and not field.secret])
     return st.fixed_dictionaries(required, optional=optional)
 
 
@@ -195,8 +196,8 @@ def _value(shape: Shape, shaper: Shaper, within: tuple[type, ...] = ()) -> st.Se
             return st.dictionaries(keys, _value(item, shaper, within), max_size=3)
         case Record(cls=cls):
             inner = shaper.settings(cls)
-            if cls in within:  # a class that may hold itself does so once
-                inner = tuple(one for one in inner if one.required)
+            if cls in within:  # a class that may contain itself does so once
+                inner = tuple(field for field in inner if field.required)
             return _settings(inner, shaper, (*within, cls))
         case Ref(kind=kind):
             return st.just({"use": f"kit-{kind}"})
