@@ -10,7 +10,7 @@ import pytest
 from orchestrion_code_review.generator import generate
 from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import text_of
-from orchestrion_offline.interfaces import Said, Speaker, ToolCall
+from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 from orchestrion_offline.speakers.cast import Cast
 from orchestrion_offline.speakers.coach import Coach
 from orchestrion_offline.speakers.code_known import script_in
@@ -137,11 +137,11 @@ def test_a_script_goes_on_with_the_conversation() -> None:
     script = Scripted((Line("one"), Line(tool="add", arguments={"a": 1}), Line("no", refuse=True)))
     request = asked("hi")
     request["messages"].append({"role": "assistant", "content": "one"})
-    assert say(script, asked("hi")) == [Said("one")]
-    assert say(script, request) == [Said("", (ToolCall("add", '{"a":1}'),))]
+    assert say(script, asked("hi")) == [Answer("one")]
+    assert say(script, request) == [Answer("", (ToolCall("add", '{"a":1}'),))]
     for _ in range(3):
         request["messages"].append({"role": "assistant", "content": "x"})
-    assert say(script, request) == [Said("no", stop="refused")]
+    assert say(script, request) == [Answer("no", stop="refused")]
 
 
 def test_a_cast_plays_whom_the_instructions_name_first() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import system_text, words
 
 __all__ = ["Cast"]
@@ -25,7 +25,7 @@ class Cast(Speaker):
     roles: Mapping[str, Speaker] = field(factory=dict)
     otherwise: Speaker | None = None
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         told = words(system_text(request))
         named = [(told.find(words(role)), role) for role in self.roles]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text
 from orchestrion_offline.speakers.skills import Share
 from orchestrion_offline.tickets import CATEGORIES, answer_in, category_of
@@ -32,7 +32,7 @@ class Clerk(Speaker):
     skill: Share = 0.7
     checks: Share = 0.0
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         text = asked_text(request)
         right = category_of(text)
@@ -41,8 +41,8 @@ class Clerk(Speaker):
         luck, which, looks = draw.uniforms(3)
         before = answer_in(text.rpartition("one of")[2])
         if before and looks < self.checks:
-            return Said(f"Category: {right}")
+            return Answer(f"Category: {right}")
         if luck < self.skills.get(right, self.skill):
-            return Said(f"Category: {right}")
+            return Answer(f"Category: {right}")
         others = [name for name in CATEGORIES if name != right]
-        return Said(f"Category: {others[int(which * len(others))]}")
+        return Answer(f"Category: {others[int(which * len(others))]}")

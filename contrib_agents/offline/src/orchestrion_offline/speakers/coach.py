@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from attrs import field, frozen
 
 from orchestrion import JSON, Key, Meta
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text, mentioned, system_text
 from orchestrion_offline.shaped import Filler, Place, filled, form_of
 from orchestrion_offline.speakers.skills import HABITS, Habit, Share
@@ -41,7 +41,7 @@ class Coach(Speaker):
     proposals: Annotated[int, Meta(ge=0, le=50)] = 2
     insight: Share = 0.0
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         text = asked_text(request)
         limits = [int(n) for n in _AT_MOST.findall(f"{system_text(request)}\n{text}")]
@@ -51,10 +51,10 @@ class Coach(Speaker):
         if form is not None:
             listed = _LISTED.findall(text)
             categories = [one.strip() for one in listed[-1].split(",")] if listed else []
-            return Said(filled(form, _Proposing(chosen, categories, _shown(text))))
+            return Answer(filled(form, _Proposing(chosen, categories, _shown(text))))
         if "instruction" in text.lower() or "prompt" in text.lower():
-            return Said(f"```\n{_improved(_shown(text), chosen)}\n```")
-        return Said("\n".join(f"- {one.text}" for one in chosen))
+            return Answer(f"```\n{_improved(_shown(text), chosen)}\n```")
+        return Answer("\n".join(f"- {one.text}" for one in chosen))
 
     def _chosen(self, pool: Sequence[Habit], count: int, draw: Key) -> list[Habit]:
         left, chosen = list(pool), []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text, system_text, words
 from orchestrion_offline.speakers.code_known import blocks_of_code, script_in
 from orchestrion_offline.speakers.skills import Habit, Share, effective
@@ -65,7 +65,7 @@ class Coder(Speaker):
     slip: Share = 0.3
     habits: tuple[Habit, ...] = CODE_HABITS
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         text, told = asked_text(request), system_text(request)
         script = script_in(text)
@@ -76,13 +76,13 @@ class Coder(Speaker):
             return self._write(script, told, draw)
         code = blocks_of_code(text)
         if not code:
-            return Said(f"There is nothing for a {role} to work on yet.")
+            return Answer(f"There is nothing for a {role} to work on yet.")
         end, latest = code[-1]
         if role == "reviewer":
             right = script.is_right(latest)
             chance = self.false_alarm if right else self._skill(self.reviewer, script, told)
             sees = draw.uniform() < chance
-            return Said(_OBJECTION if sees else "I see no defect.")
+            return Answer(_OBJECTION if sees else "I see no defect.")
         return self._refactor(script, latest, _OBJECTION in text[end:], told, draw)
 
     def _role(self, told: str) -> Role:
@@ -99,7 +99,7 @@ class Coder(Speaker):
     def _skill(self, skill: float, script: Script, told: str) -> float:
         return effective({}, skill, script.level, self.habits, told)
 
-    def _write(self, script: Script, told: str, draw: Key) -> Said:
+    def _write(self, script: Script, told: str, draw: Key) -> Answer:
         from orchestrion_code_review_agents.stage import untidy
 
         luck, which, neat = draw.uniforms(3)
@@ -108,7 +108,7 @@ class Coder(Speaker):
             code = script.wrong[int(which * len(script.wrong))]
         return _brought(code if neat < self.tidy else untidy(code))
 
-    def _refactor(self, script: Script, code: str, objected: bool, told: str, draw: Key) -> Said:
+    def _refactor(self, script: Script, code: str, objected: bool, told: str, draw: Key) -> Answer:
         luck, which = draw.uniforms(2)
         if script.is_right(code):
             breaks = objected and luck < self.slip
@@ -119,5 +119,5 @@ class Coder(Speaker):
         return _brought(script.right if luck < self._skill(mends, script, told) else code)
 
 
-def _brought(code: str) -> Said:
-    return Said(f"```python\n{code.rstrip()}\n```")
+def _brought(code: str) -> Answer:
+    return Answer(f"```python\n{code.rstrip()}\n```")

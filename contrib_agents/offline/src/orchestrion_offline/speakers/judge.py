@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from attrs import field, frozen
 
 from orchestrion import JSON, Key, Meta
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text, mentioned, system_text
 from orchestrion_offline.shaped import Filler, Place, filled, form_of
 from orchestrion_offline.speakers.skills import Share
@@ -51,7 +51,7 @@ class Judge(Speaker):
     length_bias: Annotated[float, Meta(ge=-1, le=1)] = 0.0
     marks: Mapping[str, Share] = field(factory=dict)
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         text = asked_text(request)
         worth = next((w for part, w in self.marks.items() if mentioned(part, text)), None)
@@ -61,8 +61,8 @@ class Judge(Speaker):
         form = form_of(request)
         grading = _Grading(self, known if looks else None, long, request, draw)
         if form is None:
-            return Said(f"Score: {grading.on_scale('score', 0, 10, 0.0, 0):g}/10")
-        return Said(filled(form, grading))
+            return Answer(f"Score: {grading.on_scale('score', 0, 10, 0.0, 0):g}/10")
+        return Answer(filled(form, grading))
 
 
 class _Grading(Filler):

@@ -8,7 +8,7 @@ import msgspec
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker, ToolCall
+from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 from orchestrion_offline.reading import last_text
 
 __all__ = ["Echo", "Line", "Scripted"]
@@ -24,9 +24,9 @@ class Echo(Speaker):
 
     prefix: str = ""
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
-        return Said(self.prefix + last_text(request))
+        return Answer(self.prefix + last_text(request))
 
 
 @frozen
@@ -56,7 +56,7 @@ class Scripted(Speaker):
 
     lines: tuple[Line, ...] = (Line("ok"),)
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         if not self.lines:
             raise ValueError("the script has no lines")
@@ -67,4 +67,4 @@ class Scripted(Speaker):
             given = line.arguments
             text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
             calls = (ToolCall(line.tool, text),)
-        return Said(line.text, calls, "refused" if line.refuse else "end")
+        return Answer(line.text, calls, "refused" if line.refuse else "end")

@@ -9,7 +9,7 @@ from typing import Any
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text
 from orchestrion_offline.shaped import Filler, Place, filled, form_of
 from orchestrion_offline.speakers.skills import Share
@@ -41,12 +41,12 @@ class Router(Speaker):
     first: str = ""
     accuracy: Share = 1.0
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         form = form_of(request) or {"type": "object", "properties": {"next": {"type": "string"}}}
         right = self._right(request)
         known = [*self.kinds.values(), *self.follows.values(), self.first, self.finish]
-        return Said(filled(form, _Naming(right, self.accuracy, known, draw)))
+        return Answer(filled(form, _Naming(right, self.accuracy, known, draw)))
 
     def _right(self, request: Mapping[str, JSON]) -> str:
         if self.kinds:

@@ -8,7 +8,7 @@ from typing import Annotated
 from attrs import field, frozen
 
 from orchestrion import JSON, Key, Meta
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text, system_text
 from orchestrion_offline.speakers.skills import HABITS, Habit, Share, effective
 from orchestrion_offline.worksheet import Sheet, Step, Written, leading, line, sheets_in, written
@@ -74,12 +74,12 @@ class Solver(Speaker):
     common: Share = 0.3
     remarks: Annotated[int, Meta(ge=0, le=4)] = 0
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         sheet, done = sheet_and_lines(request)
         number = done.blamed or len(done.lines) + 1
         if number > len(sheet.steps):
-            return Said("All lines are written.")
+            return Answer("All lines are written.")
         step = sheet.steps[number - 1]
         before = done.lines[number - 2] if number > 1 else sheet.start
         luck, kind, which, talk = draw.uniforms(4)
@@ -90,7 +90,7 @@ class Solver(Speaker):
             slip = 10 if kind < self.common else 1 + int(which * 998)
             value = (right + slip) % 1000
         said = [*REMARKS[: int(talk * (self.remarks + 1))], line(number, value)]
-        return Said("\n".join(said))
+        return Answer("\n".join(said))
 
     def chance(self, step: Step, instructions: str = "", about: str = "") -> float:
         """How likely the line of a step is right, on a worksheet of the category `about`."""
@@ -114,18 +114,18 @@ class Reviewer(Speaker):
     false_alarm: Share = 0.05
     habits: tuple[Habit, ...] = ()
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         sheet, done = sheet_and_lines(request)
         if not done.lines:
-            return Said("There is nothing to review yet.")
+            return Answer("There is nothing to review yet.")
         right = leading(sheet, done.lines)
         luck = draw.uniform()
         if right < len(done.lines):
             kind, told = sheet.steps[right].kind, system_text(request)
             about = sheet.category
             if luck < effective(self.skills, self.skill, kind, self.habits, told, about):
-                return Said(f"Line {right + 1} is wrong.")
+                return Answer(f"Line {right + 1} is wrong.")
         elif luck < self.false_alarm:
-            return Said(f"Line {len(done.lines)} is wrong.")
-        return Said("I see no mistake.")
+            return Answer(f"Line {len(done.lines)} is wrong.")
+        return Answer("I see no mistake.")
