@@ -116,8 +116,6 @@ def asked(text: str, system: str = "", **settings: Any) -> dict[str, Any]:
     return {"model": "m", "messages": messages, **settings}
 
 
-    """What a speaker says to one request, with several draws."""
-    return [speaker.say(request, Key(seed).child("draw", n)) for n in range(draws)]
 def say(
     speaker: Speaker, request: Mapping[str, Any], draws: int = 1, seed: int = 0
 ) -> list[Answer]:

@@ -14,7 +14,7 @@ import pytest
 from orchestrion_offline.server import Serving, Troubles, serving
 from orchestrion_offline.speakers.plain import Echo
 from orchestrion_offline.speakers.steps import Solver
-from orchestrion_offline.worksheet import draw_sheet
+from orchestrion_offline.steps import draw_sheet
 
 from orchestrion import Key
 from tests.contrib_agents.offline.asks import Asks, raw, with_asks

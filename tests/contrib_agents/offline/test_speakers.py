@@ -11,16 +11,13 @@ from orchestrion_code_review.generator import generate
 from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import text_of
 from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
-from orchestrion_offline.speakers.cast import Cast
-from orchestrion_offline.speakers.coach import Coach
 from orchestrion_offline.speakers.code_known import script_in
 from orchestrion_offline.speakers.coder import Coder
+from orchestrion_offline.speakers.habits import HABITS, Coach, Habit
 from orchestrion_offline.speakers.judge import Judge, quality
-from orchestrion_offline.speakers.plain import Echo, Line, Scripted
-from orchestrion_offline.speakers.router import Router
-from orchestrion_offline.speakers.skills import HABITS, Habit
-from orchestrion_offline.speakers.steps import Reviewer, Solver
-from orchestrion_offline.worksheet import KINDS, draw_sheet, line
+from orchestrion_offline.speakers.plain import Cast, Echo, Line, Scripted
+from orchestrion_offline.speakers.steps import Reviewer, Router, Solver
+from orchestrion_offline.steps import KINDS, draw_sheet, line
 
 from orchestrion import Key
 from tests.contrib_agents.offline.support import asked, say

@@ -15,8 +15,8 @@ from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.server import Serving, StubServer, serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 from orchestrion_offline.speakers.steps import Solver
+from orchestrion_offline.steps import draw_sheet
 from orchestrion_offline.wire import count
-from orchestrion_offline.worksheet import draw_sheet
 
 from orchestrion import Key
 from tests.contrib_agents.offline.asks import Asks, raw, with_asks

@@ -321,13 +321,14 @@ class StubServer:
         if name and name not in self.speakers:
             return self._no_model(wire, name)
         describe = _anthropic_model if wire is _MESSAGES else _openai_model
-        data = {"object": "list", "data": [describe(speaker) for speaker in self.speakers]}
+        described = [describe(model) for model in self.speakers]
+        data: dict[str, Any] = {"object": "list", "data": described}
         if name:
             data = describe(name)
         elif wire is _MESSAGES:
-            names = [*self.speakers] or [None]
-            ends = {"first_id": names[0], "last_id": names[-1]}
-            data = {"data": data["data"], "has_more": False, **ends}
+            names = list(self.speakers)
+            ends = {"first_id": names[0], "last_id": names[-1]} if names else {}
+            data = {"data": described, "has_more": False, "first_id": None, "last_id": None, **ends}
         return Reply(200, ((0.0, msgspec.json.encode(data)),))
 
     def _no_model(self, wire: Wire, name: str) -> Reply:
