@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from orchestrion_offline.worksheet import draw_sheet
+from orchestrion_offline.steps import draw_sheet
 
 from orchestrion import Key
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from attrs import frozen
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 
 from orchestrion import (
     Agent,
@@ -116,6 +116,8 @@ def asked(text: str, system: str = "", **settings: Any) -> dict[str, Any]:
     return {"model": "m", "messages": messages, **settings}
 
 
-def say(speaker: Speaker, request: Mapping[str, Any], draws: int = 1, seed: int = 0) -> list[Said]:
-    """What a speaker says to one request, with several draws."""
+def say(
+    speaker: Speaker, request: Mapping[str, Any], draws: int = 1, seed: int = 0
+) -> list[Answer]:
+    """Return the answers of a speaker to one request, with several draws."""
     return [speaker.say(request, Key(seed).child("draw", n)) for n in range(draws)]

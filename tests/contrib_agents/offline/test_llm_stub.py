@@ -15,8 +15,7 @@ import anthropic
 import openai
 import pytest
 from click.testing import CliRunner
-from orchestrion_offline.command import llm_stub
-from orchestrion_offline.speakers_file import SHIPPED, read_speakers
+from orchestrion_offline.command import SHIPPED, llm_stub, read_speakers
 
 from orchestrion import OrchestrionError
 from tests.end_to_end.support import orchestrion

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from orchestrion_offline import values
-from orchestrion_offline.speakers.skills import HABITS
+from orchestrion_offline.speakers.habits import HABITS
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import sheet_of
 

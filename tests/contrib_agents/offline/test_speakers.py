@@ -10,17 +10,14 @@ import pytest
 from orchestrion_code_review.generator import generate
 from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import text_of
-from orchestrion_offline.interfaces import Said, Speaker, ToolCall
-from orchestrion_offline.speakers.cast import Cast
-from orchestrion_offline.speakers.coach import Coach
+from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 from orchestrion_offline.speakers.code_known import script_in
 from orchestrion_offline.speakers.coder import Coder
+from orchestrion_offline.speakers.habits import HABITS, Coach, Habit
 from orchestrion_offline.speakers.judge import Judge, quality
-from orchestrion_offline.speakers.plain import Echo, Line, Scripted
-from orchestrion_offline.speakers.router import Router
-from orchestrion_offline.speakers.skills import HABITS, Habit
-from orchestrion_offline.speakers.steps import Reviewer, Solver
-from orchestrion_offline.worksheet import KINDS, draw_sheet, line
+from orchestrion_offline.speakers.plain import Cast, Echo, Line, Scripted
+from orchestrion_offline.speakers.steps import Reviewer, Router, Solver
+from orchestrion_offline.steps import KINDS, draw_sheet, line
 
 from orchestrion import Key
 from tests.contrib_agents.offline.support import asked, say
@@ -137,11 +134,11 @@ def test_a_script_goes_on_with_the_conversation() -> None:
     script = Scripted((Line("one"), Line(tool="add", arguments={"a": 1}), Line("no", refuse=True)))
     request = asked("hi")
     request["messages"].append({"role": "assistant", "content": "one"})
-    assert say(script, asked("hi")) == [Said("one")]
-    assert say(script, request) == [Said("", (ToolCall("add", '{"a":1}'),))]
+    assert say(script, asked("hi")) == [Answer("one")]
+    assert say(script, request) == [Answer("", (ToolCall("add", '{"a":1}'),))]
     for _ in range(3):
         request["messages"].append({"role": "assistant", "content": "x"})
-    assert say(script, request) == [Said("no", stop="refused")]
+    assert say(script, request) == [Answer("no", stop="refused")]
 
 
 def test_a_cast_plays_whom_the_instructions_name_first() -> None:

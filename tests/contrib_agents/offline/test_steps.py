@@ -8,14 +8,15 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_offline.steps import Steps, sheet_of
-from orchestrion_offline.worksheet import (
+from orchestrion_offline.steps import (
     CATEGORIES,
     KINDS,
+    Steps,
     Written,
     draw_sheet,
     leading,
     line,
+    sheet_of,
     sheets_in,
     written,
 )

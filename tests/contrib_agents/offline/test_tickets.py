@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_offline.speakers.clerk import Clerk
-from orchestrion_offline.tickets import CATEGORIES, Tickets, answer_in, category_of
+from orchestrion_offline.tickets import CATEGORIES, Clerk, Tickets, answer_in, category_of
 
 from orchestrion import Key, Output, Problem, Trajectory, Turn, UsageError
 

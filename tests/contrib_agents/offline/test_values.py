@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from math import comb, sqrt
+from math import sqrt
 
 import pytest
 from orchestrion_offline import values
 from orchestrion_offline.speakers.steps import Reviewer, Solver
-from orchestrion_offline.worksheet import Sheet, draw_sheet, leading, line, written
+from orchestrion_offline.steps import Sheet, draw_sheet, leading, line, written
 
 from orchestrion import Key
 from tests.contrib_agents.offline.support import asked
@@ -108,23 +108,3 @@ def test_a_reviewer_is_worth_what_the_formula_says() -> None:
 
     share = sum(work(Key(n)) for n in range(RUNS)) / RUNS
     assert near(share, values.repaired(SOLVER.chance(sheet.steps[0]), 0.8, 0.1, 2))
-
-
-def test_a_vote_against_one_rival_is_a_majority() -> None:
-    majority = sum(comb(5, k) * 0.7**k * 0.3 ** (5 - k) for k in range(3, 6))
-    assert values.vote(0.7, 5) == pytest.approx(majority)
-    assert values.vote(0.7, 1, rivals=4) == pytest.approx(0.7)
-
-
-def test_a_vote_against_many_rivals_is_what_counting_gives() -> None:
-    def won(key: Key) -> float:
-        votes: dict[int, int] = {}
-        for n in range(6):
-            luck, which = key.child(n).uniforms(2)
-            answer = 0 if luck < 0.4 else 1 + int(which * 3)
-            votes[answer] = votes.get(answer, 0) + 1
-        top = [one for one, count in votes.items() if count == max(votes.values())]
-        return (0 in top) / len(top)
-
-    share = sum(won(Key(n)) for n in range(4000)) / 4000
-    assert abs(share - values.vote(0.4, 6, rivals=3)) < 0.03

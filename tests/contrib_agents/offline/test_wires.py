@@ -11,13 +11,12 @@ import anthropic
 import openai
 import pytest
 from attrs import frozen
-from orchestrion_offline.interfaces import Said, Speaker
-from orchestrion_offline.server import StubServer, serving
-from orchestrion_offline.settings import Serving
+from orchestrion_offline.interfaces import Answer, Speaker
+from orchestrion_offline.server import Serving, StubServer, serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 from orchestrion_offline.speakers.steps import Solver
-from orchestrion_offline.tokens import count
-from orchestrion_offline.worksheet import draw_sheet
+from orchestrion_offline.steps import draw_sheet
+from orchestrion_offline.wire import count
 
 from orchestrion import Key
 from tests.contrib_agents.offline.asks import Asks, raw, with_asks
@@ -150,8 +149,8 @@ def test_a_schema_reaches_the_speaker_on_every_wire() -> None:
 
     @frozen
     class Shows(Speaker):
-        def say(self, request: Mapping[str, Any], draw: Key) -> Said:
-            return Said(json.dumps(request["schema"]))
+        def say(self, request: Mapping[str, Any], draw: Key) -> Answer:
+            return Answer(json.dumps(request["schema"]))
 
     async def work(asks: Asks) -> list[Any]:
         form = {"type": "json_schema", "name": "n", "schema": schema, "strict": True}
@@ -267,7 +266,7 @@ def test_a_wrong_request_is_answered_with_400_and_a_reason(
 def test_a_speaker_that_breaks_or_has_no_answer_is_reported() -> None:
     @frozen
     class Broken(Speaker):
-        def say(self, request: Mapping[str, Any], draw: Key) -> Said:
+        def say(self, request: Mapping[str, Any], draw: Key) -> Answer:
             raise ZeroDivisionError("oh")
 
     async def work(asks: Asks) -> None:

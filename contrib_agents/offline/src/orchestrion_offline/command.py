@@ -1,4 +1,4 @@
-"""`orchestrion llm-stub serve`: simulated speakers for any program that talks to such services."""
+"""Serve simulated speakers to any program: the command `orchestrion llm-stub serve`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,13 @@ import click
 from orchestrion import UsageError
 
 if TYPE_CHECKING:
-    from orchestrion_offline.settings import Serving
+    from orchestrion_offline.interfaces import Speaker
+    from orchestrion_offline.server import Serving
 
-__all__ = ["llm_stub"]
+__all__ = ["SHIPPED", "llm_stub", "read_speakers"]
+
+SHIPPED = ("echo", "scripted", "solver", "reviewer", "coder", "coach", "judge", "router")
+"""The speakers that are served, with their default settings, without a file."""
 
 
 @click.group("llm-stub")
@@ -55,34 +59,47 @@ def serve(
     It speaks Chat Completions, Responses and Messages, with streams and tools. Answers depend on
     the request and its Idempotency-Key alone.
     """
-    from orchestrion_offline.speakers_file import read_speakers
-
     speakers = read_speakers(file)
     asyncio.run(_serve(speakers, _behaviour(behaviour, troubles), host, port))
 
 
-def _behaviour(options: Mapping[str, Any], troubles: tuple[str, ...]) -> Serving:
-    from orchestrion_offline.settings import Serving, Troubles, shares
+def read_speakers(path: Path | None) -> Mapping[str, Speaker]:
+    """Return speakers by name.
 
-    given: dict[str, float] = {}
+    Args:
+        path: a YAML or TOML file with the section `speakers`; None is each of `SHIPPED`.
+
+    Raises:
+        ConfigError: with everything that is wrong in the file.
+    """
+    from orchestrion.config import read_section
+
+    shipped = {"speakers": {name: {"use": f"orchestrion-offline:{name}"} for name in SHIPPED}}
+    return read_section("speaker", shipped if path is None else path)
+
+
+def _behaviour(options: Mapping[str, Any], troubles: tuple[str, ...]) -> Serving:
+    from orchestrion_offline.server import TROUBLES, Serving, Troubles
+
+    shares: dict[str, float] = {}
     for text in troubles:
         name, _, value = text.partition("=")
-        if name not in shares():
-            raise UsageError(f"--trouble {text}: the names are {', '.join(shares())}")
+        if name not in TROUBLES:
+            raise UsageError(f"--trouble {text}: the names are {', '.join(TROUBLES)}")
         try:
-            given[name] = float(value)
+            shares[name] = float(value)
         except ValueError:
             raise UsageError(f"--trouble {text}: expected NAME=SHARE, e.g. {name}=0.1") from None
-    for name, number in [*options.items(), *given.items()]:
+    for name, number in [*options.items(), *shares.items()]:
         if isinstance(number, float) and not 0 <= number < float("inf"):
             raise UsageError(f"{name}: expected a finite number of 0 or more, got {number}")
     try:
-        return Serving(**options, troubles=Troubles(**given))
+        return Serving(**options, troubles=Troubles(**shares))
     except ValueError as error:
         raise UsageError(f"--trouble: {error}") from None
 
 
-async def _serve(speakers: Mapping[str, Any], behaviour: Serving, host: str, port: int) -> None:
+async def _serve(speakers: Mapping[str, Speaker], behaviour: Serving, host: str, port: int) -> None:
     from orchestrion_offline.server import StubServer
 
     server = StubServer(speakers, behaviour)
@@ -92,9 +109,9 @@ async def _serve(speakers: Mapping[str, Any], behaviour: Serving, host: str, por
         raise UsageError(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for one in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM):
         if sys.platform != "win32":
-            loop.add_signal_handler(one, stop.set)
+            loop.add_signal_handler(number, stop.set)
     click.echo(_greeting(server.url, list(speakers), bool(behaviour.api_key)))
     sys.stdout.flush()
     try:
@@ -105,15 +122,12 @@ async def _serve(speakers: Mapping[str, Any], behaviour: Serving, host: str, por
 
 
 def _greeting(url: str, names: list[str], locked: bool) -> str:
-    """What to write where; prices, since a budget in US dollars refuses models without one."""
+    # With prices, since a budget in US dollars refuses models without them.
     key = "key_env: STUB_KEY, " if locked else ""
     model = f"model: {names[0]}, {key}price: {{input: 0, output: 0}}, base_url:"
-    hint = (
-        "with the key in STUB_KEY; other programs send it as OPENAI_API_KEY or ANTHROPIC_API_KEY"
-        if locked
-        else "which needs no key; other programs send any text as OPENAI_API_KEY or "
-        "ANTHROPIC_API_KEY"
-    )
+    hint = "which needs no key; other programs send any text as"
+    if locked:
+        hint = "with the key in STUB_KEY; other programs send it as"
     return f"""\
 serving {", ".join(names)}; Ctrl-C ends it
 OPENAI_BASE_URL={url}/v1
@@ -123,4 +137,4 @@ in a config:
   models:
     a: {{use: openai, {model} "{url}/v1"}}
     b: {{use: anthropic, {model} "{url}"}}
-{hint}"""
+{hint} OPENAI_API_KEY or ANTHROPIC_API_KEY"""

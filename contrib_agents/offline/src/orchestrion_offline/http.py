@@ -1,8 +1,8 @@
-"""HTTP/1.1 for the stub, on asyncio's protocols: as little work for a request as can be.
+"""Serve HTTP/1.1 on asyncio's protocols, with as little work per request as possible.
 
-It serves loopback clients that we know (the vendors' SDKs, curl): requests one after the other on
-kept connections, bodies with a Content-Length. An answer is timed by `call_later`, so that a
-waiting request is no task.
+The clients are known (the vendors' SDKs, curl, all on this machine): requests in sequence on kept
+connections, bodies with a Content-Length. `call_later` delays an answer, so that a waiting request
+needs no task.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _REASONS = {
 
 @frozen
 class Reply:
-    """What goes back.
+    """A reply.
 
     Args:
-        status: HTTP's.
-        parts: the body, each part with the seconds that pass before it is sent. With `stream`
-            each is sent when it is due; else all at once, when the last is.
+        status: of HTTP.
+        parts: the body, each part with the seconds before it is due. With `stream` each part is
+            sent when it is due; else all are sent together when the last one is.
         kind: content type.
-        headers: further ones.
-        stream: whether it is sent in chunks.
-        cut: whether the connection is closed before the end: after half of a body that is sent
-            at once, after the last part of a stream.
+        headers: additional ones.
+        stream: whether the body is sent in chunks.
+        cut: whether the connection closes before the end: after half of a body that is sent
+            together, or after the last part of a stream.
     """
 
     status: int
@@ -58,15 +58,15 @@ class Reply:
 
 
 Handle = Callable[[str, str, Mapping[str, str], bytes], Reply]
-"""Method, path, headers by lower-case name, body."""
+"""Return the reply to a method, path, headers by lower-case name, and body."""
 
 
 class Exchange(asyncio.Protocol):
     """One connection.
 
     Args:
-        handle: gives the reply to a request.
-        connections: where open connections are kept, so that they can be closed.
+        handle: returns the reply to a request.
+        connections: the set of open connections, to which this one adds itself.
     """
 
     def __init__(self, handle: Handle, connections: set[Exchange]) -> None:
@@ -90,7 +90,7 @@ class Exchange(asyncio.Protocol):
             self._timer.cancel()
 
     def close(self) -> None:
-        """Close at once, whatever is still to be sent."""
+        """Close at once, even if data is still to be sent."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -101,7 +101,7 @@ class Exchange(asyncio.Protocol):
             self._next()
 
     def _next(self) -> None:
-        """Answer the next request, if all of it is here."""
+        """Answer the next request if it is complete."""
         end = self._received.find(b"\r\n\r\n")
         if end < 0:
             if len(self._received) > LARGEST_HEAD:
@@ -147,19 +147,19 @@ class Exchange(asyncio.Protocol):
             self._advance(reply, 0, _head(reply, None), close)
             return
         body = b"".join(part for _, part in reply.parts)
-        # Head and body in one write: two would wait for each other's acknowledgement.
+        # One write: a second one would wait for the acknowledgement of the first.
         data = _head(reply, len(body)) + (body[: len(body) // 2] if reply.cut else body)
         self._after(sum(delay for delay, _ in reply.parts), self._finish, data, close or reply.cut)
 
     def _advance(
         self, reply: Reply, place: int, due: bytes, close: bool, waited: bool = False
     ) -> None:
-        """Send what is due together; come back when the next part is."""
+        """Send the parts that are due together, and continue when the next one is due."""
         out = bytearray(due)
         while place < len(reply.parts):
             delay, part = reply.parts[place]
             if delay > 0 and not waited:
-                if place and self._transport is not None:  # the head waits for the first part
+                if place and self._transport is not None:  # the head is sent with the first part
                     self._transport.write(bytes(out))
                     out.clear()
                 self._after(delay, self._advance, reply, place, bytes(out), close, True)
@@ -183,7 +183,7 @@ class Exchange(asyncio.Protocol):
         self._busy = False
         if close:
             self._transport.close()
-        elif self._received:  # not at once: who sends a thousand requests together gets no stack
+        elif self._received:  # not directly: a thousand requests at a time would exhaust the stack
             asyncio.get_running_loop().call_soon(self._resume)
 
     def _resume(self) -> None:

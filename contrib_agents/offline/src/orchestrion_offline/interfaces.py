@@ -1,4 +1,4 @@
-"""What a speaker is, and what it gives."""
+"""Define what a speaker is and what it answers."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from attrs import frozen
 
 from orchestrion import JSON, Key
 
-__all__ = ["Said", "Speaker", "ToolCall"]
+__all__ = ["Answer", "Speaker", "ToolCall"]
 
 
 @frozen
 class ToolCall:
-    """A tool that the speaker wants to be called; `arguments` is JSON as text."""
+    """A tool call of an answer; `arguments` is JSON as text. The server gives it its `id`."""
 
     name: str
     arguments: str = "{}"
+    id: str = ""
 
 
 @frozen
-class Said:
-    """What a speaker answers; the server cuts it where the request says so."""
+class Answer:
+    """The answer of a speaker; the server cuts it where the request says so."""
 
     text: str = ""
     tool_calls: tuple[ToolCall, ...] = ()
@@ -30,21 +31,20 @@ class Said:
 
 
 class Speaker(Protocol):
-    """A simulated speaker: a pure function of what it is asked and of a draw.
+    """A simulated speaker: a pure function of a request and a key.
 
-    Answers come from `request` and `draw` alone, never from what was asked before, the time or
-    the order of requests; so they are the same whatever the latency and however often a call is
-    tried again.
+    An answer must not depend on earlier requests, on time or on the order of requests. So it is the
+    same whatever the latency is and however often a call is retried.
     """
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
-        """The answer.
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
+        """Return the answer to a request.
 
         Args:
-            request: in the form of `orchestrion.Model`, with `model`, the name it was asked by.
-            draw: all luck comes from here.
+            request: in the form of `orchestrion.Model`, with `model`, the requested model's name.
+            draw: the only source of randomness.
 
         Raises:
-            ValueError: this speaker has no answer to such a request; the server says 400.
+            ValueError: this speaker cannot answer such a request; the server replies 400.
         """
         ...

@@ -1,4 +1,4 @@
-"""The model `offline`: a simulated speaker, asked as a service is asked."""
+"""Connect to a simulated speaker through HTTP, as to a real service: the model `offline`."""
 
 from __future__ import annotations
 
@@ -12,29 +12,28 @@ from orchestrion_llm import Limits, Price
 
 from orchestrion import Meta, Model, OpenContext
 from orchestrion_offline.interfaces import Speaker
-from orchestrion_offline.settings import Serving
+from orchestrion_offline.server import Serving, serving
 
 __all__ = ["Offline"]
 
-_NOWHERE = "http://127.0.0.1:9"
+_NO_SERVER = "http://127.0.0.1:9"
 
 
 @frozen
 class Offline:
     """A simulated speaker behind a server on a free port of this machine.
 
-    Everything is as with a service far away: the SDK of OpenAI or Anthropic, HTTP, the model
-    `openai` or `anthropic` of orchestrion-llm. The server runs in the loop of the run, since a
-    thread would compete with it for the interpreter; it takes about 0.2 ms a call.
+    The path of a call is that of a real service: the SDK of OpenAI or Anthropic, HTTP, the model
+    `openai` or `anthropic` of orchestrion-llm. The server runs in the event loop of the run, since
+    a thread would compete with it for the interpreter; it takes about 0.2 ms a call.
 
     Args:
-        speaker: who answers.
-        wire: through which API: `openai` is Chat Completions, `responses` Responses, `anthropic`
-            Messages.
+        speaker: gives the answers.
+        wire: the API: `openai` is Chat Completions, `responses` Responses, `anthropic` Messages.
         server: speed, limits and troubles of the server.
         max_tokens: most tokens of one answer.
         timeout: most seconds of one attempt.
-        limits: how fast the server may be asked.
+        limits: how many calls the client makes in a minute and at a time.
         price: US dollars per million tokens, to try budgets with.
         cache: as of a model behind an API.
     """
@@ -52,12 +51,12 @@ class Offline:
     def _check_server(self, attribute: Attribute[Any], value: Serving) -> None:
         if value.api_key:
             raise ValueError(
-                "server.api_key: is for `orchestrion llm-stub serve`; no key goes here"
+                "server.api_key: only `orchestrion llm-stub serve` takes a key; remove it"
             )
 
     @property
     def name(self) -> str:
-        """The name the speaker is asked by: another one for everything that answers otherwise."""
+        """The model name in requests; it differs wherever a setting changes the answers."""
         troubles = self.server.troubles
         parts = (self.speaker, self.server.seed, troubles.refusal, troubles.truncation)
         digest = blake2b(repr(parts).encode(), digest_size=4).hexdigest()
@@ -65,12 +64,10 @@ class Offline:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
-        """Serve, and connect; in a replay or a dry run neither."""
+        """Start the server and connect to it; a replay and a dry run do neither."""
         async with AsyncExitStack() as stack:
-            url = _NOWHERE
+            url = _NO_SERVER
             if ctx.live:
-                from orchestrion_offline.server import serving
-
                 stub = await stack.enter_async_context(
                     serving({self.name: self.speaker}, self.server)
                 )
@@ -82,7 +79,7 @@ class Offline:
 
         settings: dict[str, Any] = {
             "model": self.name,
-            # Without the port, which is another one each time.
+            # Without the port, which changes from run to run.
             "service": f"offline:{self.name}",
             "max_tokens": self.max_tokens,
             "timeout": self.timeout,

@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""Register the components of this distribution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def orchestrion_models() -> Iterator[Component]:
     yield Component(
         "offline",
         f"{HERE}.model:Offline",
-        "a simulated speaker, asked over real HTTP through the SDK of OpenAI or Anthropic",
+        "a simulated speaker behind real HTTP, called by the SDK of OpenAI or Anthropic",
         example={"speaker": {"use": "echo"}},
     )
 
@@ -40,7 +40,7 @@ def orchestrion_tasks() -> Iterator[Component]:
     yield Component(
         "tickets",
         f"{HERE}.tickets:Tickets",
-        "support tickets to sort: made up, or a file of your own",
+        "support tickets to sort: generated, or a file of your own",
         example={"test": 4},
     )
 
@@ -48,15 +48,15 @@ def orchestrion_tasks() -> Iterator[Component]:
 @hookimpl
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for name, path, summary in (
-        ("echo", "plain:Echo", "says what the last message says"),
-        ("scripted", "plain:Scripted", "says its lines in order; they may call tools"),
-        ("cast", "cast:Cast", "several speakers behind one model, told apart by their role"),
-        ("solver", "steps:Solver", "writes the next line of a worksheet, right at a known rate"),
-        ("reviewer", "steps:Reviewer", "says which line of a worksheet is wrong, at a known rate"),
-        ("coder", "coder:Coder", "plays the roles of a code review at known rates"),
-        ("clerk", "clerk:Clerk", "sorts support tickets, right at known rates"),
-        ("coach", "coach:Coach", "proposes habits from a pool of good, bad and useless ones"),
-        ("judge", "judge:Judge", "grades a transcript, with stated accuracy, noise and biases"),
-        ("router", "router:Router", "names the next agent, right at a known rate"),
+        ("echo", "speakers.plain:Echo", "repeats the last message"),
+        ("scripted", "speakers.plain:Scripted", "gives its lines in order; they may call tools"),
+        ("cast", "speakers.plain:Cast", "several speakers behind one model, chosen by role"),
+        ("solver", "speakers.steps:Solver", "writes the next line of a worksheet at a known skill"),
+        ("reviewer", "speakers.steps:Reviewer", "names wrong lines of a worksheet at a known rate"),
+        ("router", "speakers.steps:Router", "names the next agent, right at a known rate"),
+        ("coder", "speakers.coder:Coder", "plays the roles of a code review at known rates"),
+        ("clerk", "tickets:Clerk", "sorts support tickets, right at known rates"),
+        ("coach", "speakers.habits:Coach", "proposes habits: helpful, harmful and useless ones"),
+        ("judge", "speakers.judge:Judge", "grades work with stated accuracy, noise and biases"),
     ):
-        yield "speaker", Component(name, f"{HERE}.speakers.{path}", summary, around=_AROUND)
+        yield "speaker", Component(name, f"{HERE}.{path}", summary, around=_AROUND)

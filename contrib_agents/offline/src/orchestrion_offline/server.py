@@ -1,7 +1,7 @@
-"""The stub server: speakers behind the wire formats of real services, over real HTTP.
+"""Serve speakers over real HTTP in the wire formats of real services.
 
-What a call is answered, how long that takes and what goes wrong is drawn from its Idempotency-Key
-header and its content; without that header, from its content and how often that was asked before.
+The answer to a call, its latency and its faults are drawn from its Idempotency-Key header and its
+content; without that header, from its content and the number of earlier requests with that content.
 Nothing depends on the order or the time of other requests.
 """
 
@@ -13,32 +13,142 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from hashlib import blake2b
-from typing import Any
+from math import exp
+from statistics import NormalDist
+from typing import Annotated, Any, Literal
 
 import msgspec
-from attrs import evolve
+from attrs import Attribute, evolve, field, frozen
 
-from orchestrion import Key, did_you_mean
-from orchestrion_offline.answering import answers
+from orchestrion import Key, Meta, did_you_mean
+from orchestrion_offline.anthropic_wire import Messages
 from orchestrion_offline.http import Exchange, Reply
 from orchestrion_offline.interfaces import Speaker
-from orchestrion_offline.settings import Serving
-from orchestrion_offline.wires import WIRES
-from orchestrion_offline.wires.form import Asked, BadRequestError, Made, Wire
+from orchestrion_offline.openai_wires import Chat, Responses
+from orchestrion_offline.wire import Wire, WireAnswer, WireRequest, answers
 
-__all__ = ["StubServer", "serving"]
+__all__ = ["TROUBLES", "Serving", "StubServer", "Troubles", "serving"]
 
-_REMEMBERED = 100_000
-_CLOSING = 10  # rounds of the loop until aborted connections are gone
-_CHAT, _MESSAGES = WIRES["/v1/chat/completions"], WIRES["/v1/messages"]
-_PAGE = b"<html><body><h1>500 Internal Server Error</h1></body></html>"
+Share = Annotated[float, Meta(ge=0, le=1)]
+NonNegative = Annotated[float, Meta(ge=0)]
+
+_FAULTS = (
+    "rate_limited",
+    "rate_limited_bare",
+    "server_error",
+    "overloaded",
+    "broken_json",
+    "dropped",
+)
+_ENDINGS = ("refusal", "truncation")
+TROUBLES = (*_FAULTS, *_ENDINGS)
+"""The names of the shares of `Troubles`."""
+_CHAT, _MESSAGES = Chat(), Messages()
+_WIRES: Mapping[str, Wire] = {
+    "/v1/chat/completions": _CHAT,
+    "/v1/responses": Responses(),
+    "/v1/messages": _MESSAGES,
+}
+_COUNTED_CONTENTS = 100_000
+_CLOSING_ROUNDS = 10  # of the event loop, until aborted connections are gone
+_ERROR_PAGE = b"<html><body><h1>500 Internal Server Error</h1></body></html>"
+
+
+@frozen
+class Troubles:
+    """Set how often something goes wrong.
+
+    A fault hits one attempt; a retry draws again. A refusal and a truncation are answers, so they
+    are drawn once for a call and stay.
+
+    Args:
+        rate_limited: share of 429 with `Retry-After`.
+        rate_limited_bare: share of 429 without it.
+        server_error: share of 500 with a page of HTML.
+        overloaded: share of 529 (503 for OpenAI's formats).
+        broken_json: share of answers that end in the middle of the JSON, with status 200.
+        dropped: share of connections that are closed in the middle of the answer.
+        refusal: share of answers that are a refusal.
+        truncation: share of answers that end in the middle, as if at `max_tokens`.
+        retry_after: the value of `Retry-After`, in seconds.
+    """
+
+    rate_limited: Share = 0.0
+    rate_limited_bare: Share = 0.0
+    server_error: Share = 0.0
+    overloaded: Share = 0.0
+    broken_json: Share = 0.0
+    dropped: Share = 0.0
+    refusal: Share = 0.0
+    truncation: Share = 0.0
+    retry_after: NonNegative = field(default=1.0)
+
+    @retry_after.validator
+    def _check_sums(self, attribute: Attribute[Any], value: float) -> None:
+        for names in (_FAULTS, _ENDINGS):
+            total = sum(getattr(self, name) for name in names)
+            if total > 1 + 1e-9:
+                raise ValueError(f"{' + '.join(names)}: got {total:g}, expected at most 1")
+
+    def fault(self, draw: Key) -> str:
+        """Return the fault that hits an attempt; "" for none."""
+        return self._draw(_FAULTS, draw)
+
+    def ending(self, draw: Key) -> str:
+        """Return "refusal" or "truncation" for an answer that is one; else ""."""
+        return self._draw(_ENDINGS, draw)
+
+    def _draw(self, names: tuple[str, ...], draw: Key) -> str:
+        shares = [getattr(self, name) for name in names]
+        left = draw.uniform() if any(shares) else 1.0
+        for name, share in zip(names, shares, strict=True):
+            if left < share:
+                return name
+            left -= share
+        return ""
+
+
+@frozen
+class Serving:
+    """Set the speed, the limits and the troubles of the server.
+
+    Args:
+        latency: median of the seconds until an answer begins.
+        spread: for `uniform` the largest deviation, as a share of the latency; for `lognormal` the
+            standard deviation of its logarithm.
+        law: distribution of the latency.
+        tokens_per_second: writing speed of an answer; 0 sends it at once.
+        requests_per_minute: requests above it get 429 with the time to wait; 0 is no limit.
+        api_key: the only accepted key; "" accepts every key, but a key is required.
+        troubles: what goes wrong, and how often.
+        seed: another seed gives other draws for the same requests.
+    """
+
+    latency: NonNegative = 0.0
+    spread: NonNegative = 0.0
+    law: Literal["uniform", "lognormal"] = "uniform"
+    tokens_per_second: NonNegative = 0.0
+    requests_per_minute: Annotated[int, Meta(ge=0)] = 0
+    api_key: str = ""
+    troubles: Troubles = Troubles()
+    seed: int = 0
+
+    def delay(self, draw: Key) -> float:
+        """Return the seconds until an answer begins."""
+        if not self.latency or not self.spread:
+            return self.latency
+        u = draw.uniform()
+        if self.law == "uniform":
+            return max(0.0, self.latency * (1 + self.spread * (2 * u - 1)))
+        normal = NormalDist().inv_cdf(min(max(u, 1e-9), 1 - 1e-9))
+        return self.latency * exp(self.spread * normal)
 
 
 class StubServer:
-    """Speakers by the model name they answer to, on a port of this machine.
+    """Serve speakers on a port of this machine.
 
     Args:
-        speakers: by model name.
+        speakers: by the model name that they answer to.
         behaviour: speed, limits and troubles.
     """
 
@@ -46,17 +156,16 @@ class StubServer:
         self.speakers = dict(speakers)
         self.behaviour = behaviour or Serving()
         self.requests = 0
-        """How many requests for an answer came, whatever became of them."""
+        """Number of requests for an answer, successful or not."""
+        troubles = self.behaviour.troubles
         self._seed = str(self.behaviour.seed).encode()[:64]
-        self._faulty = self.behaviour.troubles.any
-        self._times: OrderedDict[bytes, int] = OrderedDict()
+        self._faulty = any(getattr(troubles, name) for name in _FAULTS)
+        self._repeats: OrderedDict[bytes, int] = OrderedDict()
         self._allowance = float(self.behaviour.requests_per_minute)
-        self._filled = 0.0
+        self._refilled_at = 0.0
         self._connections: set[Exchange] = set()
         self._server: asyncio.Server | None = None
         self._address = ("127.0.0.1", 0)
-
-    # ---------------------------------------------------------------- life
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> None:
         """Begin to serve in the running loop; port 0 takes a free one."""
@@ -65,7 +174,7 @@ class StubServer:
             lambda: Exchange(self.handle, self._connections), host, port, backlog=1024
         )
         self._address = self._server.sockets[0].getsockname()[:2]
-        self._filled = time.monotonic()
+        self._refilled_at = time.monotonic()
 
     async def close(self) -> None:
         """Stop, and close every connection."""
@@ -74,7 +183,7 @@ class StubServer:
         self._server.close()
         for connection in list(self._connections):
             connection.close()
-        for _ in range(_CLOSING):
+        for _ in range(_CLOSING_ROUNDS):
             if not self._connections:
                 break
             await asyncio.sleep(0)
@@ -83,171 +192,168 @@ class StubServer:
 
     @property
     def url(self) -> str:
-        """The base address for the Anthropic SDK; OpenAI's wants `/v1` after it."""
+        """The base address for the Anthropic SDK; the OpenAI SDK needs `/v1` after it."""
         host, port = self._address
         return f"http://{host}:{port}"
 
     # ---------------------------------------------------------------- requests
 
     def handle(self, method: str, path: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        """The reply to a request."""
-        wire = WIRES.get(path) or (_MESSAGES if "anthropic-version" in headers else _CHAT)
-        if refused := self._unknown_key(wire, headers):
-            return refused
+        """Return the reply to a request."""
+        wire = _WIRES.get(path) or (_MESSAGES if "anthropic-version" in headers else _CHAT)
+        if refusal := self._check_key(wire, headers):
+            return refusal
         if path == "/v1/models" or path.startswith("/v1/models/"):
             return self._models(wire, path.removeprefix("/v1/models").strip("/"))
-        if path not in WIRES:
+        if path not in _WIRES:
             return _error(wire, 404, "not_found_error", f"the stub has no {path}")
         if method != "POST":
             return _error(wire, 405, "invalid_request_error", f"{method} is not allowed here")
         self.requests += 1
         if wait := self._wait():
-            headers_ = {"retry-after": f"{wait:.3f}", "retry-after-ms": f"{wait * 1000:.0f}"}
-            return _error(wire, 429, "rate_limit_error", "too many requests a minute", headers_)
+            retry = {"retry-after": f"{wait:.3f}", "retry-after-ms": f"{wait * 1000:.0f}"}
+            return _error(wire, 429, "rate_limit_error", "too many requests a minute", retry)
         try:
             data = _decoded(body)
-            if not isinstance(data, dict):
-                raise BadRequestError("the body is no JSON object")
             asked = wire.decode(data)
-        except (ValueError, BadRequestError, TypeError, AttributeError, KeyError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             return _error(wire, 400, "invalid_request_error", str(error))
         name = data.get("model")
         speaker = self.speakers.get(name) if isinstance(name, str) else None
         if speaker is None or not isinstance(name, str):
             return self._no_model(wire, str(name))
         try:
-            # Its part before a "." names the call; what follows is the body's, which APIs write
-            # in different ways.
+            # The part before "." names the call. The rest names the body, which vendors write in
+            # different ways.
             key = headers.get("idempotency-key", "").partition(".")[0]
             return self._reply(wire, asked, name, speaker, key)
         except ValueError as error:
             return _error(wire, 400, "invalid_request_error", f"{name}: {error}")
-        except Exception as error:  # a speaker of somebody else's: the caller is told
-            said = f"the speaker {name!r} broke: {type(error).__name__}: {error}"
-            return _error(wire, 500, "api_error", said)
+        except Exception as error:  # a speaker of another author: its caller must see the reason
+            message = f"the speaker {name!r} broke: {type(error).__name__}: {error}"
+            return _error(wire, 500, "api_error", message)
 
-    def _reply(self, wire: Wire, asked: Asked, name: str, speaker: Speaker, sent: str) -> Reply:
-        # Not by the name: speakers that differ in a setting are compared on the same draws.
+    def _reply(
+        self, wire: Wire, asked: WireRequest, name: str, speaker: Speaker, call: str
+    ) -> Reply:
+        # The name is left out: speakers that differ in one setting are compared on the same draws.
         content = msgspec.json.encode(asked.request, order="sorted")
-        called = blake2b(content, key=self._seed, person=b"content", digest_size=16)
-        called.update(sent.encode())
-        digest = called.digest()
+        state = blake2b(content, key=self._seed, person=b"content", digest_size=16)
+        state.update(call.encode())
+        digest = state.digest()
         draw, attempt = Key(digest), 0
-        if not sent:
-            draw = draw.child("time", self._time(digest))
+        if not call:
+            draw = draw.child("time", self._repeat(digest))
         elif self._faulty:
-            attempt = self._time(digest)
+            attempt = self._repeat(digest)
         troubles = self.behaviour.troubles
         fault = troubles.fault(draw.child("fault", attempt)) if self._faulty else ""
         delay = self.behaviour.delay(draw.child("delay", attempt))
-        if fault and (failed := self._fault(wire, fault, delay)):
+        if failed := self._failed(wire, fault, delay):
             return failed
-        made = answers(asked, {**asked.request, "model": name}, speaker, draw, troubles)
-        reply = self._written(wire, asked, made, delay)
+        made = answers(asked, name, speaker, draw, troubles.ending)
+        reply = self._timed(wire, asked, made, delay)
         if fault == "dropped":
             kept = reply.parts[: max(len(reply.parts) // 2, 1)] if reply.stream else reply.parts
             return evolve(reply, parts=kept, cut=True)
         if fault == "broken_json":
-            return _broken(reply)
+            # The JSON ends early, though HTTP says that it is complete.
+            data = b"".join(part for _, part in reply.parts)
+            total = sum(seconds for seconds, _ in reply.parts)
+            return evolve(reply, parts=((total, data[: len(data) // 2]),))
         return reply
 
-    def _written(self, wire: Wire, asked: Asked, made: list[Made], delay: float) -> Reply:
-        """Answers as they are sent, each part when it is due."""
+    def _timed(self, wire: Wire, asked: WireRequest, made: list[WireAnswer], delay: float) -> Reply:
+        """Return answers as a reply whose parts have the delays of the set writing speed."""
         speed = self.behaviour.tokens_per_second
-        writing = max(one.output_tokens for one in made) / speed if speed else 0.0
+        writing = max(answer.output_tokens for answer in made) / speed if speed else 0.0
         if not asked.stream:
             return Reply(200, ((delay + writing, wire.encode(made)),))
-        begin, middle, end = wire.stream(made[0], asked)
+        begin, middle, end = wire.stream(made[0], asked.usage)
         pause = writing / max(len(middle), 1)
         parts = ((delay, begin), *((pause, part) for part in middle), (0.0, end))
         return Reply(200, parts, "text/event-stream; charset=utf-8", stream=True)
 
-    def _fault(self, wire: Wire, fault: str, delay: float) -> Reply | None:
-        """The reply of a fault that needs no answer; None for those that spoil one."""
+    def _failed(self, wire: Wire, fault: str, delay: float) -> Reply | None:
+        """Return the reply of a fault that replaces the answer; None for any other."""
         if fault.startswith("rate_limited"):
             wait = self.behaviour.troubles.retry_after
             headers = {} if fault == "rate_limited_bare" else {"retry-after": f"{wait:g}"}
             return _error(wire, 429, "rate_limit_error", "injected: slow down", headers, delay)
         if fault == "server_error":
-            return Reply(500, ((delay, _PAGE),), "text/html")
+            return Reply(500, ((delay, _ERROR_PAGE),), "text/html")
         if fault == "overloaded":
             status = wire.overloaded
             return _error(wire, status, "overloaded_error", "injected: busy", {}, delay)
         return None
 
-    # ---------------------------------------------------------------- what is remembered
-
-    def _time(self, digest: bytes) -> int:
-        """How often this was asked before."""
-        times = self._times
-        count = times.pop(digest, -1) + 1
-        times[digest] = count
-        if len(times) > _REMEMBERED:
-            times.popitem(last=False)
+    def _repeat(self, digest: bytes) -> int:
+        """Return the number of earlier requests with this digest."""
+        count = self._repeats.pop(digest, -1) + 1
+        self._repeats[digest] = count
+        if len(self._repeats) > _COUNTED_CONTENTS:
+            self._repeats.popitem(last=False)
         return count
 
     def _wait(self) -> float:
-        """Seconds until there is room under the rate limit; 0 takes the room."""
+        """Return the seconds until the rate limit permits a request; 0 also counts this one."""
         limit = self.behaviour.requests_per_minute
         if not limit:
             return 0.0
         now = time.monotonic()
-        refilled = (now - self._filled) * limit / 60
-        self._allowance, self._filled = min(float(limit), self._allowance + refilled), now
+        refilled = (now - self._refilled_at) * limit / 60
+        self._allowance, self._refilled_at = min(float(limit), self._allowance + refilled), now
         if self._allowance >= 1:
             self._allowance -= 1
             return 0.0
         return max((1 - self._allowance) * 60 / limit, 0.001)
 
-    # ---------------------------------------------------------------- keys and models
-
-    def _unknown_key(self, wire: Wire, headers: Mapping[str, str]) -> Reply | None:
-        given = headers.get("authorization", "").removeprefix("Bearer").strip()
-        given = given or headers.get("x-api-key", "")
-        wanted = self.behaviour.api_key
-        if given and wanted in ("", given):
+    def _check_key(self, wire: Wire, headers: Mapping[str, str]) -> Reply | None:
+        """Return the reply to a request whose key is missing or wrong; None if it is accepted."""
+        key = headers.get("authorization", "").removeprefix("Bearer").strip()
+        key = key or headers.get("x-api-key", "")
+        if key and self.behaviour.api_key in ("", key):
             return None
-        said = "the API key is not valid" if given else "no API key was sent"
-        return _error(wire, 401, "authentication_error", said)
+        message = "the API key is not valid" if key else "no API key was sent"
+        return _error(wire, 401, "authentication_error", message)
 
     def _models(self, wire: Wire, name: str) -> Reply:
-        describe = _described if wire is _MESSAGES else _listed
+        if name and name not in self.speakers:
+            return self._no_model(wire, name)
+        describe = _anthropic_model if wire is _MESSAGES else _openai_model
+        described = [describe(model) for model in self.speakers]
+        data: dict[str, Any] = {"object": "list", "data": described}
         if name:
-            if name not in self.speakers:
-                return self._no_model(wire, name)
-            return Reply(200, ((0.0, msgspec.json.encode(describe(name))),))
-        data: dict[str, Any] = {"object": "list", "data": [describe(one) for one in self.speakers]}
-        if wire is _MESSAGES:
+            data = describe(name)
+        elif wire is _MESSAGES:
             names = list(self.speakers)
-            first, last = (names[0], names[-1]) if names else (None, None)
-            data = {"data": data["data"], "has_more": False, "first_id": first, "last_id": last}
+            ends = {"first_id": names[0], "last_id": names[-1]} if names else {}
+            data = {"data": described, "has_more": False, "first_id": None, "last_id": None, **ends}
         return Reply(200, ((0.0, msgspec.json.encode(data)),))
 
     def _no_model(self, wire: Wire, name: str) -> Reply:
-        close = did_you_mean(name, self.speakers)
-        said = f"The model {name!r} does not exist here{close}"
-        return _error(wire, 404, "not_found_error", said)
+        message = f"The model {name!r} does not exist here{did_you_mean(name, self.speakers)}"
+        return _error(wire, 404, "not_found_error", message)
 
 
-def _decoded(body: bytes) -> Any:
+def _decoded(body: bytes) -> dict[str, Any]:
     try:
-        return msgspec.json.decode(body)
+        data = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise BadRequestError(f"the body is no JSON: {error}") from None
+        raise ValueError(f"the body is no JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise ValueError("the body is no JSON object")
+    return data
 
 
-def _listed(name: str) -> dict[str, Any]:
+def _openai_model(name: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": "orchestrion"}
 
 
-def _described(name: str) -> dict[str, Any]:
-    return {
-        "type": "model",
-        "id": name,
-        "display_name": name,
-        "created_at": "1970-01-01T00:00:00Z",
-        "lifecycle": "active",
-    }
+def _anthropic_model(name: str) -> dict[str, Any]:
+    created = "1970-01-01T00:00:00Z"
+    about = {"display_name": name, "created_at": created, "lifecycle": "active"}
+    return {"type": "model", "id": name, **about}
 
 
 def _error(
@@ -258,22 +364,14 @@ def _error(
     headers: Mapping[str, str] | None = None,
     delay: float = 0.0,
 ) -> Reply:
-    body = wire.error(status, kind, message)
-    return Reply(status, ((delay, body),), headers=headers or {})
-
-
-def _broken(reply: Reply) -> Reply:
-    """An answer whose JSON breaks off, though HTTP says that all of it came."""
-    delay = sum(one for one, _ in reply.parts)
-    body = b"".join(part for _, part in reply.parts)
-    return evolve(reply, parts=((delay, body[: len(body) // 2]),))
+    return Reply(status, ((delay, wire.error(status, kind, message)),), headers=headers or {})
 
 
 @asynccontextmanager
 async def serving(
     speakers: Mapping[str, Speaker], behaviour: Serving | None = None, port: int = 0
 ) -> AsyncIterator[StubServer]:
-    """A server in the running loop, for as long as the context."""
+    """Serve in the running loop until the context ends."""
     server = StubServer(speakers, behaviour)
     await server.start(port=port)
     try:

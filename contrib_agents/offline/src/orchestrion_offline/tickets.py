@@ -1,7 +1,7 @@
-"""The task `tickets`: letters to a support desk, each to be sorted into one of five categories.
+"""Sort support tickets into five categories: the task `tickets` and the speaker `clerk`.
 
 A team answers in contents, in the form `Category: delivery`; the last answer counts. Tickets are
-made up, or come from a file of your own:
+generated, or come from a file of your own:
 
     {"text": "The parcel came to the wrong door.", "category": "delivery", "split": "train"}
 """
@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from attrs import frozen
+from attrs import field, frozen
 
 from orchestrion import (
+    JSON,
     Calls,
     Key,
     Meta,
@@ -32,8 +33,10 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
+from orchestrion_offline.interfaces import Answer, Speaker
+from orchestrion_offline.reading import asked_text
 
-__all__ = ["CATEGORIES", "Tickets", "answer_in", "category_of"]
+__all__ = ["CATEGORIES", "Clerk", "Tickets", "answer_in", "category_of"]
 
 COMPLAINTS: dict[str, tuple[str, ...]] = {
     "billing": (
@@ -85,10 +88,10 @@ class Ticket(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One line of a file.
 
     Args:
-        text: what the customer writes.
-        category: the right one, which only the verifier sees.
-        id: its name; by default its line.
-        split: where it belongs; by default three of five are for training, one each for the others.
+        text: of the customer.
+        category: the right answer, which only the verifier sees.
+        id: its name; by default the number of its line.
+        split: by default three of five lines are for training, one each for the other splits.
     """
 
     text: str
@@ -102,9 +105,9 @@ class Tickets(Task):
     """Tickets to sort; solved if the last answer is the right category.
 
     Args:
-        file: tickets of your own as JSON lines with `text` and `category`; by default made up.
-        seed: other made-up tickets.
-        train: made-up tickets for training.
+        file: your own tickets, as JSON lines with `text` and `category`; by default generated ones.
+        seed: another seed generates other tickets.
+        train: generated tickets for training.
         validation: for validation.
         test: for the test.
     """
@@ -118,12 +121,12 @@ class Tickets(Task):
     ceiling = no_calls
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The tickets of a split."""
+        """Return the tickets of a split."""
         if self.file is not None:
             return _read(self.file)[split]
-        return [self._made(split, n) for n in range(getattr(self, split))]
+        return [self._generated(split, n) for n in range(getattr(self, split))]
 
-    def _made(self, split: Split, n: int) -> Problem:
+    def _generated(self, split: Split, n: int) -> Problem:
         key = Key(self.seed).child("tickets", split, n)
         category = CATEGORIES[n % len(CATEGORIES)]
         parts = (OPENINGS, MIDDLES, COMPLAINTS[category], CLOSINGS)
@@ -134,34 +137,34 @@ class Tickets(Task):
         return _problem(Ticket(text, category, f"{split}-{n + 1}"))
 
     def problem_from(self, text: str) -> Problem:
-        """A ticket as it was written; nobody knows its category."""
+        """Return a ticket of unknown category."""
         return _problem(Ticket(text, "", "input"))
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Nobody has answered."""
-        return _shown(())
+        """Return the state without an answer."""
+        return _after(())
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """The answers after a turn."""
+        """Return the answers after a turn."""
         answer = answer_in(turn.output.content) if turn.status == "completed" else ""
-        return _shown((*state, answer) if answer else state)
+        return _after((*state, answer) if answer else state)
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Whether the last answer is right; the same at any time."""
+        """Return whether the last answer is right, at any time of an episode."""
         right = bool(state) and state[-1] == problem.hidden
         return Scores(float(right), right)
 
 
 def answer_in(text: str) -> str:
-    """The last category that a text answers with, in lower case; "" if it has none."""
-    found = _ANSWER.findall(text)
-    return found[-1].lower() if found else ""
+    """Return the last category that a text gives as answer, in lower case; "" if it gives none."""
+    answers = _ANSWER.findall(text)
+    return answers[-1].lower() if answers else ""
 
 
 def category_of(text: str) -> str:
-    """The category of a made-up ticket, wherever it stands in a text; "" for any other."""
+    """Return the category of the last generated ticket in a text; "" if there is none."""
     places = {
         text.rfind(complaint): category
         for category, complaints in COMPLAINTS.items()
@@ -171,7 +174,7 @@ def category_of(text: str) -> str:
     return places[last] if last >= 0 else ""
 
 
-def _shown(answers: tuple[str, ...]) -> Step:
+def _after(answers: tuple[str, ...]) -> Step:
     votes = Counter(answers)
     leading = max(votes.values(), default=0)
     features = (
@@ -181,8 +184,8 @@ def _shown(answers: tuple[str, ...]) -> Step:
         float(len(answers) > 1 and votes[answers[-1]] == leading),
         *(float(bool(answers) and answers[-1] == name) for name in CATEGORIES),
     )
-    said = ", ".join(f"{name} {count}" for name, count in votes.items())
-    return Step(answers, Observation(f"Answers: {said or 'none'}.", dict(votes), features))
+    counts = ", ".join(f"{name} {count}" for name, count in votes.items())
+    return Step(answers, Observation(f"Answers: {counts or 'none'}.", dict(votes), features))
 
 
 def _problem(ticket: Ticket, name: str = "") -> Problem:
@@ -191,13 +194,13 @@ def _problem(ticket: Ticket, name: str = "") -> Problem:
 
 
 def _read(path: Path) -> dict[Split, list[Problem]]:
-    """The tickets of a file by split.
+    """Return the tickets of a file by split.
 
     Raises:
-        UsageError: it cannot be read, with the line.
+        UsageError: the file or a line of it cannot be read.
     """
-    found: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
-    turn: tuple[Split, ...] = ("train", "validation", "train", "test", "train")
+    tickets: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": []}
+    order: tuple[Split, ...] = ("train", "validation", "train", "test", "train")
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -209,6 +212,37 @@ def _read(path: Path) -> dict[Split, list[Problem]]:
             ticket = msgspec.json.decode(line, type=Ticket)
         except msgspec.MsgspecError as error:
             raise UsageError(f"task tickets: {path}, line {number}: {error}") from None
-        split = ticket.split or turn[(number - 1) % len(turn)]
-        found[split].append(_problem(ticket, f"{number}"))
-    return found
+        split = ticket.split or order[(number - 1) % len(order)]
+        tickets[split].append(_problem(ticket, f"{number}"))
+    return tickets
+
+
+@frozen
+class Clerk(Speaker):
+    """Names the category of a generated ticket, right at a known rate.
+
+    Every request is drawn independently, so it may err again.
+
+    Args:
+        skills: chance of the right answer, by category.
+        skill: for categories that `skills` does not name.
+        checks: chance that it sees whether the answer before its own is right, and then answers
+            rightly; 0 is a clerk that does not read other answers.
+    """
+
+    skills: Mapping[str, Annotated[float, Meta(ge=0, le=1)]] = field(factory=dict)
+    skill: Annotated[float, Meta(ge=0, le=1)] = 0.7
+    checks: Annotated[float, Meta(ge=0, le=1)] = 0.0
+
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
+        """See `Speaker.say`."""
+        text = asked_text(request)
+        category = category_of(text)
+        if not category:
+            raise ValueError("the speaker clerk knows only the made-up tickets of task `tickets`")
+        success, which, check = draw.uniforms(3)
+        checked = bool(answer_in(text.rpartition("one of")[2])) and check < self.checks
+        if not checked and success >= self.skills.get(category, self.skill):
+            others = [name for name in CATEGORIES if name != category]
+            category = others[int(which * len(others))]
+        return Answer(f"Category: {category}")

@@ -186,7 +186,9 @@ _WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
 
 
 class _Representer(SafeRepresenter):
-    """Puts collections that are short on one line, and quotes all text but words."""
+    """Puts collections inside a document on one line if they are short; quotes all but words."""
+
+    document: Any = None
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -198,7 +200,9 @@ class _Representer(SafeRepresenter):
         return self.represent_scalar(f"{_TAG}str", data, style=style)
 
     def represent_collection(self, data: Any) -> Any:
-        short = len(json.dumps(data, ensure_ascii=False)) < _WIDTH - 20
+        short = not data or (
+            data is not self.document and len(json.dumps(data, ensure_ascii=False)) < _WIDTH - 20
+        )
         if isinstance(data, dict):
             return self.represent_mapping(f"{_TAG}map", data, flow_style=short)
         return self.represent_sequence(f"{_TAG}seq", data, flow_style=short)
@@ -224,6 +228,7 @@ def to_yaml(data: Mapping[str, Any]) -> str:
     yaml = YAML(typ="safe", pure=True)
     yaml.Representer, yaml.width = _Representer, 1 << 30
     yaml.default_flow_style, yaml.sort_base_mapping_type_on_output = False, False  # type: ignore[assignment]
-    text = io.StringIO()
-    yaml.dump(dict(data), text)
+    text, document = io.StringIO(), dict(data)
+    yaml.representer.document = document
+    yaml.dump(document, text)
     return text.getvalue()

@@ -1,1 +1,1 @@
-"""The speakers that come with the plugin, a module each."""
+"""The speakers of this distribution."""

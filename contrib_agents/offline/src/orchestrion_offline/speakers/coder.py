@@ -1,4 +1,4 @@
-"""Who plays the roles of a code review: right, wrong and untidy code at known rates."""
+"""Play the roles of a code review: right, wrong and untidy code at known rates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker
+from orchestrion_offline.interfaces import Answer, Speaker
 from orchestrion_offline.reading import asked_text, system_text, words
 from orchestrion_offline.speakers.code_known import blocks_of_code, script_in
-from orchestrion_offline.speakers.skills import Habit, Share, effective
+from orchestrion_offline.speakers.habits import Habit, Share, effective
 
 if TYPE_CHECKING:
     from orchestrion_code_review_agents import Script
@@ -31,7 +31,7 @@ CODE_HABITS: tuple[Habit, ...] = (
     Habit("Name variables after fruit."),
     Habit("Begin with a friendly sentence."),
 )
-"""Helpful, harmful and useless ones."""
+"""Helpful, harmful and useless habits."""
 
 
 def _writer() -> dict[str, float]:
@@ -43,16 +43,16 @@ class Coder(Speaker):
     """Plays a role on problems of the task code-review, whose solutions it has.
 
     Args:
-        role: which one; `told` goes by the first that its instructions name.
-        writer: how often it writes a right solution, by level: `basic`, `intermediate`,
+        role: its role; `told` takes the first role that its instructions name.
+        writer: chance that it writes a right solution, by level: `basic`, `intermediate`,
             `advanced`.
-        tidy: how often its code has types and no unused import.
-        reviewer: how often it sees the defect of a wrong version.
-        false_alarm: how often it sees one in a right version.
-        refactorer: how often it mends a wrong version in which a review saw a defect.
-        unaided: how often it mends one without such a review.
-        slip: how often it breaks a right version in which a review saw a defect.
-        habits: sentences that change the skill of any role if its instructions have them.
+        tidy: chance that its code has types and no unused import.
+        reviewer: chance that it sees the defect of a wrong version.
+        false_alarm: chance that it sees a defect in a right version.
+        refactorer: chance that it repairs a wrong version to which a review objects.
+        unaided: chance that it repairs a wrong version without such a review.
+        slip: chance that it breaks a right version to which a review objects.
+        habits: sentences in its instructions that change the skill of any role.
     """
 
     role: Literal["told", "writer", "reviewer", "refactorer"] = "told"
@@ -65,59 +65,59 @@ class Coder(Speaker):
     slip: Share = 0.3
     habits: tuple[Habit, ...] = CODE_HABITS
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
-        text, told = asked_text(request), system_text(request)
+        text, instructions = asked_text(request), system_text(request)
         script = script_in(text)
         if script is None:
-            raise ValueError("this speaker knows the problems of the task 'code-review' only")
-        role = self._role(told)
+            raise ValueError(
+                "this speaker knows only problems of the task 'code-review', and the request has "
+                "none"
+            )
+        role = self._role(instructions)
+
+        def skill(base: float) -> float:
+            return effective({}, base, script.level, self.habits, instructions)
+
         if role == "writer":
-            return self._write(script, told, draw)
+            return self._write(script, skill(self.writer.get(script.level, 0.5)), draw)
         code = blocks_of_code(text)
         if not code:
-            return Said(f"There is nothing for a {role} to work on yet.")
+            return Answer(f"There is nothing for a {role} to work on yet.")
         end, latest = code[-1]
         if role == "reviewer":
-            right = script.is_right(latest)
-            chance = self.false_alarm if right else self._skill(self.reviewer, script, told)
-            sees = draw.uniform() < chance
-            return Said(_OBJECTION if sees else "I see no defect.")
-        return self._refactor(script, latest, _OBJECTION in text[end:], told, draw)
+            chance = self.false_alarm if script.is_right(latest) else skill(self.reviewer)
+            return Answer(_OBJECTION if draw.uniform() < chance else "I see no defect.")
+        success, which = draw.uniforms(2)
+        objected = _OBJECTION in text[end:]
+        if script.is_right(latest):
+            breaks = objected and success < self.slip
+            return _fenced(_wrong(script, which) if breaks else script.right)
+        repairs = success < skill(self.refactorer if objected else self.unaided)
+        return _fenced(script.right if repairs else latest)
 
-    def _role(self, told: str) -> Role:
+    def _role(self, instructions: str) -> Role:
         if self.role != "told":
             return self.role
-        shown = words(told)
-        found = [(place, role) for role in _ROLES if (place := shown.find(words(role))) >= 0]
-        if found:
-            return min(found)[1]
-        # Instructions may say what to do instead of who somebody is.
+        text = words(instructions)
+        named = [(at, role) for role in _ROLES if (at := text.find(words(role))) >= 0]
+        if named:
+            return min(named)[1]
+        # Instructions may say what to do and name no role.
         verbs: dict[Role, str] = {"reviewer": r" review", "refactorer": r" refactor| improve"}
-        return next((role for role, verb in verbs.items() if re.search(verb, shown)), "writer")
+        return next((role for role, verb in verbs.items() if re.search(verb, text)), "writer")
 
-    def _skill(self, skill: float, script: Script, told: str) -> float:
-        return effective({}, skill, script.level, self.habits, told)
-
-    def _write(self, script: Script, told: str, draw: Key) -> Said:
+    def _write(self, script: Script, skill: float, draw: Key) -> Answer:
         from orchestrion_code_review_agents import untidy
 
-        luck, which, neat = draw.uniforms(3)
-        code = script.right
-        if luck >= self._skill(self.writer.get(script.level, 0.5), script, told):
-            code = script.wrong[int(which * len(script.wrong))]
-        return _brought(code if neat < self.tidy else untidy(code))
-
-    def _refactor(self, script: Script, code: str, objected: bool, told: str, draw: Key) -> Said:
-        luck, which = draw.uniforms(2)
-        if script.is_right(code):
-            breaks = objected and luck < self.slip
-            return _brought(
-                script.wrong[int(which * len(script.wrong))] if breaks else script.right
-            )
-        mends = self.refactorer if objected else self.unaided
-        return _brought(script.right if luck < self._skill(mends, script, told) else code)
+        success, which, neat = draw.uniforms(3)
+        code = script.right if success < skill else _wrong(script, which)
+        return _fenced(code if neat < self.tidy else untidy(code))
 
 
-def _brought(code: str) -> Said:
-    return Said(f"```python\n{code.rstrip()}\n```")
+def _wrong(script: Script, which: float) -> str:
+    return script.wrong[int(which * len(script.wrong))]
+
+
+def _fenced(code: str) -> Answer:
+    return Answer(f"```python\n{code.rstrip()}\n```")

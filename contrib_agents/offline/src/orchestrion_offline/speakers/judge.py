@@ -1,4 +1,4 @@
-"""Who grades work: it knows how good the work is, and says so with stated faults."""
+"""Grade work whose real worth is known, with a stated accuracy, noise and biases."""
 
 from __future__ import annotations
 
@@ -10,12 +10,19 @@ from typing import Annotated, Any
 from attrs import field, frozen
 
 from orchestrion import JSON, Key, Meta
-from orchestrion_offline.interfaces import Said, Speaker
-from orchestrion_offline.reading import asked_text, mentioned, system_text
-from orchestrion_offline.shaped import Filler, Place, filled, form_of
-from orchestrion_offline.speakers.skills import Share
+from orchestrion_offline.interfaces import Answer, Speaker
+from orchestrion_offline.reading import (
+    Filler,
+    Slot,
+    asked_text,
+    fill,
+    form_of,
+    mentioned,
+    system_text,
+)
+from orchestrion_offline.speakers.habits import Share
 from orchestrion_offline.speakers.steps import lines_of
-from orchestrion_offline.worksheet import events, leading, sheets_in
+from orchestrion_offline.steps import events, leading, sheets_in
 
 __all__ = ["Judge", "quality"]
 
@@ -24,153 +31,149 @@ _TURN = re.compile(r"^.*\bbegin turn (\d+)\b.*$", re.M)
 _SCALE = r"(-?\d+(?:\.\d+)?) ?(?:to|-|–|\.\.) ?(-?\d+(?:\.\d+)?)"  # noqa: RUF001
 _STEP = re.compile(r"in steps of (\d+(?:\.\d+)?)")
 _LONG = 2000  # characters at which the length bias is full
+Bias = Annotated[float, Meta(ge=-1, le=1)]
 
 
 @frozen
 class Judge(Speaker):
-    """Grades a worksheet or code by what it is really worth, as far as it is accurate.
+    """Grades a worksheet or code by its real worth, as far as it is accurate.
 
-    Grades have the form that the question wants: by its JSON Schema, or the JSON it shows. A plain
-    text ends with `Score: N/10`. What it can neither read as a worksheet nor as known code, it
-    takes for half good.
+    Grades have the form that the question asks for: a JSON Schema, or JSON as in an example. A
+    plain text ends with `Score: N/10`. Work that is neither a worksheet nor known code is worth a
+    half.
 
     Args:
-        accuracy: how often it looks at the work; else its grades are any on the scale. 0 is a
-            judge that is nothing but noise.
-        noise: deviation of a grade, as a share of the scale.
-        position_bias: added to what the question names first, taken from what it names last, as a
-            share of the scale.
-        length_bias: added where the question has 2,000 characters or more, less for a shorter one,
+        accuracy: chance that it looks at the work; else the grade is uniform on the scale. 0 is a
+            judge of pure noise.
+        noise: standard deviation of a grade, as a share of the scale.
+        position_bias: added to the criterion named first and subtracted from the one named last,
             as a share of the scale.
-        marks: what works that have a phrase are worth, 0 to 1, whatever else is in them.
+        length_bias: added for a question of 2,000 characters or more, in proportion for a shorter
+            one, as a share of the scale.
+        marks: worth of works that have a phrase, 0 to 1, whatever else they have.
     """
 
     accuracy: Share = 1.0
     noise: Annotated[float, Meta(ge=0)] = 0.05
-    position_bias: Annotated[float, Meta(ge=-1, le=1)] = 0.0
-    length_bias: Annotated[float, Meta(ge=-1, le=1)] = 0.0
+    position_bias: Bias = 0.0
+    length_bias: Bias = 0.0
     marks: Mapping[str, Share] = field(factory=dict)
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         text = asked_text(request)
-        worth = next((w for part, w in self.marks.items() if mentioned(part, text)), None)
-        known = worth if worth is not None else quality(text)
+        marked = [worth for phrase, worth in self.marks.items() if mentioned(phrase, text)]
+        worth = marked[0] if marked else quality(text)
         looks = draw.child("looks").uniform() < self.accuracy
-        long = self.length_bias * min(len(text) / _LONG, 1.0)
+        bonus = self.length_bias * min(len(text) / _LONG, 1.0)
+        grades = _Grades(self, worth if looks else None, bonus, draw, system_text(request), text)
         form = form_of(request)
-        grading = _Grading(self, known if looks else None, long, request, draw)
         if form is None:
-            return Said(f"Score: {grading.on_scale('score', 0, 10, 0.0, 0):g}/10")
-        return Said(filled(form, grading))
+            return Answer(f"Score: {grades.grade('score', 0, 10):g}/10")
+        return Answer(fill(form, grades))
 
 
-class _Grading(Filler):
-    def __init__(
-        self,
-        judge: Judge,
-        worth: float | None,
-        bonus: float,
-        request: Mapping[str, JSON],
-        draw: Key,
-    ) -> None:
-        self.judge, self.worth, self.bonus, self.draw = judge, worth, bonus, draw
-        self.told = f"{system_text(request)}\n{asked_text(request)}"
-        self.mark = next(iter(_MARK.findall(asked_text(request))), "")
+@frozen
+class _Grades(Filler):
+    judge: Judge
+    worth: float | None
+    bonus: float
+    draw: Key
+    instructions: str
+    question: str
 
-    def text(self, place: Place) -> str | None:
-        """The mark, a grade in words, or a reason."""
-        if place.name == "mark":
-            return self.mark
-        about = self._about(place)
-        if "as text" in about or re.fullmatch(r"\d+/\d+", str(place.schema.get("example", ""))):
-            _, high = self._scale(place)
-            return f"{self._grade(place):g}/{high:g}"
+    def text(self, slot: Slot) -> str | None:
+        if slot.name == "mark":
+            return next(iter(_MARK.findall(self.question)), "")
+        example = str(slot.schema.get("example", ""))
+        if "as text" in self._about(slot) or re.fullmatch(r"\d+/\d+", example):
+            return f"{self.number(slot):g}/{self._scale(slot)[1]:g}"
         return "This is what I saw in the work."
 
-    def number(self, place: Place) -> float:
-        """A grade."""
-        return self._grade(place)
+    def number(self, slot: Slot) -> float:
+        low, high = self._scale(slot)
+        step = 1.0 if slot.schema.get("type") == "integer" else self._step(slot)
+        return self.grade(slot.name, low, high, step, self._order(slot))
 
-    def choice(self, place: Place, options: list[Any]) -> Any:
-        """The grade nearest to what it means, of numbers; else the best verdict for the best."""
-        if all(isinstance(one, int | float) for one in options):
-            grade = self._grade(place)
-            return min(options, key=lambda one: abs(one - grade))
-        grade = self.on_scale(place.name, 0, len(options) - 1, 1.0, self._order(place))
-        return options[len(options) - 1 - round(grade)]  # the best is named first
+    def choice(self, slot: Slot, options: list[Any]) -> Any:
+        if all(isinstance(option, int | float) for option in options):
+            grade = self.number(slot)
+            return min(options, key=lambda option: abs(option - grade))
+        grade = self.grade(slot.name, 0, len(options) - 1, 1.0, self._order(slot))
+        return options[len(options) - 1 - round(grade)]  # the best verdict is the first option
 
-    def _grade(self, place: Place) -> float:
-        low, high = self._scale(place)
-        step = 1.0 if place.schema.get("type") == "integer" else self._step(place)
-        return self.on_scale(place.name, low, high, step, self._order(place))
-
-    def on_scale(self, name: str, low: float, high: float, step: float, order: float) -> float:
-        """A grade between two numbers; `order` is 1 for what is named first, -1 for the last."""
-        luck, error = self.draw.child("grade", name).uniforms(2)
-        if self.worth is None:
-            share = luck
-        else:
-            share = self.worth + self.judge.noise * NormalDist().inv_cdf(
-                min(max(error, 1e-9), 0.999999)
-            )
+    def grade(
+        self, name: str, low: float, high: float, step: float = 0.0, order: float = 0.0
+    ) -> float:
+        """Return a grade from `low` to `high`; `order` is as from `_order`."""
+        share, error = self.draw.child("grade", name).uniforms(2)
+        if self.worth is not None:
+            deviation = NormalDist().inv_cdf(min(max(error, 1e-9), 0.999999))
+            share = self.worth + self.judge.noise * deviation
         share += self.bonus + order * self.judge.position_bias
         value = low + (high - low) * min(max(share, 0.0), 1.0)
         if step:
             value = low + round((value - low) / step) * step
         return min(max(round(value, 2), low), high)
 
-    def _about(self, place: Place) -> str:
-        """What is said of a grade: by the schema, or in a list in the instructions."""
-        row = re.search(rf"^- {re.escape(place.name)} \(([^)]*)\)", self.told, re.M)
-        return f"{place.about} {row[1] if row else ''}"
+    @property
+    def _all(self) -> str:
+        return f"{self.instructions}\n{self.question}"
 
-    def _scale(self, place: Place) -> tuple[float, float]:
-        numbers = [one for one in place.schema.get("enum", ()) if isinstance(one, int | float)]
+    def _about(self, slot: Slot) -> str:
+        """Return the description of a grade: in the schema, and in a list in the question."""
+        row = re.search(rf"^- {re.escape(slot.name)} \(([^)]*)\)", self._all, re.M)
+        return f"{slot.schema.get('description', '')} {row[1] if row else ''}"
+
+    def _scale(self, slot: Slot) -> tuple[float, float]:
+        numbers = [value for value in slot.schema.get("enum", ()) if isinstance(value, int | float)]
         if numbers:
             return min(numbers), max(numbers)
-        low, high = place.schema.get("minimum"), place.schema.get("maximum")
+        low, high = slot.schema.get("minimum"), slot.schema.get("maximum")
         if low is not None and high is not None:
             return float(low), float(high)
-        found = re.search(_SCALE, self._about(place)) or re.search(_SCALE, self.told)
-        return (float(found[1]), float(found[2])) if found else (0.0, 10.0)
+        match = re.search(_SCALE, self._about(slot)) or re.search(_SCALE, self._all)
+        return (float(match[1]), float(match[2])) if match else (0.0, 10.0)
 
-    def _step(self, place: Place) -> float:
-        about = self._about(place)
-        found = _STEP.search(about)
-        return float(found[1]) if found else 1.0 if "integer" in about else 0.0
+    def _step(self, slot: Slot) -> float:
+        about = self._about(slot)
+        match = _STEP.search(about)
+        return float(match[1]) if match else 1.0 if "integer" in about else 0.0
 
-    def _order(self, place: Place) -> float:
-        """1 for what the question names first, -1 for what it names last, 0 for what is alone."""
-        if place.among < 2 or not self.judge.position_bias:
+    def _order(self, slot: Slot) -> float:
+        """Return 1 for the criterion that is named first, -1 for the last, 0 for a single one."""
+        if slot.siblings < 2 or not self.judge.position_bias:
             return 0.0
-        listed = re.findall(r"^- ([\w-]+) \(", self.told, re.M)
-        if place.name in listed and len(listed) > 1:
-            return 1 - 2 * listed.index(place.name) / (len(listed) - 1)
-        return 1 - 2 * place.index / (place.among - 1)
+        listed = re.findall(r"^- ([\w-]+) \(", self._all, re.M)
+        if slot.name in listed and len(listed) > 1:
+            return 1 - 2 * listed.index(slot.name) / (len(listed) - 1)
+        return 1 - 2 * slot.index / (slot.siblings - 1)
 
 
 def quality(text: str) -> float:
-    """What the work in a question is worth, 0 to 1: of a worksheet, or of code that is known."""
-    sheets = sheets_in(text)
-    if not sheets:
+    """Return the worth, 0 to 1, of the worksheet or the known code in a question."""
+    if not sheets_in(text):
         from orchestrion_offline.speakers.code_known import worth_of
 
         return worth_of(text)
-    ordered = _in_order(text)
+    ordered = _by_turn(text)
     sheet, done = lines_of(ordered)
-    if not done.lines:  # only the last line may be shown
-        said = [(number, value) for number, value in events(ordered) if value is not None]
-        number, value = said[-1] if said else (0, None)
-        return float(0 < number <= len(sheet.steps) and sheet.values[number - 1] == value)
-    return leading(sheet, done.lines) / len(sheet.steps)
+    if done.lines:
+        return leading(sheet, done.lines) / len(sheet.steps)
+    # The question may show the last line alone.
+    shown = [(number, value) for number, value in events(ordered) if value is not None]
+    number, value = shown[-1] if shown else (0, None)
+    return float(0 < number <= len(sheet.steps) and sheet.values[number - 1] == value)
 
 
-def _in_order(text: str) -> str:
-    """A transcript whose turns are numbered, in their order, whichever way it is shown."""
-    found = list(_TURN.finditer(text))
-    if len(found) < 2:
+def _by_turn(text: str) -> str:
+    """Return a transcript with its numbered turns in their order."""
+    heads = list(_TURN.finditer(text))
+    if len(heads) < 2:
         return text
-    ends = [one.start() for one in found[1:]] + [len(text)]
-    turns = [(int(one[1]), text[one.start() : end]) for one, end in zip(found, ends, strict=True)]
-    return text[: found[0].start()] + "".join(part for _, part in sorted(turns, key=lambda t: t[0]))
+    ends = [head.start() for head in heads[1:]] + [len(text)]
+    turns = [
+        (int(head[1]), text[head.start() : end]) for head, end in zip(heads, ends, strict=True)
+    ]
+    turns.sort(key=lambda turn: turn[0])
+    return text[: heads[0].start()] + "".join(turn for _, turn in turns)

@@ -1,4 +1,4 @@
-"""Speakers without any skill: for tests of wires, tools and agents."""
+"""Echo, play a script, or choose a speaker by role: speakers without a skill of their own."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import msgspec
 from attrs import field, frozen
 
 from orchestrion import JSON, Key
-from orchestrion_offline.interfaces import Said, Speaker, ToolCall
-from orchestrion_offline.reading import last_text
+from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
+from orchestrion_offline.reading import last_text, system_text, words
 
-__all__ = ["Echo", "Line", "Scripted"]
+__all__ = ["Cast", "Echo", "Line", "Scripted"]
 
 
 @frozen
 class Echo(Speaker):
-    """Says what the last message says.
+    """Repeats the last message.
 
     Args:
         prefix: put before it.
@@ -24,9 +24,9 @@ class Echo(Speaker):
 
     prefix: str = ""
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
-        return Said(self.prefix + last_text(request))
+        return Answer(self.prefix + last_text(request))
 
 
 @frozen
@@ -34,9 +34,9 @@ class Line:
     """One answer of a script.
 
     Args:
-        text: what is said.
-        tool: a tool that is called; "" for none.
-        arguments: what it is called with; a text is sent as it is.
+        text: of the answer.
+        tool: name of the tool to call; "" for none.
+        arguments: of the call; a text is sent as it is.
         refuse: whether it is a refusal.
     """
 
@@ -48,15 +48,15 @@ class Line:
 
 @frozen
 class Scripted(Speaker):
-    """Says its lines in order, one an answer in a conversation; the last one again and again.
+    """Gives its lines in order, one for each answer of a conversation, then repeats the last one.
 
     Args:
-        lines: what it says; the first one if the conversation has no answer of it yet.
+        lines: the answers.
     """
 
     lines: tuple[Line, ...] = (Line("ok"),)
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
         if not self.lines:
             raise ValueError("the script has no lines")
@@ -64,7 +64,32 @@ class Scripted(Speaker):
         line = self.lines[min(answered, len(self.lines) - 1)]
         calls: tuple[ToolCall, ...] = ()
         if line.tool:
-            given = line.arguments
-            text = given if isinstance(given, str) else msgspec.json.encode(given).decode()
-            calls = (ToolCall(line.tool, text),)
-        return Said(line.text, calls, "refused" if line.refuse else "end")
+            arguments = line.arguments
+            if not isinstance(arguments, str):
+                arguments = msgspec.json.encode(arguments).decode()
+            calls = (ToolCall(line.tool, arguments),)
+        return Answer(line.text, calls, "refused" if line.refuse else "end")
+
+
+@frozen
+class Cast(Speaker):
+    """Plays the role that the instructions name first, as one model plays all roles of a team.
+
+    Args:
+        roles: speakers by role; a role may have several words.
+        otherwise: the speaker for instructions that name no role.
+    """
+
+    roles: Mapping[str, Speaker] = field(factory=dict)
+    otherwise: Speaker | None = None
+
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
+        """See `Speaker.say`."""
+        instructions = words(system_text(request))
+        positions = [(instructions.find(words(role)), role) for role in self.roles]
+        named = [(at, -len(role), role) for at, role in positions if at >= 0]
+        speaker = self.roles[min(named)[2]] if named else self.otherwise
+        if speaker is None:
+            known = ", ".join(self.roles) or "none"
+            raise ValueError(f"the instructions name no role of this cast (roles: {known})")
+        return speaker.say(request, draw)

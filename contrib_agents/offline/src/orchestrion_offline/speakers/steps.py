@@ -1,19 +1,20 @@
-"""Who fills in worksheets, and who looks for mistakes in them."""
+"""Fill in worksheets, review them, and name the agent for the next line."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from attrs import field, frozen
 
 from orchestrion import JSON, Key, Meta
-from orchestrion_offline.interfaces import Said, Speaker
-from orchestrion_offline.reading import asked_text, system_text
-from orchestrion_offline.speakers.skills import HABITS, Habit, Share, effective
-from orchestrion_offline.worksheet import Sheet, Step, Written, leading, line, sheets_in, written
+from orchestrion_offline.interfaces import Answer, Speaker
+from orchestrion_offline.reading import Filler, Slot, asked_text, fill, form_of, system_text
+from orchestrion_offline.speakers.habits import HABITS, Habit, Share, effective
+from orchestrion_offline.steps import Sheet, Step, Written, leading, line, sheets_in, written
 
-__all__ = ["Reviewer", "Solver", "lines_of", "sheet_and_lines"]
+__all__ = ["Reviewer", "Router", "Solver", "lines_of"]
 
 REMARKS = (
     "I go on from the value above.",
@@ -23,31 +24,29 @@ REMARKS = (
 )
 
 
-def sheet_and_lines(request: Mapping[str, JSON]) -> tuple[Sheet, Written]:
-    """The worksheet that a request shows, and what stands on it.
-
-    Raises:
-        ValueError: it shows none.
-    """
-    return lines_of(asked_text(request))
-
-
 def lines_of(text: str) -> tuple[Sheet, Written]:
-    """The last worksheet that a text shows, and what stands on it.
+    """Return the last worksheet in a text, and its written lines.
 
     Raises:
-        ValueError: it shows none.
+        ValueError: the text has no worksheet.
     """
-    found = sheets_in(text)
-    if not found:
+    sheets = sheets_in(text)
+    if not sheets:
         raise ValueError(
-            "this speaker works on worksheets of the task 'steps', and sees none; the speaker for "
-            "'code-review' is coder"
+            "this speaker works on worksheets of the task 'steps', and the request has none; the "
+            "speaker for 'code-review' is coder"
         )
-    sheet, begin, _ = found[-1]
-    # A problem may stand before or after the work on it; an earlier worksheet is another matter.
-    others = [end for other, _, end in found if other != sheet and end < begin]
+    sheet, begin, _ = sheets[-1]
+    # The problem may stand before or after the work on it. Lines before another sheet's end are
+    # not work on this one.
+    others = [end for other, _, end in sheets if other != sheet and end < begin]
     return sheet, written(text[max(others, default=0) :], len(sheet.steps))
+
+
+def _next_line(request: Mapping[str, JSON]) -> tuple[Sheet, Written, int]:
+    """Return the worksheet of a request, its written lines, and the number of the line to write."""
+    sheet, done = lines_of(asked_text(request))
+    return sheet, done, done.blamed or len(done.lines) + 1
 
 
 def _skills() -> dict[str, float]:
@@ -56,16 +55,16 @@ def _skills() -> dict[str, float]:
 
 @frozen
 class Solver(Speaker):
-    """Writes the next line of a worksheet, or again the one that was called wrong.
+    """Writes the next line of a worksheet, or again the line that a reviewer called wrong.
 
-    It goes on from the line above, right or wrong.
+    It continues from the line above, whether that is right or wrong.
 
     Args:
-        skills: how often a line is right, by the kind of its step: `sums`, `products`, `digits`.
+        skills: chance of a right line, by the kind of its step: `sums`, `products`, `digits`.
         skill: for kinds that `skills` does not name.
-        habits: sentences that change its skill if its instructions have them.
-        common: how many of its mistakes are the same one, instead of any.
-        remarks: sentences at most that it says besides.
+        habits: sentences in its instructions that change its skill.
+        common: share of its mistakes that are the same one, instead of a random one.
+        remarks: most additional sentences in an answer.
     """
 
     skills: Mapping[str, Share] = field(factory=_skills)
@@ -74,39 +73,35 @@ class Solver(Speaker):
     common: Share = 0.3
     remarks: Annotated[int, Meta(ge=0, le=4)] = 0
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
-        sheet, done = sheet_and_lines(request)
-        number = done.blamed or len(done.lines) + 1
+        sheet, done, number = _next_line(request)
         if number > len(sheet.steps):
-            return Said("All lines are written.")
+            return Answer("All lines are written.")
         step = sheet.steps[number - 1]
         before = done.lines[number - 2] if number > 1 else sheet.start
-        luck, kind, which, talk = draw.uniforms(4)
-        right = step.after(before)
-        if luck < self.chance(step, system_text(request), sheet.category):
-            value = right
-        else:
-            slip = 10 if kind < self.common else 1 + int(which * 998)
-            value = (right + slip) % 1000
-        said = [*REMARKS[: int(talk * (self.remarks + 1))], line(number, value)]
-        return Said("\n".join(said))
+        success, kind, which, talk = draw.uniforms(4)
+        value = step.after(before)
+        if success >= self.chance(step, system_text(request), sheet.category):
+            error = 10 if kind < self.common else 1 + int(which * 998)
+            value = (value + error) % 1000
+        remarks = REMARKS[: int(talk * (self.remarks + 1))]
+        return Answer("\n".join([*remarks, line(number, value)]))
 
     def chance(self, step: Step, instructions: str = "", about: str = "") -> float:
-        """How likely the line of a step is right, on a worksheet of the category `about`."""
-        known, told = self.habits, instructions
-        return effective(self.skills, self.skill, step.kind, known, told, about)
+        """Return the chance of a right line for a step, on a worksheet of the category `about`."""
+        return effective(self.skills, self.skill, step.kind, self.habits, instructions, about)
 
 
 @frozen
 class Reviewer(Speaker):
-    """Says which line of a worksheet is wrong, or that it sees no mistake.
+    """Names the first wrong line of a worksheet, or says that it sees no mistake.
 
     Args:
-        skills: how often it sees a mistake, by the kind of the step.
+        skills: chance that it sees a mistake, by the kind of the step.
         skill: for kinds that `skills` does not name.
-        false_alarm: how often it calls the last line wrong though all are right.
-        habits: sentences that change its skill if its instructions have them.
+        false_alarm: chance that it calls the last line wrong though all are right.
+        habits: sentences in its instructions that change its skill.
     """
 
     skills: Mapping[str, Share] = field(factory=dict)
@@ -114,18 +109,87 @@ class Reviewer(Speaker):
     false_alarm: Share = 0.05
     habits: tuple[Habit, ...] = ()
 
-    def say(self, request: Mapping[str, JSON], draw: Key) -> Said:
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
         """See `Speaker.say`."""
-        sheet, done = sheet_and_lines(request)
+        sheet, done, _ = _next_line(request)
         if not done.lines:
-            return Said("There is nothing to review yet.")
+            return Answer("There is nothing to review yet.")
         right = leading(sheet, done.lines)
-        luck = draw.uniform()
+        number, chance = len(done.lines), self.false_alarm
         if right < len(done.lines):
-            kind, told = sheet.steps[right].kind, system_text(request)
-            about = sheet.category
-            if luck < effective(self.skills, self.skill, kind, self.habits, told, about):
-                return Said(f"Line {right + 1} is wrong.")
-        elif luck < self.false_alarm:
-            return Said(f"Line {len(done.lines)} is wrong.")
-        return Said("I see no mistake.")
+            number, kind, told = right + 1, sheet.steps[right].kind, system_text(request)
+            chance = effective(self.skills, self.skill, kind, self.habits, told, sheet.category)
+        objects = draw.uniform() < chance
+        return Answer(f"Line {number} is wrong." if objects else "I see no mistake.")
+
+
+@frozen
+class Router(Speaker):
+    """Names the agent that should act next, as JSON, and errs at a known rate.
+
+    On a worksheet the right agent is that for the kind of the next step; elsewhere the successor
+    of the agent that the question mentions last.
+
+    Args:
+        kinds: the agent for each kind of step: `sums`, `products`, `digits`.
+        finish: the name that it gives when all lines are written.
+        follows: the successor of each agent.
+        first: the first agent, where the question mentions no agent of `follows`.
+        accuracy: chance of the right name; else any other.
+    """
+
+    kinds: Mapping[str, str] = field(factory=dict)
+    finish: str = "stop"
+    follows: Mapping[str, str] = field(factory=dict)
+    first: str = ""
+    accuracy: Share = 1.0
+
+    def say(self, request: Mapping[str, JSON], draw: Key) -> Answer:
+        """See `Speaker.say`."""
+        form = form_of(request) or {"type": "object", "properties": {"next": {"type": "string"}}}
+        known = [*self.kinds.values(), *self.follows.values(), self.first, self.finish]
+        return Answer(fill(form, _Choice(self._right(request), self.accuracy, known, draw)))
+
+    def _right(self, request: Mapping[str, JSON]) -> str:
+        if self.kinds:
+            sheet, _, number = _next_line(request)
+            if number > len(sheet.steps):
+                return self.finish
+            return self.kinds.get(sheet.steps[number - 1].kind, self.first or self.finish)
+        text = asked_text(request)
+        last = [
+            (match.start(), name)
+            for name in self.follows
+            for match in re.finditer(rf"\b{re.escape(name)}\b", text)
+        ]
+        return self.follows[max(last)[1]] if last else self.first or self.finish
+
+
+@frozen
+class _Choice(Filler):
+    right: str
+    accuracy: float
+    known: list[str]
+    draw: Key
+
+    def text(self, slot: Slot) -> str | None:
+        if _asks_for_agent(slot):
+            return self._draw_from(self.known)
+        return None if "option" in slot.name.lower() else "simulated"
+
+    def choice(self, slot: Slot, options: list[Any]) -> Any:
+        if not _asks_for_agent(slot):
+            return options[0]
+        return self._draw_from([str(name) for name in options if name is not None])
+
+    def _draw_from(self, options: list[str]) -> str:
+        others = sorted({name for name in options if name and name != self.right})
+        success, which = self.draw.uniforms(2)
+        if others and (success >= self.accuracy or self.right not in options):
+            return others[int(which * len(others))]
+        return self.right
+
+
+def _asks_for_agent(slot: Slot) -> bool:
+    names = ("next", "agent", "name", "choice", "member")
+    return any(name in slot.name.lower() for name in names)
