@@ -41,8 +41,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attrs import define, evolve, frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.learner import Learner
-from orchestrion_beam.search import Found
+from orchestrion_beam.search import Search
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 from orchestrion_offline.speakers.steps import Solver
@@ -94,22 +93,27 @@ class Talker(Agent):
     """Says something new in 50 ms, as a service would."""
 
     options: tuple[str, ...] = ()
+    in_flight: int = 0
+    most_in_flight: int = 0
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Its key."""
+        """Return its key."""
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
         await asyncio.sleep(CALL)
+        self.in_flight -= 1
         return Output(key.hex(), usage=Usage(calls=1))
 
 
-async def search(agent: Agent) -> tuple[Found, int, float]:
-    """One search, the most extensions in flight, and its seconds."""
-    learner = await opened(SHAPE)
-    assert isinstance(learner, Learner)
+async def searched(agent: Agent) -> tuple[Search, float]:
+    """Return a search that was run, and its seconds."""
+    trainer = await opened(SHAPE)
     session = session_for({"a": agent}, Free())
     [problem] = session.problems("train")
     start = time.perf_counter()
-    found = await learner.search(session, problem, Key(1), training=True).run()
-    return found, learner.flight.most, time.perf_counter() - start
+    search = trainer.search(session, problem, Key(1), training=True)
+    await search.run()
+    return search, time.perf_counter() - start
 
 
 def speed(repeats: int) -> None:
@@ -117,16 +121,18 @@ def speed(repeats: int) -> None:
     floor = TURNS * CALL
     for _ in range(repeats):
         cpu = time.process_time()
-        found, most, seconds = asyncio.run(search(Talker()))
+        agent = Talker()
+        search, seconds = asyncio.run(searched(agent))
         cpu = time.process_time() - cpu
-        counts = found.counts
+        counts = search.counts
         share = counts.scored / counts.samples
-        ancestors = len({node.root for node in found.finalists})
+        ancestors = len({node.root for node in search.finalists})
         idle = (floor + cpu) / floor
         print(
             f"{counts.samples} calls in {seconds:.3f} s, {seconds / floor:.2f} x {floor} s "
-            f"(CPU {cpu:.2f} s: {idle:.2f} x on an idle machine); {most} in flight at most; "
-            f"{share:.0%} scored; {ancestors} distinct ancestors among {len(found.finalists)}, "
+            f"(CPU {cpu:.2f} s: {idle:.2f} x on an idle machine); "
+            f"{agent.most_in_flight} in flight at most; {share:.0%} scored; "
+            f"{ancestors} distinct ancestors among {len(search.finalists)}, "
             f"{mean(counts.parents):.1f} parents a turn"
         )
 
@@ -165,9 +171,9 @@ async def over_http(url: str) -> tuple[float, float]:
     async with model.open(OpenContext("models.m", Key(1))) as running:
         agent = Chat(running, sees=Sees(agents=[], own=False)).ready()
         cpu = time.process_time()
-        found, _, seconds = await search(Keyed(agent))
+        search, seconds = await searched(Keyed(agent))
         cpu = time.process_time() - cpu
-        assert found.counts.samples == SHAPE.samples_per_search, found.counts
+        assert search.counts.samples == SHAPE.samples_per_search, search.counts
     return seconds, cpu
 
 
@@ -259,7 +265,7 @@ async def compared(
 ) -> dict[str, Any]:
     """One seed's report."""
     solver, task = VARIANTS[variant]
-    learner = await opened(
+    trainer = await opened(
         GrpoBeam(
             rounds=1,
             turns=task.steps,
@@ -275,10 +281,9 @@ async def compared(
             },
         )
     )
-    assert isinstance(learner, Learner)
     agents: dict[str, Agent] = {"anna": Worker(solver), "ben": Worker(solver)}
-    await learner.iterate(1, session_for(agents, evolve(task, seed=seed), seed=seed))
-    return dict(learner.report)
+    await trainer.iterate(1, session_for(agents, evolve(task, seed=seed), seed=seed))
+    return dict(trainer.report)
 
 
 @frozen

@@ -35,8 +35,10 @@ LESSONS = {
 }
 
 
-def config(seed: int, pupil: Mapping[str, Any], coach: Mapping[str, Any], **trainer: Any) -> Config:
-    """One pupil, one coach."""
+def config(
+    seed: int, pupil: Mapping[str, Any], coach: Mapping[str, Any], **improver: Any
+) -> Config:
+    """Return the config of a run with one pupil and one coach."""
     return from_data(
         {
             "seed": seed,
@@ -45,13 +47,20 @@ def config(seed: int, pupil: Mapping[str, Any], coach: Mapping[str, Any], **trai
             "agents": {"anna": {"use": "pupil", **pupil}},
             "policy": {"use": "sequence", "steps": ["anna"]},
             "reward": {"use": "exact-outcome"},
-            "trainer": {"model": "coach", "problems": 8, "samples": 4, "held_out": 0.2, **trainer},
+            "trainer": {
+                "use": "improve",
+                "improver": {"model": "coach", **improver},
+                "iterations": 1,
+                "problems": 8,
+                "samples": 4,
+                "held_out": 0.2,
+            },
         }
     )
 
 
 def trained(given: Config) -> tuple[Any, Mapping[str, float]]:
-    """What the trainer saved, and the metrics of its last iteration."""
+    """Return what the improver saved, and the metrics of the last iteration."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder) / "run"
         with RunStore.create(directory, given.to_yaml(), manifest(given)) as store:
@@ -59,7 +68,7 @@ def trained(given: Config) -> tuple[Any, Mapping[str, float]]:
         with RunReader(directory) as run:
             checkpoint = run.usable().checkpoint
             assert checkpoint is not None
-            return checkpoint.components["trainer"].data, run.iterations()[-1].metrics
+            return checkpoint.components["trainer.improver"].data, run.iterations()[-1].metrics
 
 
 def habits(seeds: int, pairs: int, aligned: bool) -> None:
@@ -74,7 +83,6 @@ def habits(seeds: int, pairs: int, aligned: bool) -> None:
             {"effects": effects, "aligned": aligned},
             coach,
             use="behaviours",
-            iterations=1,
             pairs=pairs,
         )
         saved, metrics = trained(given)
@@ -103,7 +111,6 @@ def lessons(seeds: int, choose: str) -> None:
             {"effects": LESSONS, "aligned": False},
             {"lessons": {"sums": PLUS, "differences": MINUS}},
             use="gepa",
-            iterations=1,
             evaluations=400,
             choose=choose,
         )

@@ -28,11 +28,10 @@ from orchestrion_local.interfaces import Generation
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Optimizer
-from orchestrion_marl.advantages import grpo
-from orchestrion_marl.calls import Call
-from orchestrion_marl.marl import Advantage, Marl
-from orchestrion_marl.rows import Rows
-from orchestrion_marl.updating import Lesson, update
+from orchestrion_marl.advantages import Rows, grpo
+from orchestrion_marl.marl import Marl
+from orchestrion_marl.settings import Advantage
+from orchestrion_marl.trainer import Batch, Call, update
 
 from orchestrion import Answer, Key, OpenContext, Request, Usage
 
@@ -95,13 +94,12 @@ async def ours(model: LocalModel, prompts: int, steps: int) -> float:
         number = np.arange(len(said))
         rows = Rows(outcome, number // GROUP, number, np.zeros(len(said)))
         calls = [
-            Call("agent", i, i // GROUP, 0, outcome[i], one, True, False)
-            for i, one in enumerate(said)
+            Call("agent", i, i // GROUP, 0, outcome[i], one, True) for i, one in enumerate(said)
         ]
         advantages = [
             np.full(len(one.response), value) for one, value in zip(said, grpo(rows), strict=True)
         ]
-        update(model, optimizer, Lesson(calls, advantages), settings, agents, Key(step))
+        update(model, optimizer, Batch(calls, advantages), settings, agents, Key(step))
         tokens += sum(len(one.response) for one in said)
     return tokens / (time.process_time() - began)
 

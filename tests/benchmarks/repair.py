@@ -31,7 +31,6 @@ from typing import Any
 import numpy as np
 from attrs import evolve, frozen
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.learned import Model, Ranked, begin, rank
 from orchestrion_repair.ranking import ochiai
 from orchestrion_repair.runner import Limits, Outcome, Runner, Trial, shared_runner
@@ -66,7 +65,7 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
     """Run the bug's tests, and every candidate on all its tests."""
     visible = [case.to_json() for case in bug.visible]
     data = {"entry_point": bug.entry_point, "visible": visible, "limits": {}}
-    state = State(target_of(data, kinds_of_cases(visible, bug.entry_point)), bug.code)
+    state = State(target_of(data), bug.code)
 
     def trial(code: str, cases: Sequence[Any], lines: bool = False) -> Trial:
         return Trial(code, bug.entry_point, tuple(cases), bug.prelude, not lines, lines)

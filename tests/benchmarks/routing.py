@@ -42,10 +42,9 @@ import numpy as np  # noqa: E402
 from attrs import frozen  # noqa: E402
 from numpy.typing import NDArray  # noqa: E402
 from orchestrion_recorded.reading import read_prices, read_table  # noqa: E402
-from orchestrion_recorded.split import Shares, split_of  # noqa: E402
 from orchestrion_recorded.table import Row  # noqa: E402
 
-from orchestrion import Key, Situation, Trajectory  # noqa: E402
+from orchestrion import Key, Situation, SplitShares, Trajectory, split_of  # noqa: E402
 from orchestrion._run import Run, manifest  # noqa: E402
 from orchestrion.config import Config, load  # noqa: E402
 from orchestrion.runs import (  # noqa: E402
@@ -105,7 +104,7 @@ def held_out(rows: Sequence[Row], seed: int, shift: int | None) -> set[str]:
 
 def write(path: Path, train: Questions, test: Questions, models: Sequence[str]) -> None:
     """One table, with ids that the task's split puts where they belong."""
-    shares = Shares(0.5, 0.0, 0.5)
+    shares = SplitShares(0.5, 0.0, 0.5)
     lines = []
     for part, split in ((train, "train"), (test, "test")):
         for i, name in enumerate(part.ids):

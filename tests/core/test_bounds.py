@@ -90,7 +90,7 @@ def test_who_does_not_say_is_unknown_and_not_free() -> None:
 
 
 def test_a_tool_that_does_not_say_how_much_it_writes_is_taken_at_an_assumption() -> None:
-    taken = reading({"t": Tool(), "a": Talker()}, [("t",), ("a",)], 10, unsaid=100)
+    taken = reading({"t": Tool(), "a": Talker()}, [("t",), ("a",)], 10, free_output=100)
     assert taken is not None
     assert taken[0][1].input_tokens == 110
 

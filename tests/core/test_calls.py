@@ -31,6 +31,7 @@ from orchestrion import (
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath, Recorded, RetrySettings
 from orchestrion._engine.limiter import ServiceLimiter
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ListTask, ScriptedAgent, engine_for
 from tests import clock
@@ -108,6 +109,22 @@ def test_a_day_long_retry_after_pauses_the_run_instead_of_sleeping_a_day() -> No
     with pytest.raises(BudgetError, match=r"later; the service asks to wait 86400 s.*resumed"):
         asyncio.run(path.run("s", ASK, do, ONE))
     assert path.retried == 0
+
+
+def test_a_call_waits_a_little_longer_than_the_service_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    monkeypatch.setattr("orchestrion._engine.attempts.asyncio.sleep", sleep)
+    for i in range(20):
+        do = answering(CallError("busy", "overload", retry_after=2.0), Answer("yes"))
+        asyncio.run(CallPath(retry=QUICK).run(f"call {i}", ASK, do, ONE))
+    assert all(2.0 <= pause <= 2.2 for pause in pauses)
+    assert max(pauses) - min(pauses) > 0.05, "or all of them return at the same moment"
 
 
 def test_a_failed_attempt_that_was_paid_for_is_booked() -> None:
@@ -202,7 +219,7 @@ def test_what_is_done_is_let_go_while_something_before_it_still_runs() -> None:
         first = asyncio.create_task(path.run("held", Request("s", "held"), held, ONE))
         for i in range(500):
             await path.run(f"s{i}", Request("s", i), quick, ONE)
-        [deadline] = path._deadlines.values()
+        [deadline] = path._attempts.deadlines.values()
         waiting = len(deadline._waiting)
         end.set()
         await first
@@ -220,6 +237,12 @@ def test_a_budget_in_dollars_refuses_a_call_of_unknown_price() -> None:
 def test_minutes_run_out() -> None:
     with pytest.raises(BudgetError, match=r"budget\.minutes"):
         Budget(Caps(minutes=1), elapsed=61.0).check()
+
+
+def test_minutes_that_are_left_stop_nothing() -> None:
+    budget = Budget(Caps(minutes=10), elapsed=60.0)
+    budget.check()
+    assert 60.0 <= budget.elapsed < 600.0
 
 
 @given(
@@ -297,7 +320,7 @@ def test_calls_of_one_name_that_ask_otherwise_are_told_apart() -> None:
         return (await path.run("k", request, answering(*answers), ONE)).data
 
     async def main() -> list[object]:
-        path, replay = CallPath(journal=journal), CallPath(journal=journal, replay=True)
+        path, replay = CallPath(journal=journal), ReplayPath(journal)
         made = [await ask(path, ASK, Answer("a")), await ask(path, other, Answer("b"))]
         return [*made, await ask(replay, ASK), await ask(replay, other)]
 
@@ -318,7 +341,7 @@ def test_calls_of_one_name_that_ask_the_same_at_once_are_one_call() -> None:
 def test_a_replayed_call_that_asks_otherwise_is_refused() -> None:
     journal = Memory()
     asyncio.run(CallPath(journal=journal).run("k", ASK, answering(Answer("a", ONE)), ONE))
-    replay = CallPath(journal=journal, replay=True)
+    replay = ReplayPath(journal)
     with pytest.raises(ReplayError, match="asks something else now"):
         asyncio.run(replay.run("k", Request("service", {"q": 2}), answering(), ONE))
 
@@ -328,13 +351,13 @@ def test_a_call_that_failed_for_good_is_tried_again_by_a_resume_and_fails_in_a_r
     gone = CallError("gone", "permanent", retry_after=3.0)
     with pytest.raises(CallError):
         asyncio.run(CallPath(journal=journal).run("k", ASK, answering(gone), ONE))
-    replay = CallPath(journal=journal, replay=True)
+    replay = ReplayPath(journal)
     with pytest.raises(CallError, match="gone") as found:
         asyncio.run(replay.run("k", ASK, answering(), ONE))
     assert (found.value.fault, found.value.retry_after) == ("permanent", 3.0)
     resumed = CallPath(journal=journal)
     assert asyncio.run(resumed.run("k", ASK, answering(Answer("now", ONE)), ONE)).data == "now"
-    again = CallPath(journal=journal, replay=True)
+    again = ReplayPath(journal)
     assert asyncio.run(again.run("k", ASK, answering(), ONE)).data == "now"
 
 
@@ -383,11 +406,9 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
         await begun.wait()
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        # Rows are written in order: with this one, all before it are there.
-        await path.arrived("after", [0])
+        await path.drain()
 
     asyncio.run(main())
-    del journal.rows["after"]
     booked = {row.kind: (row.usage, row.facts.attempts) for row in journal.rows.values()}
     assert booked == {
         "billed": (Usage(1, usd=0.125), 1),
@@ -398,9 +419,7 @@ def test_attempts_without_an_answer_are_booked_by_what_became_of_them() -> None:
 
 def test_replay_forbids_what_was_not_recorded() -> None:
     with pytest.raises(ReplayError, match="no recorded call"):
-        asyncio.run(
-            CallPath(journal=Memory(), replay=True).run("k", ASK, answering(Answer(1)), ONE)
-        )
+        asyncio.run(ReplayPath(Memory()).run("k", ASK, answering(Answer(1)), ONE))
 
 
 def test_the_cache_answers_equal_requests_but_never_another_sample() -> None:
@@ -562,7 +581,7 @@ def test_what_was_too_late_is_too_late_in_a_replay_however_fast_that_is(who: str
             {"a": ScriptedAgent(gate=late if who == "agent" else now)},
             Fixed("a"),
             task=Slow(late if who == "verifier" else now),
-            calls=CallPath(journal=journal, replay=replay),
+            calls=ReplayPath(journal) if replay else CallPath(journal=journal),
             timeout=600,
         )
         try:

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrion._config.documents import MAX_BYTES, read_toml, read_yaml
+from orchestrion._config.documents import MAX_BYTES, read_toml
 from orchestrion._config.environment import escape, expand, read_dotenv
 from orchestrion._config.nodes import BROKEN, Node, Problems, Source, parse_path, walk
 from orchestrion._config.sources import override, read_tree
+from orchestrion._config.yaml import read_yaml
 from orchestrion.config import to_yaml
 
 HERE = Source("a.yaml", Path())
@@ -89,7 +90,7 @@ def test_special_floats_are_numbers_only_when_spelled_as_such() -> None:
         ("a:\n\t- b", "a.yaml:2: not valid YAML"),
         ('a: "x', "a.yaml:1: not valid YAML"),
         ("a\n---\nb", "this is the second"),
-        ("a: *x", "alias *x refers to no anchor"),
+        ("a: *x", "a.yaml:1: not valid YAML: found undefined alias 'x'"),
         ("a: &x [*x]", "alias *x refers to what it is a part of"),
         ("1: a", "key 1 is not text: put it in quotes"),
         ("? [a]\n: b", "a key must be text"),
@@ -119,6 +120,11 @@ def test_aliases_are_copies_and_merge_keys_merge() -> None:
     value = fine(text)
     assert value["other"] == {"x": 3, "y": [2]}
     assert value["more"] == {"x": 1, "y": [2], "z": 4}
+
+
+def test_an_alias_refers_to_the_nearest_anchor_above_it(recwarn: pytest.WarningsRecorder) -> None:
+    assert fine("a: &x 1\nb: *x\nc: &x 2\nd: *x") == {"a": 1, "b": 1, "c": 2, "d": 2}
+    assert len(recwarn) == 0
 
 
 def test_a_merge_key_in_quotes_is_a_key_like_any_other() -> None:

@@ -260,7 +260,10 @@ def test_numbers_structure_strictly_and_integers_are_numbers(plugins: Plugins) -
         ({"parts": {"x": {"size": 1, "tags": [2]}}}, "parts.x.tags[0]: expected text, got 2"),
         ({"either": 1.5}, "either: expected an integer or text or a list, got 1.5"),
         ({"either": ["x"]}, "either[0]: expected an integer, got 'x'"),
-        ({"anything": [math.inf]}, "anything: expected plain data"),
+        (
+            {"anything": [math.inf]},
+            "anything[0]: expected plain data, got inf (a number); it must be finite",
+        ),
         ({"even": 3}, "even: 'even' must be in [2, 4, 6]"),
         ({"file": ""}, "file: expected a path, got ''"),
         ({"tetx": "x"}, "tetx: unknown key; did you mean 'text'?"),
@@ -451,6 +454,9 @@ def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
     config = from_data(data, plugins=plugins)
     assert config.components["agents.a"].refs["policy"] == ("policy",)
     assert config.resolved()["agents"]["a"]["policy"] == "policy"
+    data["policy"] = {"use": "order", "agents": ["a"]}
+    config = from_data(data, plugins=plugins)
+    assert config.roster == ("agents.a",)
 
 
 # ------------------------------------------------------------------ faulty components

@@ -33,7 +33,7 @@ from orchestrion import (
     register,
 )
 from orchestrion._engine.calls import CallPath, RetrySettings
-from orchestrion._engine.pieces import cut, joined
+from orchestrion._engine.recording import cut, joined
 from orchestrion._session import EngineSession
 from orchestrion._store import StoredCall
 from orchestrion.runs import RunReader, RunStore

@@ -146,6 +146,27 @@ def test_a_policy_that_starts_what_is_not_there_stops_the_run(
         run(engine_for(agents, Fixed([[start]])))
 
 
+def test_an_agent_with_options_acts_in_a_task_without_an_environment() -> None:
+    agents = {"a": ScriptedAgent(options=["red", "blue"])}
+    episode = run(engine_for(agents, Fixed([[Activation("a", "red")]])))
+    assert [(turn.option, turn.status) for turn in episode.turns] == [("red", "completed")]
+
+
+def test_an_agent_that_says_nothing_of_it_is_not_pure() -> None:
+    class Plain:
+        """Supplies what the protocol asks for, without its base class."""
+
+        acted = 0
+
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            self.acted += 1
+            return Output("ok")
+
+    agent: Any = Plain()
+    run(engine_for({"a": agent}, Fixed([[Activation("a", reads=())]] * 2)))
+    assert agent.acted == 2
+
+
 def test_a_policy_that_neither_starts_nor_stops_is_an_error_not_a_hang() -> None:
     class Idle(Policy):
         def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:

@@ -27,6 +27,7 @@ from orchestrion import (
     View,
 )
 from orchestrion._engine.calls import CallPath, Recorded
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 
 PROBLEM = Problem("p", "a problem")
@@ -56,14 +57,20 @@ class After(Agent):
 
 
 def played(agents: dict[str, Agent], rule: Decide, calls: CallPath | None = None) -> Episode:
+    errors: list[object] = []
+
     async def main() -> Episode:
+        # Errors of callbacks, which asyncio only logs otherwise.
+        asyncio.get_running_loop().set_exception_handler(lambda _, error: errors.append(error))
         engine = engine_for(agents, By(rule), calls=calls)
         try:
             return await engine.run("e", PROBLEM, Key(1))
         finally:
             engine.close()
 
-    return asyncio.run(main())
+    episode = asyncio.run(main())
+    assert errors == []
+    return episode
 
 
 # ------------------------------------------------------------------------------ indices
@@ -310,7 +317,8 @@ def test_where_arrival_matters_its_order_is_on_record_and_repeated(replay: bool)
     journal = Rows()
     late = {"c": ScriptedAgent(gate=asyncio.Event())}
     first = played(racers(9, 1, 0, 15) | late, race, CallPath(journal=journal))
-    again = played(racers(1, 40, 5, 1), race, CallPath(journal=journal, replay=replay))
+    calls = ReplayPath(journal) if replay else CallPath(journal=journal)
+    again = played(racers(1, 40, 5, 1), race, calls)
     assert first.turns[-1].reads == (1,), "b was first"
     assert first.turns == again.turns
     assert [turn.status for turn in again.turns] == [
@@ -322,8 +330,8 @@ def test_where_arrival_matters_its_order_is_on_record_and_repeated(replay: bool)
 
 
 def test_a_replay_without_the_record_is_refused() -> None:
-    with pytest.raises(ReplayError, match="no recorded order of arrival"):
-        played(racers(1, 2, 3, 4), race, CallPath(journal=Rows(), replay=True))
+    with pytest.raises(ReplayError, match="no recorded completion order"):
+        played(racers(1, 2, 3, 4), race, ReplayPath(Rows()))
 
 
 def test_a_record_that_does_not_fit_is_refused() -> None:
@@ -331,7 +339,7 @@ def test_a_record_that_does_not_fit_is_refused() -> None:
     played(racers(9, 1, 30, 15), race, CallPath(journal=journal))
     for name, row in journal.rows.items():
         journal.rows[name] = Recorded(name, row.request, [7], row.usage)
-    with pytest.raises(ReplayError, match=r"the turns \[7\] arrived first in the recorded run"):
+    with pytest.raises(ReplayError, match=r"in the recorded run the turns \[7\] ended first"):
         played(racers(1, 2, 3, 4), race, CallPath(journal=journal))
 
 
@@ -354,7 +362,7 @@ def test_nothing_is_recorded_where_all_end_together_or_only_one_runs() -> None:
 def test_a_replay_decides_as_often_as_the_run_even_where_nothing_hangs_on_arrival() -> None:
     journal = Rows()
     first = played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
-    again = played(racers(1, 40, 5, 1), calm, CallPath(journal=journal, replay=True))
+    again = played(racers(1, 40, 5, 1), calm, ReplayPath(journal))
     assert len(first.decisions) > 2
     assert first == again
 
@@ -363,8 +371,40 @@ def test_the_order_of_a_run_that_went_on_replaces_that_of_one_that_was_cut() -> 
     journal = Rows()
     played(racers(9, 1, 30, 1), calm, CallPath(journal=journal))
     resumed = played(racers(0, 0, 0, 0), calm, CallPath(journal=journal))
-    again = played(racers(1, 40, 5, 1), calm, CallPath(journal=journal, replay=True))
+    again = played(racers(1, 40, 5, 1), calm, ReplayPath(journal))
     assert resumed == again
+
+
+def test_an_activation_sees_the_turns_of_its_decision_and_none_that_end_later() -> None:
+    views = dict[str, View]()
+
+    class Shown(After):
+        async def act(self, view: View, key: Key, calls: Calls) -> Output:
+            views[view.agent] = view
+            return await super().act(view, key, calls)
+
+    class Slow(Policy):
+        """Starts "a" and "b", and "d" after "a"; meanwhile "b" ends."""
+
+        prepares = True
+
+        async def prepare(self, situation: Situation, calls: Calls) -> None:
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+        def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> list[Decision]:
+            [situation] = situations
+            start = {0: ("a", "b"), 1: ("d",)}.get(len(situation.trajectory), ())
+            activations = tuple(map(Activation, start))
+            return [Decision(activations, stop=not start, wait="each")]
+
+    async def main() -> None:
+        engine = engine_for({"a": Shown(0), "b": Shown(3), "d": Shown(0)}, Slow())
+        await engine.run("e", PROBLEM, Key(1))
+        engine.close()
+
+    asyncio.run(main())
+    assert [turn.agent for turn in views["d"].trajectory] == ["a"]
 
 
 def test_whom_a_failure_cut_off_is_repeated_by_a_replay() -> None:
@@ -376,6 +416,6 @@ def test_whom_a_failure_cut_off_is_repeated_by_a_replay() -> None:
         return calm(situation)
 
     first = played(racers(9, 1, 30, 1), until_a, CallPath(journal=journal))
-    again = played(racers(9, 40, 1, 1), until_a, CallPath(journal=journal, replay=True))
+    again = played(racers(9, 40, 1, 1), until_a, ReplayPath(journal))
     assert [turn.status for turn in first.turns] == ["completed", "completed", "cancelled"]
     assert first == again

@@ -42,9 +42,9 @@ from orchestrion._cli.streams import visible
 from orchestrion._engine import deadline
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.checks import LONGEST
+from orchestrion._engine.checks import check_judged
 from orchestrion._engine.episode import Engine
-from orchestrion._guards import check_judged
+from orchestrion._guards import LONGEST
 from orchestrion._scaffold import Package, write
 from orchestrion._session import EngineSession
 from orchestrion._slow import importing
@@ -517,7 +517,8 @@ def test_a_config_edited_in_a_runs_folder_is_used_by_nobody(site: Site) -> None:
         ),
         (
             r"task.ids='\ud800'",
-            "task (evil-task of orchestrion-evil 1.0): problems('train'): an id must be a text",
+            "task (evil-task of orchestrion-evil 1.0): problems('train'): Problem.id must be a "
+            "non-empty string",
         ),
     ],
 )
@@ -543,7 +544,10 @@ def test_iterations_are_a_count(site: Site, count: str) -> None:
 def test_a_task_that_invents_no_problem_is_named(site: Site) -> None:
     result = invoke("run", "c.yaml", "--input", "x", "-o", "task.invents=false")
     assert result.exit_code == 1
-    assert "task (evil-task of orchestrion-evil 1.0): problem_from gave a NoneType" in result.stderr
+    assert (
+        "task (evil-task of orchestrion-evil 1.0): problem_from returned a NoneType"
+        in result.stderr
+    )
 
 
 # ------------------------------------------------------------------ what is printed, and where

@@ -6,7 +6,7 @@ import asyncio
 
 from attrs import frozen
 
-from orchestrion import Agent, Calls, Component, Key, Output, View, hookimpl, learnable
+from orchestrion import Agent, Calls, Component, Job, Key, Output, View, hookimpl, learnable
 from orchestrion._engine.calls import CallPath
 from orchestrion._plugins import Plugins
 from orchestrion._session import EngineSession
@@ -61,6 +61,9 @@ def test_a_session_gives_learnable_settings_with_what_was_adopted() -> None:
             assert session.learnable() == {"agents.a.text": "nothing"}
             async with session.build({"agents.a.text": "a trial"}) as inner:
                 assert inner.learnable() == {"agents.a.text": "a trial"}
+                jobs = [Job(problem, Key(3)) for problem in inner.problems()]
+                assert len(await inner.rollout(jobs)) == len(jobs) > 0
+            assert session.trained_on == len(session.episodes) == len(jobs)
             session.adopt({"agents.a.text": "something"})
             assert session.learnable() == {"agents.a.text": "something"}
             engine.close()

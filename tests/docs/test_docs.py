@@ -15,8 +15,8 @@ import pytest
 
 from orchestrion import __version__
 from orchestrion import _hookspecs as hookspecs
-from orchestrion._config.documents import read_yaml
 from orchestrion._config.nodes import Problems, Source
+from orchestrion._config.yaml import read_yaml
 from orchestrion._plugins import Plugins
 from orchestrion.config import from_data
 from tests import warm

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from orchestrion._lazy import names_on_first_use
+from orchestrion._lazy import names_on_first_use as names_on_first_use
 
 if TYPE_CHECKING:
     from msgspec import Meta as Meta
@@ -93,6 +93,8 @@ if TYPE_CHECKING:
     from orchestrion._secrets import hidden_bytes as hidden_bytes
     from orchestrion._secrets import register as register
     from orchestrion._secrets import register_named as register_named
+    from orchestrion._splits import SplitShares as SplitShares
+    from orchestrion._splits import split_of as split_of
     from orchestrion._suggest import did_you_mean as did_you_mean
 
 __version__ = "0.1.0"
@@ -126,8 +128,9 @@ __getattr__, __dir__, __all__ = names_on_first_use(
             "Scores Split Status Step Trajectory Turn TurnStatus Usage replace"
         ),
         "orchestrion._secrets": "Secret hidden hidden_bytes register register_named",
+        "orchestrion._splits": "SplitShares split_of",
         "orchestrion._suggest": "did_you_mean",
         "msgspec": "Meta",
     },
 )
-__all__ += ["API_VERSION", "__version__"]
+__all__ += ["API_VERSION", "__version__", "names_on_first_use"]

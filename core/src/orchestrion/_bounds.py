@@ -1,8 +1,8 @@
-"""What components say of themselves before a run: what they take at most, what they never can.
+"""Reads and combines the upper bounds that components give on their calls, before a run.
 
 An agent, a model, a task and a reward function may have `ceiling(tokens)`, a policy `route(turns)`,
-a trainer `plan(i, sizes, turns)`; see `orchestrion._interfaces`. Whoever does not say is unknown,
-and never counted as free.
+a trainer `plan(i, sizes, turns)`; see `orchestrion._interfaces`. A component without a bound is
+unknown, and never counted as free.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ __all__ = ["ceiling_of", "reading", "route_of", "team_ceiling", "times", "worst"
 
 
 def ceiling_of(component: Any, tokens: int) -> Usage | None:
-    """What a component says that it takes at most; None if it does not say."""
-    say = getattr(component, "ceiling", None)
-    found: Usage | None = None if say is None else say(tokens)
-    return found
+    """Return the upper bound of a component for so many tokens to read; None if it gives none."""
+    ceiling = getattr(component, "ceiling", None)
+    usage: Usage | None = None if ceiling is None else ceiling(tokens)
+    return usage
 
 
 def route_of(
     policy: Any, names: Collection[str], turns: int | None
 ) -> Sequence[Collection[str]] | None:
-    """Who may take each turn of an episode; None if there is no end to them."""
-    say = getattr(policy, "route", None)
-    route = None if say is None else say(turns)
+    """Return the agents that may take each turn of an episode; None if turns have no limit."""
+    give_route = getattr(policy, "route", None)
+    route = None if give_route is None else give_route(turns)
     if route is None:
         return None if turns is None else [names] * turns
     if turns is None or len(route) <= turns:
         return list(route)
-    # Where turns may be left out, those that come late may still be within the limit.
-    fixed = all("" not in one for one in route)
-    return list(route)[:turns] if fixed else [names] * turns
+    # If turns may be skipped, turns that come late in the route may still be within the limit.
+    no_skips = all("" not in agents for agents in route)
+    return list(route)[:turns] if no_skips else [names] * turns
 
 
 def times(usage: Usage, count: int) -> Usage:
-    """So much, so often."""
+    """Return a usage multiplied by a count."""
     return Usage(
         usage.calls * count,
         usage.input_tokens * count,
@@ -50,19 +50,19 @@ def times(usage: Usage, count: int) -> Usage:
 
 
 def worst(usages: Sequence[Usage]) -> Usage:
-    """The most of each; unknown if one is."""
+    """Return the maximum of each field; NaN if it is NaN in any usage."""
     if not usages:
         return NO_USAGE
     return Usage(
-        max(one.calls for one in usages),
-        max(one.input_tokens for one in usages),
-        max(one.output_tokens for one in usages),
-        _most([one.usd for one in usages]),
-        _most([one.cost for one in usages]),
+        max(usage.calls for usage in usages),
+        max(usage.input_tokens for usage in usages),
+        max(usage.output_tokens for usage in usages),
+        _maximum([usage.usd for usage in usages]),
+        _maximum([usage.cost for usage in usages]),
     )
 
 
-def _most(values: Sequence[float]) -> float:
+def _maximum(values: Sequence[float]) -> float:
     return math.nan if any(map(math.isnan, values)) else max(values)
 
 
@@ -70,41 +70,42 @@ def reading(
     agents: Mapping[str, Any],
     route: Sequence[Collection[str]],
     tokens: int,
-    unsaid: int = 0,
+    free_output: int = 0,
 ) -> tuple[list[Usage], int] | None:
-    """What each turn of an episode takes at most, and how much there is to read after the last.
+    """Return the upper bound of each turn of an episode, and of the tokens to read at its end.
 
     Args:
         agents: the team.
-        route: who may take each turn.
-        tokens: what there is to read before the first.
-        unsaid: what a turn is taken to add that makes no calls and does not say how much it adds.
+        route: the agents that may take each turn.
+        tokens: the tokens to read before the first turn.
+        free_output: tokens that a turn is assumed to add if it makes no calls and gives no bound
+            of its output.
 
     Returns:
-        None if an agent that may act does not say what it takes.
+        None if an agent that may act gives no bound.
     """
-    taken = []
+    turns = []
     for names in route:
-        says = [ceiling_of(agents[name], tokens) for name in names if name]
-        known = [one for one in says if one is not None]
-        if len(known) < len(says):
+        bounds = [ceiling_of(agents[name], tokens) for name in names if name]
+        known = [bound for bound in bounds if bound is not None]
+        if len(known) < len(bounds):
             return None
-        most = worst(known)
-        taken.append(most)
-        quiet = any(not one.calls and not one.output_tokens for one in known)
-        tokens += max(most.output_tokens, unsaid if quiet else 0)
-    return taken, tokens
+        turn = worst(known)
+        turns.append(turn)
+        is_free = any(not bound.calls and not bound.output_tokens for bound in known)
+        tokens += max(turn.output_tokens, free_output if is_free else 0)
+    return turns, tokens
 
 
 def team_ceiling(
     members: Mapping[str, Any], policy: Any, turns: int | None, tokens: int
 ) -> Usage | None:
-    """What a nested team takes at most: for the `ceiling` of an agent that runs one.
+    """Return the upper bound of a nested team: for the `ceiling` of an agent that runs one.
 
-    Its last turn's output is what it adds to the trajectory of the outer team, or less.
+    The nested team adds at most the output of its last turn to the trajectory of the outer team.
     """
     route = route_of(policy, tuple(members), turns)
     if route is None:
         return None
-    found = reading(members, route, tokens, tokens)
-    return None if found is None else sum(found[0], NO_USAGE)
+    bounds = reading(members, route, tokens, tokens)
+    return None if bounds is None else sum(bounds[0], NO_USAGE)

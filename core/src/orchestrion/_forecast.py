@@ -1,8 +1,8 @@
-"""What a run takes at most, before anything is paid for.
+"""Bounds the calls, tokens and costs of a run before it starts.
 
-It is worked out from what components say of themselves (see `bounds`) and makes no call. A byte is
-taken for a token, and every episode for as long as its limit allows: a bound, not an estimate.
-What fails and is tried again comes on top.
+The bound is computed from those that components give (see `_bounds`) and makes no call. It counts a
+byte as a token, and every episode as long as its limit allows. Retries of failed calls are not
+included.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from typing import Any, get_args
 from attrs import evolve, field, frozen
 
 from orchestrion._bounds import ceiling_of, reading, route_of, times
+from orchestrion._engine.checks import iterations_of, problems_of
 from orchestrion._engine.opening import Opened
-from orchestrion._guards import calling, iterations_of, place_of, problems_of
+from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Plan
 from orchestrion._records import NO_USAGE, Problem, Split, Usage
 from orchestrion._report import own_name
@@ -24,24 +25,24 @@ from orchestrion._store.serial import encode
 
 __all__ = ["Forecast", "Part", "forecast"]
 
-_LOOKED_AT = 10_000
-"""Problems of a split that are measured: a task may make them as they are asked for."""
+_MAX_PROBLEMS = 10_000
+"""Problems of a split that are measured: a task may make each problem when it is read."""
 
-_PLANNED = 100_000
-"""Iterations of a trainer that are looked at one by one."""
+_MAX_ITERATIONS = 100_000
+"""Iterations of a trainer that are planned, one by one."""
 
 
 @frozen
 class Part:
-    """One line: who takes how much in which part of the run.
+    """A line of the forecast: the bound for one role in one part of the run.
 
     Args:
-        part: of the run.
+        part: the part of the run.
         who: "agents", "judge" (verifier and reward), "policy" or "trainer".
         count: turns of agents, or episodes that are judged.
-        exact: whether the count is what will be, unless a turn ends its episode early.
-        usage: at most; what is known of it.
-        unknown: why there is more that nobody can tell; empty if there is not.
+        exact: whether the count is exact, unless a turn ends its episode early.
+        usage: the known part of the bound.
+        unknown: reasons why the bound is incomplete; empty if it is complete.
     """
 
     part: str
@@ -54,62 +55,63 @@ class Part:
 
 @frozen
 class Forecast:
-    """What a run takes at most, part by part, and what that rests on."""
+    """The bound of a run, part by part, and its assumptions."""
 
     parts: tuple[Part, ...]
     assumptions: tuple[str, ...] = field(factory=tuple)
 
     @property
     def total(self) -> Usage:
-        """The sum of what is known."""
+        """Return the sum of the known bounds."""
         return sum((part.usage for part in self.parts), NO_USAGE)
 
     @property
     def unknown(self) -> tuple[str, ...]:
-        """Why there is more that nobody can tell, each reason once."""
+        """Return the reasons why the bound is incomplete, each once."""
         return tuple(dict.fromkeys(reason for part in self.parts for reason in part.unknown))
 
     def against(self, caps: Any) -> dict[str, tuple[float, float, bool | None]]:
-        """For each cap of a budget: the cap, what is needed at most, and whether it suffices.
+        """Return for each cap of a budget: the cap, the bound, and whether the cap suffices.
 
-        None where that cannot be told.
+        The last is None if that is not known.
         """
-        total, found = self.total, {}
+        total, comparison = self.total, {}
         needs: dict[str, float] = {
             "calls": total.calls,
             "tokens": total.tokens,
             "usd": total.usd,
         }
-        for name, most in needs.items():
+        for name, bound in needs.items():
             cap = getattr(caps, name)
             if cap is not None:
-                sure = not self.unknown and not isnan(most)
-                found[name] = (cap, most, most <= cap if sure else None if most <= cap else False)
-        return found
+                is_complete = not self.unknown and not isnan(bound)
+                suffices = None if bound <= cap and not is_complete else bound <= cap
+                comparison[name] = (cap, bound, suffices)
+        return comparison
 
     def each(self) -> Usage:
-        """What a single call can take, in the part whose calls can take most."""
+        """Return the mean bound of a call, in the part where that is highest."""
         parts = [part.usage for part in self.parts if part.usage.calls]
         if not parts:
             return NO_USAGE
-        most = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
+        part = max(parts, key=lambda usage: (usage.usd / usage.calls, usage.tokens / usage.calls))
         return Usage(
-            1, ceil(most.tokens / most.calls), 0, most.usd / most.calls, most.cost / most.calls
+            1, ceil(part.tokens / part.calls), 0, part.usd / part.calls, part.cost / part.calls
         )
 
 
 def forecast(opened: Opened) -> Forecast:
-    """What a run of these components takes at most.
+    """Return the bound of a run of these components.
 
     Raises:
-        RunError: a component raised when it was asked.
+        RunError: a component raised an exception when it had to give its bound.
     """
     return _Forecaster(opened).all()
 
 
 @frozen
-class _Said:
-    """A component as it is asked for its ceiling: its runtime, or else its settings."""
+class _Bounded:
+    """A component that gives its ceiling by its runtime, or else by its settings."""
 
     runtime: Any
     component: Any
@@ -117,8 +119,8 @@ class _Said:
 
     def ceiling(self, tokens: int) -> Usage | None:
         with calling(self.place, "ceiling"):
-            found = ceiling_of(self.runtime, tokens)
-            return found if found is not None else ceiling_of(self.component, tokens)
+            usage = ceiling_of(self.runtime, tokens)
+            return usage if usage is not None else ceiling_of(self.component, tokens)
 
 
 class _Forecaster:
@@ -126,17 +128,17 @@ class _Forecaster:
         self.opened, self.config = opened, opened.config
         self.turns = self.config.limits.turns
         task, place = opened.runtimes["task"], place_of(self.config, "task")
-        most = self.config.run.problems
+        limit = self.config.run.problems
         splits = {split: problems_of(task, split, place) for split in get_args(Split)}
         self.sizes: dict[Split, int] = {
-            split: len(found) if most is None else min(most, len(found))
-            for split, found in splits.items()
+            split: len(problems) if limit is None else min(limit, len(problems))
+            for split, problems in splits.items()
         }
         self.tokens = max(
             (
                 tokens_of(problem)
-                for split, found in splits.items()
-                for problem in islice(found, min(_LOOKED_AT, self.sizes[split]))
+                for split, problems in splits.items()
+                for problem in islice(problems, min(_MAX_PROBLEMS, self.sizes[split]))
             ),
             default=0,
         )
@@ -149,12 +151,12 @@ class _Forecaster:
         parts += self._evaluation(
             f"evaluation of {own_name(config)}", "policy", config.roster, bool(config.stages)
         )
-        for name, one in evaluation.baselines.items():
-            agents = one.agents or config.roster
-            if one.trainer is not None:
-                parts += self._training(f"training of {name}", one.trainer, one.policy, agents)
-            trained = one.trainer is not None
-            parts += self._evaluation(f"evaluation of {name}", one.policy, agents, trained)
+        for name, baseline in evaluation.baselines.items():
+            agents, policy = baseline.agents or config.roster, baseline.policy
+            if baseline.trainer is not None:
+                parts += self._training(f"training of {name}", baseline.trainer, policy, agents)
+            trained = baseline.trainer is not None
+            parts += self._evaluation(f"evaluation of {name}", policy, agents, trained)
         notes = [f"a byte is taken for a token; the longest problem has {self.tokens:,}"]
         if any(part.usage.calls for part in parts):
             notes.append("tools, and what the task shows, add no more in a turn than that")
@@ -167,13 +169,13 @@ class _Forecaster:
         plan, unknown = self._plan(trainer, path, place)
         turns = max(self.turns or 0, plan.turns)
         route = [tuple(map(_name, agents))] * turns if turns else None
-        taken, end, reasons = self._episode(agents, route)
+        bounds, end, reasons = self._episode(agents, route)
         usage = NO_USAGE
-        if taken and plan.forked:
-            usage = times(taken[-1], plan.activations)
-        elif taken:
-            whole, rest = divmod(plan.activations, len(taken))
-            usage = times(sum(taken, NO_USAGE), whole) + sum(taken[:rest], NO_USAGE)
+        if bounds and plan.forked:
+            usage = times(bounds[-1], plan.activations)
+        elif bounds:
+            whole, rest = divmod(plan.activations, len(bounds))
+            usage = times(sum(bounds, NO_USAGE), whole) + sum(bounds[:rest], NO_USAGE)
         acting = Part(part, "agents", plan.activations, plan.exact, usage, (*unknown, *reasons))
         own = Part(part, "trainer", 0, plan.exact, *self._own(plan, place, end, unknown))
         judge = self._judge(part, plan.verdicts, plan.scores, plan.exact, end)
@@ -184,40 +186,42 @@ class _Forecaster:
     def _own(
         self, plan: Plan, place: str, end: int, unknown: tuple[str, ...]
     ) -> tuple[Usage, tuple[str, ...]]:
-        """What a trainer's own calls take, and what is not known of that."""
+        """Return the bound of a trainer's own calls, and the reasons why it is incomplete."""
         usage = plan.usage
         for reader, count in plan.readings:
             with calling(place, f"ceiling of {type(reader).__name__}"):
-                one = ceiling_of(reader, end)
-            if one is None:
-                reason = f"{place}: {type(reader).__name__} does not say what it takes"
+                bound = ceiling_of(reader, end)
+            if bound is None:
+                reason = f"{place}: {type(reader).__name__} gives no bound (`ceiling`)"
                 unknown = (*unknown, reason)
             else:
-                usage += times(one, count)
+                usage += times(bound, count)
         return usage, unknown
 
     def _plan(self, trainer: Any, path: str, place: str) -> tuple[Plan, tuple[str, ...]]:
-        """All iterations of a trainer together."""
-        count, most = iterations_of(trainer, place), self.config.run.iterations
-        count = count if most is None else min(count, most)
-        say = getattr(trainer, "plan", None)
-        if count > _PLANNED:
-            return Plan(forked=False), (f"{place} has {count:,} iterations: too many to look at",)
+        """Return the sum of the plans of all iterations, and the reasons why it is incomplete."""
+        count, limit = iterations_of(trainer, place), self.config.run.iterations
+        count = count if limit is None else min(count, limit)
+        give_plan = getattr(trainer, "plan", None)
+        if count > _MAX_ITERATIONS:
+            return Plan(forked=False), (f"{place} has {count:,} iterations: too many to plan",)
         total = Plan(exact=True, forked=False)
         for i in range(count):
             with calling(place, f"plan({i})"):
-                one: Plan | None = None if say is None else say(i, dict(self.sizes), self.turns)
-            if one is None:
-                return Plan(forked=False), (f"{place} does not say what an iteration takes",)
+                plan: Plan | None = (
+                    None if give_plan is None else give_plan(i, dict(self.sizes), self.turns)
+                )
+            if plan is None:
+                return Plan(forked=False), (f"{place} gives no bound of an iteration (`plan`)",)
             total = Plan(
-                total.activations + one.activations,
-                total.verdicts + one.verdicts,
-                total.scores + one.scores,
-                total.usage + one.usage,
-                total.exact and one.exact,
-                total.forked or one.forked,
-                max(total.turns, one.turns),
-                (*total.readings, *one.readings),
+                total.activations + plan.activations,
+                total.verdicts + plan.verdicts,
+                total.scores + plan.scores,
+                total.usage + plan.usage,
+                total.exact and plan.exact,
+                total.forked or plan.forked,
+                max(total.turns, plan.turns),
+                (*total.readings, *plan.readings),
             )
         return total, ()
 
@@ -225,29 +229,29 @@ class _Forecaster:
         self, part: str, policy: str, agents: Sequence[str], trained: bool
     ) -> list[Part]:
         evaluation = self.config.evaluation
-        most = self.sizes[evaluation.split]
-        episodes = min(most, evaluation.episodes or most) * evaluation.seeds
+        size = self.sizes[evaluation.split]
+        episodes = min(size, evaluation.episodes or size) * evaluation.seeds
         names = tuple(map(_name, agents))
-        # What a policy does once it is trained, it cannot say yet.
-        asked = None if trained else self.opened.runtimes[policy]
+        # The route of a policy that is still to be trained is not known yet.
+        runtime = None if trained else self.opened.runtimes[policy]
         with calling(place_of(self.config, policy), "route"):
-            route = route_of(asked, names, self.turns)
-        taken, end, unknown = self._episode(agents, route)
-        exact = route is not None and all(len(one) == 1 for one in route)
+            route = route_of(runtime, names, self.turns)
+        bounds, end, unknown = self._episode(agents, route)
+        exact = route is not None and all(len(turn) == 1 for turn in route)
         count = episodes * len(route or ())
-        usage = times(sum(taken, NO_USAGE), episodes)
+        usage = times(sum(bounds, NO_USAGE), episodes)
         acting = Part(part, "agents", count, exact, usage, unknown)
         deciding = self._preparing(part, policy, count + episodes, end)
         return [acting, self._judge(part, episodes, 0, True, end), *deciding]
 
     def _preparing(self, part: str, policy: str, decisions: int, end: int) -> list[Part]:
-        """What a policy gets from the outside before its decisions."""
+        """Return the bound of the calls that a policy makes before its decisions."""
         runtime = self.opened.runtimes[policy]
         if not getattr(runtime, "prepares", False):
             return []
-        usage, place = self._said(policy).ceiling(end), place_of(self.config, policy)
+        usage, place = self._bounded(policy).ceiling(end), place_of(self.config, policy)
         if usage is None:
-            unknown = (f"{place} does not say what preparing a decision takes",)
+            unknown = (f"{place} gives no bound of preparing a decision (`ceiling`)",)
             return [Part(part, "policy", decisions, False, NO_USAGE, unknown)]
         return [Part(part, "policy", decisions, False, times(usage, decisions), ())]
 
@@ -256,40 +260,40 @@ class _Forecaster:
         counts = {"task": verdicts + scores, "reward": verdicts}
         for path, count in counts.items():
             if count and path in self.opened.runtimes:
-                one = self._said(path).ceiling(end)
-                if one is None:
-                    unknown.append(f"{place_of(self.config, path)} does not say what it takes")
+                bound = self._bounded(path).ceiling(end)
+                if bound is None:
+                    unknown.append(f"{place_of(self.config, path)} gives no bound (`ceiling`)")
                 else:
-                    usage += times(one, count)
+                    usage += times(bound, count)
         return Part(part, "judge", verdicts + scores, exact, usage, tuple(unknown))
 
     # ------------------------------------------------------------------ episodes
 
-    def _said(self, path: str) -> _Said:
+    def _bounded(self, path: str) -> _Bounded:
         entry = self.config.components[path]
         component = entry.wired(self.opened.runtimes)
-        return _Said(self.opened.runtimes[path], component, place_of(self.config, path))
+        return _Bounded(self.opened.runtimes[path], component, place_of(self.config, path))
 
     def _episode(
         self, agents: Sequence[str], route: Sequence[Any] | None
     ) -> tuple[list[Usage], int, tuple[str, ...]]:
-        """What each turn of an episode takes, what there is to read at its end, what is unknown."""
-        team: Mapping[str, _Said] = {_name(path): self._said(path) for path in agents}
-        silent = [one.place for one in team.values() if one.ceiling(self.tokens) is None]
-        reasons = [f"{place} does not say what a turn takes" for place in silent]
+        """Return the bound of each turn, the tokens to read at the end, and reasons for gaps."""
+        team: Mapping[str, _Bounded] = {_name(path): self._bounded(path) for path in agents}
+        ceilings = {agent.place: agent.ceiling(self.tokens) for agent in team.values()}
+        unbounded = [place for place, ceiling in ceilings.items() if ceiling is None]
+        reasons = [f"{place} gives no bound of a turn (`ceiling`)" for place in unbounded]
         if route is None:
-            free = not silent and all(one.ceiling(self.tokens) == NO_USAGE for one in team.values())
-            if not free:
-                reasons.append("limits.turns is not set, so that nothing bounds an episode")
+            if any(ceiling != NO_USAGE for ceiling in ceilings.values()):
+                reasons.append("`limits.turns` is not set, so an episode has no bound; set it")
             return [], self.tokens, tuple(reasons)
-        found = None if silent else reading(team, route, self.tokens, self.tokens)
-        if found is None:
+        bounds = None if unbounded else reading(team, route, self.tokens, self.tokens)
+        if bounds is None:
             return [], self.tokens, tuple(reasons)
-        return found[0], found[1], ()
+        return bounds[0], bounds[1], ()
 
 
 def tokens_of(problem: Problem) -> int:
-    """A bound of the tokens that the public part of a problem has."""
+    """Return an upper bound of the tokens in the public part of a problem."""
     text = problem.text.encode(errors="surrogatepass")
     return len(text) + (0 if problem.data is None else len(encode(problem.data)))
 

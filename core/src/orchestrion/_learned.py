@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from orchestrion._config import Baseline, Config
+from orchestrion._engine.checks import check_judged, check_turns
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.opening import Opened, open_components
-from orchestrion._guards import check_judged, check_turns, load_states, save_states
+from orchestrion._engine.opening import Opened, load_states, open_components, save_states
 from orchestrion._keys import Key
 from orchestrion._records import JSON, Array, Saved, Split
 from orchestrion._session import EngineSession

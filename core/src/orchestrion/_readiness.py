@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import check_problems, iterations_of, problems_of
 from orchestrion._engine.opening import Opened
 from orchestrion._errors import UsageError
-from orchestrion._guards import calling, check_problems, iterations_of, place_of, problems_of
+from orchestrion._guards import calling, place_of
 from orchestrion._keys import Key
 from orchestrion._records import Split
 from orchestrion._session import EngineSession

@@ -1,8 +1,8 @@
-"""A recorded run once more, from its journal alone, and whether it comes out the same.
+"""Replay a recorded run from its journal, and compare the results.
 
-Everything is run again in a folder of its own: policies decide, agents act, trainers learn. Only
-the calls are not made: each is given the answer that is on record, or fails as it did then. What
-comes out is compared with what the run has stored, episode by episode and file by file.
+Everything runs again, in a temporary folder: policies decide, agents act, trainers learn. Only the
+calls are not made: each gets its recorded answer, or fails as it did then. The results are compared
+with those of the run, episode by episode and file by file.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ class Replayed:
     """How a replay went.
 
     Args:
-        difference: the first one found; empty if there is none.
-        iterations: how many were run again and compared.
-        evaluations: likewise.
-        episodes: likewise.
+        difference: the first difference; empty if there is none.
+        iterations: number of iterations that were replayed and compared.
+        evaluations: number of evaluations.
+        episodes: number of episodes.
         exports: names of the files that were compared.
         notes: what a person should know.
     """
@@ -53,7 +53,7 @@ class Replayed:
 
 
 class _Enough(Exception):
-    """All that the run has committed was run again."""
+    """Ends a replay when all that the run committed was replayed."""
 
 
 class _Following(Progress):
@@ -68,13 +68,13 @@ class _Following(Progress):
         """Known from the run."""
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """Go on as long as there is something to compare with."""
+        """Raise `_Enough` if no iteration is left to compare with."""
         if iterations > done and len(self.store.iterations()) >= self.iterations:
             raise _Enough
         self.progress.stage(name, iterations, done)
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """Stop early at the first iteration that came out otherwise."""
+        """Raise `_Enough` after the last iteration, or the first that differs."""
         self.progress.iteration(iteration, metrics, seconds)
         done = len(self.store.iterations())
         if _differing_iteration(self.recorded, self.store):
@@ -83,14 +83,14 @@ class _Following(Progress):
             raise _Enough
 
     def evaluating(self, name: str, known: bool) -> None:
-        """Go on as long as there is something to compare with."""
+        """Raise `_Enough` if this evaluation is not there to compare with."""
         if name not in self.evaluations:
             raise _Enough
         self.progress.evaluating(name, known)
 
 
 async def replay(directory: Path, progress: Progress, block: Sequence[str] = ()) -> Replayed:
-    """Run a recorded run again without a single call, and compare; nothing in it is changed.
+    """Replay a recorded run without making a call, and compare; the run is not changed.
 
     Args:
         directory: the run's folder.
@@ -122,7 +122,7 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
         run = Run(config, store, _Following(recorded, store, progress), replay=recorded)
         difference = ""
         try:
-            with no_network(ReplayError, "a replay asks nobody"):
+            with no_network(ReplayError, "a replay makes no calls"):
                 await run.train()
             store.set_status("completed")
         except _Enough:
@@ -133,7 +133,7 @@ async def replay(directory: Path, progress: Progress, block: Sequence[str] = ())
 
 
 def _copy(directory: Path, to: Path) -> Path:
-    """The database of a run elsewhere: reading it in place could leave files beside it."""
+    """Copy the database of a run: reading it in place could leave files beside it."""
     to.mkdir()
     for name in ("config.yaml", "run.db", "run.db-wal"):
         if (directory / name).exists():
@@ -160,8 +160,8 @@ def _check(config: Config, recorded: RunReader, directory: Path) -> None:
 def _versions(config: Config, begun: Mapping[str, Any]) -> list[str]:
     now = manifest(config)["versions"]
     notes = [
-        f"iterations from {one['after_iterations']} on were recorded with other versions"
-        for one in begun.get("resumed", ())
+        f"iterations from {resumed['after_iterations']} on were recorded with other versions"
+        for resumed in begun.get("resumed", ())
     ]
     changed = changed_versions(begun.get("versions", now), now)
     if changed:
@@ -217,13 +217,13 @@ def _differing_iteration(recorded: RunReader, store: RunReader) -> str:
 
 
 def _learned(run: RunReader, iteration: Iteration) -> Checkpoint:
-    """What a checkpoint holds, but for the versions it was written with: those are noted."""
+    """Return a checkpoint without the versions it was written with, which may differ."""
     path = run.checkpoints / str(iteration.checkpoint)
     return evolve(read_checkpoint(path, iteration.digest), versions={})
 
 
 def _first(recorded: RunReader, store: RunReader, otherwise: str) -> str:
-    """Where the first episode differs, which says more than a mean."""
+    """Return where the first episode differs, which says more than a mean."""
     return _differing_episode(recorded, store) or otherwise
 
 
@@ -253,8 +253,8 @@ def _differences(then: Any, now: Any, place: str) -> Iterator[tuple[str, Any, An
         for name in dict.fromkeys([*then, *now]):
             yield from _differences(then.get(name), now.get(name), f"{place}.{name}")
     elif isinstance(then, list) and isinstance(now, list):
-        for i, (one, other) in enumerate(zip(then, now, strict=False)):
-            yield from _differences(one, other, f"{place}[{i}]")
+        for i, (before, after) in enumerate(zip(then, now, strict=False)):
+            yield from _differences(before, after, f"{place}[{i}]")
         if len(then) != len(now):
             yield f"length of {place.lstrip('.')}", len(then), len(now)
     elif then != now:
@@ -277,7 +277,7 @@ def _differing_evaluation(recorded: RunReader, store: RunReader) -> str:
 
 
 def _missing(recorded: RunReader, store: RunReader) -> str:
-    """What the recorded run has, and the replay did not come to."""
+    """Return what the recorded run has and the replay lacks."""
     counts = (
         ("iterations", len(recorded.iterations()), len(store.iterations())),
         ("evaluations", len(recorded.load_evaluations()), len(store.load_evaluations())),
@@ -294,25 +294,26 @@ def _count(run: RunReader) -> int:
 
 
 def _exports(directory: Path, recorded: RunReader, store: RunReader) -> tuple[tuple[str, ...], str]:
-    """The files that were compared, and the first difference."""
+    """Return the names of the files that were compared, and the first difference."""
     made = {path.name: path for path in export_run(store)}
     again = {path.name: path for path in export_run(recorded, recorded.directory / "exports")}
     names = []
     for name, path in made.items():
-        # What the run wrote itself, if it is still there.
+        # The file that the run wrote itself, if it still exists.
         then = directory / "exports" / name
         then = then if then.exists() and recorded.retention == "all" else again[name]
         names.append(name)
-        one, other = _content(then), _content(path)
-        if one != other:
-            at = next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
-            line = one[:at].count(b"\n") + 1
+        before, after = _content(then), _content(path)
+        if before != after:
+            pairs = enumerate(zip(before, after, strict=False))
+            first = next((i for i, (a, b) in pairs if a != b), 0)
+            line = before[:first].count(b"\n") + 1
             return tuple(names), f"exports/{name}: differs from line {line} on"
     return tuple(names), ""
 
 
 def _content(path: Path) -> bytes:
-    """A file without what is no function of config and seed."""
+    """Return a file's content, without what depends on more than config and seed."""
     if path.name != "summary.json":
         return path.read_bytes()
     data = msgspec.json.decode(path.read_bytes())

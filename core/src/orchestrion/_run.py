@@ -16,19 +16,12 @@ import orchestrion
 from orchestrion._config import Baseline, Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from orchestrion._engine.collecting import fewer_collections
+from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
 from orchestrion._engine.episode import Engine
-from orchestrion._engine.opening import Opened
+from orchestrion._engine.opening import Opened, save_states
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion._errors import BudgetError, UsageError
-from orchestrion._guards import (
-    calling,
-    check_judged,
-    check_turns,
-    iterations_of,
-    merged_metrics,
-    place_of,
-    save_states,
-)
+from orchestrion._guards import calling, place_of
 from orchestrion._interfaces import Stateful
 from orchestrion._keys import Key
 from orchestrion._learned import (
@@ -42,7 +35,7 @@ from orchestrion._progress import Progress
 from orchestrion._readiness import check_ready
 from orchestrion._records import JSON
 from orchestrion._report import Report, kinds, of_evaluations, outcomes, own_name
-from orchestrion._session import EngineSession, summarize
+from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
@@ -84,7 +77,7 @@ class Run:
                 self._shared = SharedAnswers(config.run.cache)
             self.calls = CallPath(budget, store.journal, store.cache, shared=self._shared)
         else:
-            self.calls = CallPath(None, replay.journal, replay.cache, replay=True)
+            self.calls = ReplayPath(replay.journal)
         self.failures: Counter[str] = Counter()
         """How often which turn or verification failed, as "who: message"."""
         self.begun = False

@@ -16,10 +16,10 @@ from attrs import frozen
 from orchestrion._config import Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import problems_of
 from orchestrion._engine.opening import open_components
 from orchestrion._errors import BudgetError, OrchestrionError, UsageError
 from orchestrion._forecast import Forecast
-from orchestrion._guards import problems_of
 from orchestrion._interfaces import Job
 from orchestrion._keys import Key
 from orchestrion._records import Split, Usage

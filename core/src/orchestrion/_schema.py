@@ -1,8 +1,9 @@
-"""A JSON Schema of configs, with a branch for every installed component.
+"""Writes a JSON Schema of configs, with a branch for every installed component.
 
-It is written from the same shapes that structuring goes by (`config/shapes.py`), so that the two
-agree. What no schema can say is left to `orchestrion validate`: whether a name is defined, whether
-a definition is used, and what validators in the classes demand.
+It is made from the shapes that also convert values (`_config/shapes.py`), so the two agree.
+`msgspec.json.schema` is not used: it refuses unions of a component or a path with anything but
+None, and constraints on unions. Only `orchestrion validate` checks whether a name is defined,
+whether a definition is used, and what the validators of the classes demand.
 """
 
 from __future__ import annotations
@@ -59,15 +60,15 @@ _PLAIN = {"limits": Limits, "budget": Budget, "run": RunSettings, "evaluation": 
 
 
 def json_schema(plugins: Plugins) -> dict[str, Any]:
-    """The schema of configs as these plugins understand them.
+    """Return the schema of configs for these plugins.
 
-    Components that cannot be loaded are left out; `Schema.problems` has the reasons.
+    Components that cannot be loaded are omitted; `Schema.problems` has the reasons.
     """
     return Schema(plugins).document()
 
 
 class Schema:
-    """Writes one schema; every component and nested class has its place under `$defs`."""
+    """Writes a schema; every component and every nested class is under `$defs`."""
 
     def __init__(self, plugins: Plugins) -> None:
         self.plugins = plugins
@@ -77,7 +78,7 @@ class Schema:
         self.problems: list[str] = []
 
     def document(self) -> dict[str, Any]:
-        """The whole schema."""
+        """Return the whole schema."""
         kinds = list(self.plugins.kinds().values())
         for kind in kinds:
             self._kind(kind)
@@ -113,11 +114,11 @@ class Schema:
     # ------------------------------------------------------------------ kinds and components
 
     def _kind(self, kind: Kind) -> None:
-        """`$defs/kind`: one branch for each component, by what `use` says."""
-        found = self.plugins.components(kind.name)
-        names = [f.component.name for f in found]
+        """Add `$defs/KIND`, with a branch for each component by its `use`."""
+        supplied = self.plugins.components(kind.name)
+        names = [item.component.name for item in supplied]
         branches = []
-        for item in found:
+        for item in supplied:
             try:
                 component = self._component(item, names.count(item.component.name) == 1)
             except (PluginError, UnsupportedError) as exc:
@@ -153,16 +154,10 @@ class Schema:
         return schema
 
     def _section(self, kind: Kind) -> dict[str, Any]:
-        one = {"$ref": _pointer(kind.name)}
+        component = {"$ref": _pointer(kind.name)}
         if kind.name == "trainer":
-            return {"anyOf": [one, {"type": "array", "items": one, "minItems": 1}]}
-        if not kind.many:
-            return one
-        return {
-            "type": "object",
-            "propertyNames": {"pattern": f"^{NAME.pattern}$"},
-            "additionalProperties": one,
-        }
+            return {"anyOf": [component, {"type": "array", "items": component, "minItems": 1}]}
+        return _by_name(component) if kind.many else component
 
     def _baselines(self) -> dict[str, Any]:
         baseline = {
@@ -181,11 +176,7 @@ class Schema:
         word = {"type": "string", "description": "A trainer, a policy, or `untrained`."}
         return {
             "anyOf": [
-                {
-                    "type": "object",
-                    "propertyNames": {"pattern": f"^{NAME.pattern}$"},
-                    "additionalProperties": {"anyOf": [baseline, word]},
-                },
+                _by_name({"anyOf": [baseline, word]}),
                 {"type": "array", "items": word},
             ],
             "description": "Policies to compare with, by name.",
@@ -271,7 +262,7 @@ class Schema:
 
 
 def _limits(meta: Any, shape: Shape) -> dict[str, Any]:
-    """A `Meta` as JSON Schema; lengths mean characters, elements or keys, by the value's type."""
+    """Return a `Meta` as JSON Schema; lengths count characters, elements or keys by the type."""
     limits = {
         keyword: getattr(meta, name)
         for name, keyword in _BOUNDS.items()
@@ -296,12 +287,21 @@ def _units(shape: Shape) -> tuple[str, ...]:
 
 
 def _owners(found: Found, plugins: Plugins) -> list[str]:
-    """What may stand before the colon to name a component's supplier."""
+    """Return the names that may stand before the colon in `use` for the plugin of a component."""
     plugin = found.plugin
     names = {plugin.distribution: plugin}
     with suppress(PluginError):
         names[plugin.name] = plugins.get(plugin.name)
     return [name for name, owner in names.items() if owner == plugin]
+
+
+def _by_name(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a mapping from names to values of a schema."""
+    return {
+        "type": "object",
+        "propertyNames": {"pattern": f"^{NAME.pattern}$"},
+        "additionalProperties": schema,
+    }
 
 
 def _pointer(key: str) -> str:
@@ -312,5 +312,4 @@ def _first_paragraph(cls: type) -> str:
     import inspect
 
     text = inspect.cleandoc(cls.__dict__.get("__doc__") or "")
-    # attrs classes without a docstring inherit none; dataclass-like signatures say nothing.
     return " ".join(text.partition("\n\n")[0].split())

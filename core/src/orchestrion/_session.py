@@ -1,17 +1,17 @@
-"""What a trainer works with: episodes on demand, evaluation, forks, overlays."""
+"""Give a trainer what it works with: episodes on demand, evaluation, forks, overlays."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 from bisect import insort
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from itertools import islice
 from typing import Any
 
 from orchestrion._engine.calls import ActivationCalls
-from orchestrion._engine.checks import nothing_given
-from orchestrion._engine.collecting import fewer_collections
+from orchestrion._engine.checks import why_empty
 from orchestrion._engine.episode import Engine
 from orchestrion._errors import RunError, UsageError
 from orchestrion._interfaces import Branch, Calls, Job, Member, Policy
@@ -30,7 +30,9 @@ from orchestrion._records import (
 )
 from orchestrion._statistics import mean
 
-__all__ = ["Build", "EngineSession", "summarize"]
+__all__ = ["Build", "EngineSession", "fewer_collections", "summarize"]
+
+_GC_THRESHOLDS = (50_000, 20, 100)
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]
 
@@ -77,12 +79,12 @@ class EngineSession:
         """See `Session.problems`."""
         if split == "test" and not self._test:
             raise UsageError("the test split is out of reach while training")
-        found = self.engine.team.task.problems(split)
-        most = self.engine.problems
-        if most is not None and len(found) > most:
-            return list(islice(found, most))
-        # A trainer may shuffle what it gets; a task's own list is everybody's.
-        return found.copy() if isinstance(found, list) else found
+        problems = self.engine.team.task.problems(split)
+        maximum = self.engine.problems
+        if maximum is not None and len(problems) > maximum:
+            return list(islice(problems, maximum))
+        # A copy: a trainer may shuffle it, and the task's own list is shared.
+        return problems.copy() if isinstance(problems, list) else problems
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
         """See `Session.rollout`."""
@@ -112,11 +114,15 @@ class EngineSession:
         limit: int | None = None,
         seeds: int = 1,
     ) -> list[Episode]:
-        """Each problem of a split `seeds` times; episode ids start with `label`."""
+        """Run each problem of a split `seeds` times; episode ids start with `label`."""
         base = self._evaluation_key.child(split)
-        cases = [(one, n) for one in list(self.problems(split))[:limit] for n in range(seeds)]
-        jobs = [Job(one, base.child(one.id, n), policy, training=False) for one, n in cases]
-        episodes = await self._run_all([f"{label}/{one.id}/{n}" for one, n in cases], jobs)
+        problems = list(self.problems(split))[:limit]
+        cases = [(problem, n) for problem in problems for n in range(seeds)]
+        jobs = [
+            Job(problem, base.child(problem.id, n), policy, training=False) for problem, n in cases
+        ]
+        names = [f"{label}/{problem.id}/{n}" for problem, n in cases]
+        episodes = await self._run_all(names, jobs)
         self.evaluations.extend(episodes)
         return episodes
 
@@ -135,8 +141,8 @@ class EngineSession:
         if not jobs:
             return []
         workers = min(self._concurrency, len(jobs))
-        # Known before the first episode starts: agents that never wait would otherwise run
-        # episode after episode, each alone, and no two decisions would ever be taken together.
+        # Before the first episode starts: otherwise agents that never wait would run one episode
+        # after another, and no two decisions would be taken in one batch.
         self.engine.active += workers - 1
         try:
             with fewer_collections():
@@ -147,12 +153,12 @@ class EngineSession:
             raise first_cause(errors) from None
         finally:
             self.engine.active -= workers - 1
-        missing = [name for name, one in zip(names, results, strict=True) if one is None]
+        missing = [name for name, done in zip(names, results, strict=True) if done is None]
         if missing:
-            agents = self.engine.cut_off.get(missing[0], "")
+            agents = self.engine.cut_off.get(missing[0]) or "no agent"
             raise RunError(
                 f"episode {missing[0]} was cancelled from within, in or after a turn of "
-                f"{agents or 'nobody'}: an agent must not cancel the task it runs in"
+                f"{agents}: an agent must not cancel the task it runs in"
             )
         return [episode for episode in results if episode is not None]
 
@@ -172,7 +178,7 @@ class EngineSession:
         """See `Session.finish`."""
         self._count += 1
         name = f"{self.name}/{self._count - 1}"
-        error = nothing_given(branch.trajectory)
+        error = why_empty(branch.trajectory)
         episode = Episode(
             name,
             branch.problem.public(),
@@ -184,7 +190,7 @@ class EngineSession:
         episode = await self.engine.judge(episode, branch.problem, branch.step.state, branch.key)
         self.trained_on += 1
         if self._collect:
-            # Others may be finished at the same time: they stand in the order of their ids.
+            # Several may finish at the same time: they are kept in the order of their ids.
             insort(self.episodes, episode, key=_number)
         return episode
 
@@ -212,7 +218,7 @@ class EngineSession:
                 self._build,
                 self._collect,
             )
-            # Ids stay unique, and what was run under the overlay belongs to this iteration.
+            # Ids stay unique, and episodes under the overlay belong to this iteration.
             inner._count = self._count
             try:
                 yield inner
@@ -232,25 +238,46 @@ def _number(episode: Episode) -> int:
 
 
 def first_cause(errors: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group that is not a group itself."""
+    """Return the first error of a group that is not a group itself."""
     first = errors.exceptions[0]
     return first_cause(first) if isinstance(first, BaseExceptionGroup) else first
 
 
 def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What every iteration reports, whatever its trainer: means over its episodes.
+    """Return what every iteration reports, whatever its trainer: means over its episodes.
 
     `reward` is over episodes that have one; `missing` counts the others.
     """
-    rewards = [one.reward.total for one in episodes if one.reward is not None]
-    turns = [turn for one in episodes for turn in one.turns]
+    rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
+    turns = [turn for episode in episodes for turn in episode.turns]
     return {
         "episodes": float(len(episodes)),
         "reward": mean(rewards),
-        "success": mean([float(one.success) for one in episodes]),
-        "cost": mean([one.usage.cost for one in episodes]),
-        "turns": mean([float(len(one.trajectory)) for one in episodes]),
+        "success": mean([float(episode.success) for episode in episodes]),
+        "cost": mean([episode.usage.cost for episode in episodes]),
+        "turns": mean([float(len(episode.trajectory)) for episode in episodes]),
         "missing": float(len(episodes) - len(rewards)),
-        "limit": mean([float(one.status is Status.LIMIT) for one in episodes]),
+        "limit": mean([float(episode.status is Status.LIMIT) for episode in episodes]),
         "failed_turns": float(sum(turn.status == "failed" for turn in turns)),
     }
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Collect a seventieth as often, and never what exists already."""
+    # Thousands of episodes at once are hundreds of thousands of live objects, and nearly none of
+    # them is in a cycle. By default the collector visits the young ones every 700 allocations:
+    # about half of all time with 10,000 episodes. Cycles hold a few MB meanwhile.
+    before = gc.get_threshold()
+    if not gc.isenabled() or before[0] >= _GC_THRESHOLDS[0]:  # nested, or set by other code
+        yield
+        return
+    frozen = gc.get_freeze_count()
+    gc.freeze()
+    gc.set_threshold(*_GC_THRESHOLDS)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if not frozen:  # else other code froze objects, and relies on it
+            gc.unfreeze()

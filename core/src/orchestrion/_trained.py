@@ -10,8 +10,10 @@ from pathlib import Path
 from orchestrion._config import Config, load
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import problems_of
+from orchestrion._engine.opening import load_states
 from orchestrion._errors import StoreError, UsageError
-from orchestrion._guards import load_states, place_of, problems_of
+from orchestrion._guards import place_of
 from orchestrion._keys import Key
 from orchestrion._learned import (
     OWN_TEAM,

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from orchestrion._config.loading import from_data as from_data
     from orchestrion._config.loading import load as load
     from orchestrion._config.nodes import Problem as Problem
-    from orchestrion._config.plain import to_yaml as to_yaml
     from orchestrion._config.reading import read_as as read_as
     from orchestrion._config.reading import read_data as read_data
     from orchestrion._config.reading import read_section as read_section
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from orchestrion._config.sections import Evaluation as Evaluation
     from orchestrion._config.sections import Limits as Limits
     from orchestrion._config.sections import RunSettings as RunSettings
+    from orchestrion._config.yaml import to_yaml as to_yaml
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,
@@ -34,9 +34,9 @@ __getattr__, __dir__, __all__ = names_on_first_use(
         "orchestrion._config.components": "Entry",
         "orchestrion._config.loading": "from_data load",
         "orchestrion._config.nodes": "Problem",
-        "orchestrion._config.plain": "to_yaml",
         "orchestrion._config.reading": "read_as read_data read_section text_as",
         "orchestrion._config.result": "Config",
         "orchestrion._config.sections": "Baseline Budget Evaluation Limits RunSettings",
+        "orchestrion._config.yaml": "to_yaml",
     },
 )

@@ -25,6 +25,7 @@ from orchestrion_chat.sees import BYTES_PER_TOKEN
 
 from orchestrion import CallError, Episode, Key, OpenContext, Turn, UsageError, hidden
 from orchestrion._engine.calls import CallPath, RetrySettings
+from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
 
@@ -305,7 +306,7 @@ def test_a_replay_repeats_a_run_without_the_server(tmp_path: Path) -> None:
     first = episode(settings, Lines(answers), calls=CallPath(journal=notebook), steps=2)
     assert file.read_text() == "4"
     absent = MCP(command=["/no/such/program"], allow=["add"], allow_writes=["write"])
-    calls = CallPath(journal=notebook, replay=True)
+    calls = ReplayPath(notebook)
     again = episode(absent, Lines(answers), calls=calls, live=False, steps=2)
     assert again == first
     assert file.read_text() == "4", "nothing was done again"

@@ -16,6 +16,7 @@ from orchestrion_chat.toolbox import MOST_CALLS
 
 from orchestrion import CallError, Calls, Meta
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.replaying import ReplayPath
 from tests.contrib_agents.chat.support import Lines, Notebook, turn_of, use
 
 
@@ -291,7 +292,7 @@ def test_a_replay_answers_from_the_journal_and_calls_nothing() -> None:
     first = turn_of(agent, calls=CallPath(journal=notebook))
     assert LOG == ["once"]
     agent = chat(Lines(answers), send, allow_writes=["send"])
-    again = turn_of(agent, calls=CallPath(journal=notebook, replay=True))
+    again = turn_of(agent, calls=ReplayPath(notebook))
     assert again == first
     assert LOG == ["once"]
 

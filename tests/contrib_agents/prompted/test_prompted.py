@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_prompted import read_response
 from orchestrion_prompted.prompted import Prompted
-from orchestrion_prompted.reading import read
 from orchestrion_prompted.template import Template
 
 from orchestrion import (
@@ -90,13 +90,13 @@ def test_a_place_that_does_not_exist_is_named_with_the_nearest() -> None:
     ],
 )
 def test_what_is_read_is_the_last_that_is_complete(text: str, form: Any, value: str | None) -> None:
-    assert read(text, form, "a") == value
+    assert read_response(text, form, "a") == value
 
 
 @given(st.text())
 def test_reading_never_fails(text: str) -> None:
     for form in ("text", "tag", "boxed"):
-        found = read(text, form, "a")
+        found = read_response(text, form, "a")
         assert found is None or isinstance(found, str)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from orchestrion_code_review import versions_of
 from orchestrion_code_review.credit import Credit, TurnCredit, credits_of, summary
 from orchestrion_code_review.task import problem_of
-from orchestrion_code_review.versions import versions
 
 from orchestrion import Agent, Calls, Key, Output, View
 from orchestrion._session import EngineSession
@@ -40,7 +40,7 @@ class Mender(Agent):
     """Mends what was named, and nothing else."""
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        if not versions(view.turns):
+        if not versions_of(view.turns):
             return Output("Nothing to mend.")
         told = any("should double" in turn.output.content for turn in view.turns)
         return says(RIGHT if told else WRONG)

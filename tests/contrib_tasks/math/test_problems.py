@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from orchestrion_math.problems import load
 from orchestrion_math.task import Math
-from orchestrion_recorded.split import Shares
 
-from orchestrion import UsageError
+from orchestrion import SplitShares, UsageError
 
 GSM8K = {
     "question": "A robe takes 2 bolts of blue fiber and half that much white. How many in total?",
@@ -86,7 +85,7 @@ def test_files_are_divided_and_a_test_file_keeps_its_problems_to_itself(tmp_path
     rows = [{**GSM8K, "question": f"Question {n}?"} for n in range(100)]
     source = lines(tmp_path / "train.jsonl", *rows)
     test = lines(tmp_path / "test.jsonl", *rows[:10])
-    task = Math(source=source, test=test, split=Shares(train=0.8, validation=0.2, test=0.0))
+    task = Math(source=source, test=test, split=SplitShares(train=0.8, validation=0.2, test=0.0))
     splits = {name: task.problems(name) for name in ("train", "validation", "test")}
     texts = [one.text for found in splits.values() for one in found]
     assert len(texts) == len(set(texts)) == 100

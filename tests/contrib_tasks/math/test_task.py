@@ -13,7 +13,6 @@ from orchestrion_dag.dag import Dag
 from orchestrion_dag.graph import Graph, Node
 from orchestrion_math.generate import Arithmetic, solve
 from orchestrion_math.task import Math
-from orchestrion_recorded.split import Shares
 
 from orchestrion import (
     Agent,
@@ -25,6 +24,7 @@ from orchestrion import (
     Output,
     Problem,
     Scores,
+    SplitShares,
     Trajectory,
     Turn,
     UsageError,
@@ -137,7 +137,7 @@ def test_settings_of_problems_that_are_not_these_are_refused() -> None:
     for settings, name in (
         ({"source": file, "generated": SMALL}, "generated"),
         ({"test": file}, "test"),
-        ({"split": Shares(0.5, 0.2, 0.3)}, "split"),
+        ({"split": SplitShares(0.5, 0.2, 0.3)}, "split"),
     ):
         with pytest.raises(ValueError, match=f"{name}: does nothing with `source: "):
             Math(**settings)

@@ -7,17 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hypothesis import strategies as st
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Recorded, Row, Table, same
 from orchestrion_recorded.task import RecordedTask
 
-from orchestrion import Key, Member, Output, Scores, Step, Trajectory, Turn, Usage
+from orchestrion import Key, Member, Output, Scores, SplitShares, Step, Trajectory, Turn, Usage
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion.testing import Fixed, engine_for
 
 MODELS = ("cheap", "middle", "dear")
 PRICES = {"cheap": 1.0, "middle": 2.0, "dear": 8.0}
-ALL_TRAIN = Shares(1.0, 0.0, 0.0)
+ALL_TRAIN = SplitShares(1.0, 0.0, 0.0)
 
 
 def row(name: str, right: str, answers: Sequence[str], group: str = "g", options: int = 4) -> Row:

@@ -14,10 +14,10 @@ from orchestrion_recorded.case import Case
 from orchestrion_recorded.estimate import VOTE_SCALE, Estimates, estimate
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Row, Table
 from orchestrion_recorded.task import RecordedTask
 
+from orchestrion import SplitShares
 from tests.contrib_tasks.recorded.support import ALL_TRAIN, opened, row, table, tables
 
 
@@ -34,7 +34,7 @@ MADE = generate(Generated(questions=1500, models=4, groups=3, seed=2))
 
 
 def test_only_training_questions_are_looked_at() -> None:
-    settings = RecordedTask(split=Shares(0.5, 0.0, 0.5))
+    settings = RecordedTask(split=SplitShares(0.5, 0.0, 0.5))
     task = Recording(settings, MADE)
     held_out = {p.id for p in task.problems("test")}
     spoiled = evolve(
@@ -91,7 +91,7 @@ def test_classes_are_found_where_there_are_some() -> None:
 
 def test_the_belief_is_calibrated_on_questions_not_seen() -> None:
     made = generate(Generated(questions=6000, models=4, groups=3, seed=2))
-    task = Recording(RecordedTask(split=Shares(0.5, 0.0, 0.5)), made)
+    task = Recording(RecordedTask(split=SplitShares(0.5, 0.0, 0.5)), made)
     for model in range(4):
         others = [m for m in range(4) if m != model]
         cases = [task.cases[problem.id] for problem in task.problems("test")]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from orchestrion_recorded.agent import RecordedAgent
 from orchestrion_recorded.baselines import best_single, candidates, evaluate, matrix, oracle
 from orchestrion_recorded.recording import Recording
-from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Recorded, Row, Table
 from orchestrion_recorded.task import RecordedTask
 
@@ -26,6 +25,7 @@ from orchestrion import (
     Key,
     Output,
     Scores,
+    SplitShares,
     Status,
     Turn,
     Usage,
@@ -157,7 +157,7 @@ def test_claims_solve_nothing() -> None:
     assert not judged(task, "hard", task.step(start.state, turn, Key(1))).success
 
 
-SPREAD = Shares(0.5, 0.0, 0.5)
+SPREAD = SplitShares(0.5, 0.0, 0.5)
 BIG = Table(
     "a test",
     MODELS,

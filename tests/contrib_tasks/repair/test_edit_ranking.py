@@ -90,7 +90,9 @@ def test_an_edit_that_fails_a_hidden_test_was_wrong() -> None:
     matrix, right, _ = one._row(1, 0, PROBLEM)
     assert right.sum() == 1
     assert matrix.shape[0] > 2
-    ranking = Model.from_text(one._fitted({PROBLEM.id: PROBLEM}))
+    fitted = one._fitted({PROBLEM.id: PROBLEM})
+    assert fitted is not None
+    ranking = Model.from_text(fitted)
     scores = matrix @ ranking.weights
     before = matrix @ begin().weights
     # First the right one, then those that are known to be wrong.

@@ -159,7 +159,7 @@ def state_of(
     code: str, model: Model | None, skills: tuple[tuple[str, tuple[str, ...]], ...]
 ) -> State:
     data = {"entry_point": "total", "visible": [], "limits": {}}
-    return State(target_of(data, ()), code, skills=skills, model=model)
+    return State(target_of(data), code, skills=skills, model=model)
 
 
 def test_agents_are_promising_by_what_the_ranking_says_of_their_edits() -> None:

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_recorded.split import Shares
 from orchestrion_search.documents import Document
 from orchestrion_search.questions import load
 from orchestrion_search.task import Search
 
-from orchestrion import UsageError
+from orchestrion import SplitShares, UsageError
 
 
 def row(n: int = 0, **more: Any) -> dict[str, Any]:
@@ -87,7 +86,7 @@ def test_questions_are_divided_and_a_test_file_keeps_its_own(tmp_path: Path) -> 
     test.write_text(json.dumps([row(n) for n in range(5)]))
     more.write_text('{"title": "Another", "text": "page"}\n')
     task = Search(
-        source=train, test=test, corpus=more, split=Shares(train=0.8, validation=0.2, test=0.0)
+        source=train, test=test, corpus=more, split=SplitShares(train=0.8, validation=0.2, test=0.0)
     )
     divided, documents = task.read()
     texts = [one.text for found in divided.values() for one in found]

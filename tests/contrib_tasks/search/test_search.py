@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
-from orchestrion_recorded.split import Shares
 from orchestrion_search.documents import Document
 from orchestrion_search.task import RunningSearch, Search
 from orchestrion_search.teacher import SearchTeacher
@@ -22,6 +21,7 @@ from orchestrion import (
     Output,
     RunError,
     Scores,
+    SplitShares,
     Step,
     Trajectory,
     Turn,
@@ -251,7 +251,7 @@ def test_settings_of_questions_that_are_not_these_are_refused() -> None:
     for settings, name in (
         ({"source": file, "generated": World(people=9)}, "generated"),
         ({"test": file}, "test"),
-        ({"split": Shares(0.5, 0.2, 0.3)}, "split"),
+        ({"split": SplitShares(0.5, 0.2, 0.3)}, "split"),
     ):
         with pytest.raises(ValueError, match=f"{name}: does nothing with `source: "):
             Search(**settings)

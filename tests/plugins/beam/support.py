@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
-from orchestrion_beam.trainer import GrpoBeam
+from orchestrion_beam.trainer import BeamTrainer, GrpoBeam
 
 from orchestrion import (
     Agent,
@@ -29,7 +29,6 @@ from orchestrion import (
     Split,
     Step,
     Task,
-    Trainer,
     Trajectory,
     Turn,
     Usage,
@@ -151,10 +150,11 @@ def session_for(
     return EngineSession(engine, "0/0", Key(seed), Key(seed).child("evaluate"), test=test)
 
 
-async def opened(settings: GrpoBeam, **context: Any) -> Trainer:
+async def opened(settings: GrpoBeam, **context: Any) -> BeamTrainer:
     """The trainer at work; nothing of it has to be closed."""
     ctx = OpenContext("trainer", Key(7), **context)
     async with settings.open(ctx) as trainer:
+        assert isinstance(trainer, BeamTrainer)
         return trainer
 
 

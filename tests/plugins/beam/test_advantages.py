@@ -8,8 +8,8 @@ from math import fsum, sqrt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_beam.advantages import equal_shares, group_advantages, per_agent
-from orchestrion_beam.ranks import ranked, spearman
+from orchestrion_beam.comparison import ranks_of, spearman
+from orchestrion_beam.interfaces import credits_by_agent, equal_shares, group_advantages
 
 rewards = st.lists(
     st.one_of(st.none(), st.floats(-100, 100).map(lambda x: round(x, 3))), max_size=12
@@ -21,9 +21,9 @@ scales = st.sampled_from(["mean", "std"])
 def test_advantages_sum_to_zero_and_keep_the_order_of_rewards(
     group: list[float | None], scale: str
 ) -> None:
-    found = group_advantages(group, scale)  # type: ignore[arg-type]
-    assert [one is None for one in found] == [one is None for one in group]
-    known = [(reward, a) for reward, a in zip(group, found, strict=True) if a is not None]
+    advantages = group_advantages(group, scale)  # type: ignore[arg-type]
+    assert [a is None for a in advantages] == [a is None for a in group]
+    known = [(reward, a) for reward, a in zip(group, advantages, strict=True) if a is not None]
     assert fsum(a for _, a in known) == pytest.approx(0, abs=1e-9)
     for (r1, a1), (r2, a2) in itertools.pairwise(known):
         assert r1 is not None
@@ -35,7 +35,7 @@ def test_advantages_sum_to_zero_and_keep_the_order_of_rewards(
 def test_a_constant_added_to_all_rewards_changes_nothing(
     group: list[float | None], more: float
 ) -> None:
-    shifted = [None if one is None else one + more for one in group]
+    shifted = [None if reward is None else reward + more for reward in group]
     for a, b in zip(group_advantages(group), group_advantages(shifted), strict=True):
         assert (a is None) == (b is None)
         if a is not None:
@@ -44,16 +44,16 @@ def test_a_constant_added_to_all_rewards_changes_nothing(
 
 @given(rewards)
 def test_advantages_in_deviations_are_within_the_exact_bound(group: list[float | None]) -> None:
-    found = [one for one in group_advantages(group, "std") if one is not None]
-    if found:
+    advantages = [a for a in group_advantages(group, "std") if a is not None]
+    if advantages:
         # Samuelson: |A| <= (n - 1) / sqrt(n) with the sample deviation.
-        assert max(map(abs, found)) <= (len(found) - 1) / sqrt(len(found)) + 1e-9
+        assert max(map(abs, advantages)) <= (len(advantages) - 1) / sqrt(len(advantages)) + 1e-9
 
 
 def test_a_worked_example() -> None:
     assert group_advantages([1.0, 1.0, 0.0, 0.0]) == [0.5, 0.5, -0.5, -0.5]
-    found = group_advantages([1.0, 1.0, 0.0, 0.0], "std")
-    assert found == pytest.approx([0.8660254, 0.8660254, -0.8660254, -0.8660254])
+    advantages = group_advantages([1.0, 1.0, 0.0, 0.0], "std")
+    assert advantages == pytest.approx([0.8660254, 0.8660254, -0.8660254, -0.8660254])
 
 
 @pytest.mark.parametrize("scale", ["mean", "std"])
@@ -62,17 +62,17 @@ def test_groups_of_one_and_equal_groups_have_exactly_no_advantage(
     scale: str, reward: float
 ) -> None:
     for size in (1, 2, 7):
-        found = group_advantages([reward] * size, scale)  # type: ignore[arg-type]
-        assert found == [0.0] * size
+        advantages = group_advantages([reward] * size, scale)  # type: ignore[arg-type]
+        assert advantages == [0.0] * size
 
 
-def test_missing_rewards_are_in_no_mean_and_have_no_advantage() -> None:
+def test_missing_rewards_have_no_advantage_and_are_not_in_the_mean() -> None:
     assert group_advantages([1.0, None, 0.0]) == [0.5, None, -0.5]
     assert group_advantages([None, 0.4]) == [None, 0.0]
     assert group_advantages([]) == []
 
 
-def test_a_floor_keeps_differences_that_mean_nothing_small() -> None:
+def test_the_least_deviation_keeps_tiny_differences_small() -> None:
     nearly = [0.5, 0.5, 0.5, 0.501]
     assert max(map(float, group_advantages(nearly, "std"))) == pytest.approx(1.5)  # type: ignore[arg-type]
     floored = group_advantages(nearly, "std", least_std=0.05)
@@ -88,14 +88,14 @@ def test_equal_shares_sum_to_the_advantage(advantage: float, turns: int) -> None
 
 
 def test_credit_is_summed_up_by_agent() -> None:
-    assert per_agent(["a", "b", "a"], [1.0, 2.0, 0.5]) == {"a": 1.5, "b": 2.0}
+    assert credits_by_agent(["a", "b", "a"], [1.0, 2.0, 0.5]) == {"a": 1.5, "b": 2.0}
 
 
 # ------------------------------------------------------------------------- rank correlation
 
 
 def test_equal_numbers_share_their_mean_rank() -> None:
-    assert ranked([3.0, 1.0, 3.0, 2.0]) == [2.5, 0.0, 2.5, 1.0]
+    assert ranks_of([3.0, 1.0, 3.0, 2.0]) == [2.5, 0.0, 2.5, 1.0]
 
 
 def test_spearman_by_hand() -> None:
@@ -105,7 +105,7 @@ def test_spearman_by_hand() -> None:
     assert spearman([1, 2, 3, 4], [1, 3, 2, 4]) == pytest.approx(0.8)
 
 
-def test_what_cannot_be_correlated_is_told_apart_from_what_says_nothing() -> None:
+def test_equal_scores_have_no_correlation_and_equal_values_have_0() -> None:
     assert spearman([1, 2, 3], [5, 5, 5]) is None
     assert spearman([], []) is None
     assert spearman([5, 5, 5], [1, 2, 3]) == 0.0
@@ -114,7 +114,7 @@ def test_what_cannot_be_correlated_is_told_apart_from_what_says_nothing() -> Non
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=12))
 def test_a_correlation_is_symmetric_and_within_one(pairs: list[tuple[int, int]]) -> None:
     a, b = [float(x) for x, _ in pairs], [float(y) for _, y in pairs]
-    found, other = spearman(a, b), spearman(b, a)
-    if found is not None and other is not None:
-        assert found == pytest.approx(other)
-        assert -1 - 1e-9 <= found <= 1 + 1e-9
+    forward, backward = spearman(a, b), spearman(b, a)
+    if forward is not None and backward is not None:
+        assert forward == pytest.approx(backward)
+        assert -1 - 1e-9 <= forward <= 1 + 1e-9

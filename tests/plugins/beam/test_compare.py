@@ -1,4 +1,4 @@
-"""The comparison at the end: equal calls, honest words."""
+"""The comparison at the end: equal calls, and claims that the numbers support."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ import pytest
 from attrs import evolve, frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_beam.baselines import Attempt, Budget, answer_of, most_frequent
+from orchestrion_beam.comparison import EXTRA_TURNS, Allowance, answer_of, most_frequent
 from orchestrion_beam.interfaces import Valued
-from orchestrion_beam.learner import Learner
-from orchestrion_beam.nodes import Node
-from orchestrion_beam.planning import MORE
 from orchestrion_beam.report import as_text, sentences
+from orchestrion_beam.search import SearchNode
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 
@@ -48,13 +46,12 @@ async def compared(given: GrpoBeam, skill: float = 0.6, **more: Any) -> Mapping[
     agents: dict[str, Agent] = {"a": Climber(skill, **more), "b": Climber(skill)}
     session = session_for(agents, Ladder(8, 40), Fixed(["a", "b"] * 4))
     trainer = await opened(given)
-    assert isinstance(trainer, Learner)
     await trainer.iterate(given.rounds, session)
     return dict(trainer.report)
 
 
 def named(report: Mapping[str, Any]) -> dict[str, Any]:
-    return {one["name"]: one for one in report["contenders"]}
+    return {contender["name"]: contender for contender in report["contenders"]}
 
 
 @pytest.fixture(scope="module")
@@ -66,18 +63,22 @@ def report() -> Mapping[str, Any]:
 # ------------------------------------------------------------------------- equal budgets
 
 
-def test_no_baseline_that_can_go_on_has_fewer_calls_than_the_search(
+def test_no_baseline_that_can_continue_has_fewer_calls_than_the_search(
     report: Mapping[str, Any],
 ) -> None:
-    found = named(report)
-    assert list(found) == ["beam", *GIVEN.baselines]
+    contenders = named(report)
+    assert list(contenders) == ["beam", *GIVEN.baselines]
     for name in ("single", "best-of-n", "self-consistency"):
         # The attempt that it is in is finished.
-        assert found["beam"]["calls"] <= found[name]["calls"] < found["beam"]["calls"] + GIVEN.turns
-        assert found[name]["attempts"] > 5
+        assert (
+            contenders["beam"]["calls"]
+            <= contenders[name]["calls"]
+            < contenders["beam"]["calls"] + GIVEN.turns
+        )
+        assert contenders[name]["attempts"] > 5
     for name in ("sequential", "discussion"):
-        assert found[name]["attempts"] == 1
-        assert any("it ends by itself" in one for one in report["sentences"] if name in one)
+        assert contenders[name]["attempts"] == 1
+        assert any("it ends by itself" in text for text in report["sentences"] if name in text)
 
 
 @frozen
@@ -101,11 +102,11 @@ class Asking(TaskValue):
 )
 def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
     given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)
-    found = named(asyncio.run(compared(given, fails=0.2)))
-    assert found["greedy"]["calls"] == pytest.approx(found["beam"]["calls"], rel=0.1)
+    contenders = named(asyncio.run(compared(given, fails=0.2)))
+    assert contenders["greedy"]["calls"] == pytest.approx(contenders["beam"]["calls"], rel=0.1)
 
 
-def test_calls_count_as_they_were_made() -> None:
+def test_all_calls_of_a_turn_count() -> None:
     class Chatty(Climber):
         """Makes three calls a turn."""
 
@@ -117,32 +118,29 @@ def test_calls_count_as_they_were_made() -> None:
         given = evolve(GIVEN, order="rotation", held_out=4, single="plain")
         agents: dict[str, Agent] = {"plain": Climber(0.6), "chatty": Chatty(0.6)}
         trainer = await opened(given)
-        assert isinstance(trainer, Learner)
         await trainer.iterate(1, session_for(agents, Ladder(8, 20)))
         return dict(trainer.report)
 
     report = asyncio.run(main())
-    found = named(report)
-    beam, single = found["beam"], found["single"]
+    contenders = named(report)
+    beam, single = contenders["beam"], contenders["single"]
     assert beam["calls"] == pytest.approx(2 * beam["turns"], rel=0.1)
-    assert found["best-of-n"]["calls"] >= beam["calls"]
-    # It makes one call a turn, and the report does not hide that it cannot use as many.
-    assert single["turns"] <= MORE * beam["turns"] + GIVEN.turns
+    assert contenders["best-of-n"]["calls"] >= beam["calls"]
+    # It makes a single call a turn, and the report says that it cannot use as many.
+    assert single["turns"] <= EXTRA_TURNS * beam["turns"] + GIVEN.turns
     assert single["calls"] == single["turns"] < beam["calls"]
-    assert any("single" in one and "its turns make fewer" in one for one in report["sentences"])
+    assert any("single" in text and "its turns make fewer" in text for text in report["sentences"])
 
 
 @given(st.integers(1, 500), st.integers(1, 15), st.floats(1, 4), st.floats(0.1, 1))
-def test_attempts_stop_when_the_budget_is_used_and_take_no_more_turns_than_allowed(
-    turns: int, each: int, calls: float, ended: float
-) -> None:
-    budget = Budget(int(turns * calls), turns, calls)
+def test_attempts_end_with_the_allowance(turns: int, each: int, calls: float, ended: float) -> None:
+    allowance = Allowance(int(turns * calls), turns, calls)
     taken = 0
-    while budget.left:
-        started = budget.attempts(each)
+    while allowance.is_left:
+        started = allowance.attempts(each)
         # Attempts may end early, and their turns may make other numbers of calls.
         used = started * max(1, int(each * ended))
-        budget.spend(int(used * calls) or 1, used)
+        allowance.spend(int(used * calls) or 1, used)
         taken += used
     assert taken < turns + each
 
@@ -151,12 +149,13 @@ def test_problems_held_out_are_shown_to_no_improver() -> None:
     async def main() -> None:
         session = session_for({"a": Climber()}, Ladder(3, 30))
         trainer = await opened(GIVEN)
-        assert isinstance(trainer, Learner)
         gate, held_out = trainer.split(session)
         assert len(held_out) == 20
-        everything = {one.id for one in session.problems("validation")}
-        assert {one.id for one in gate} | {one.id for one in held_out} == everything
-        assert not {one.id for one in gate} & {one.id for one in held_out}
+        everything = {problem.id for problem in session.problems("validation")}
+        deciding = {problem.id for problem in gate}
+        reported = {problem.id for problem in held_out}
+        assert deciding | reported == everything
+        assert not deciding & reported
 
     asyncio.run(main())
 
@@ -167,9 +166,9 @@ def test_problems_held_out_are_shown_to_no_improver() -> None:
 def test_a_good_value_beats_independent_attempts_and_is_called_good(
     report: Mapping[str, Any],
 ) -> None:
-    found = named(report)
+    contenders = named(report)
     for name in {*GIVEN.baselines} - {"greedy"}:
-        assert found[name]["ahead"]["low"] > 0, name
+        assert contenders[name]["ahead"]["low"] > 0, name
     assert report["value"]["better_than_noise"] is True
     text = " ".join(report["sentences"])
     assert "Ahead of best-of-n" in text
@@ -178,12 +177,12 @@ def test_a_good_value_beats_independent_attempts_and_is_called_good(
     assert "verifier's help" in text
 
 
-def test_with_an_exact_value_one_trajectory_with_more_samples_does_as_well_and_is_recommended(
+def test_with_an_exact_value_greedy_does_as_well_and_is_recommended(
     report: Mapping[str, Any],
 ) -> None:
-    found = named(report)
-    assert found["greedy"]["calls"] == pytest.approx(found["beam"]["calls"], rel=0.1)
-    assert not found["greedy"]["ahead"]["low"] > 0
+    contenders = named(report)
+    assert contenders["greedy"]["calls"] == pytest.approx(contenders["beam"]["calls"], rel=0.1)
+    assert not contenders["greedy"]["ahead"]["low"] > 0
     assert any("`beam_width: 1` with more `samples`" in text for text in report["sentences"])
 
 
@@ -191,7 +190,7 @@ def test_with_an_exact_value_one_trajectory_with_more_samples_does_as_well_and_i
     ("mean", "told"),
     [(-0.2, "was not worth its calls here"), (0.05, "is not shown to be worth its calls")],
 )
-def test_a_value_better_than_noise_that_is_not_ahead_of_independent_attempts_is_said_to(
+def test_the_report_names_a_value_that_is_better_than_noise_but_not_worth_its_calls(
     mean: float, told: str
 ) -> None:
     contender = {"calls": 10.0, "attempts": 1.0, "missing": 0}
@@ -213,38 +212,38 @@ def test_a_value_better_than_noise_that_is_not_ahead_of_independent_attempts_is_
 
 @pytest.mark.parametrize("select", ["reward", "value"])
 def test_noise_does_not_beat_independent_attempts_and_is_called_noise(select: Any) -> None:
-    found = asyncio.run(compared(evolve(GIVEN, value=Noise(), select=select)))
-    assert not named(found)["best-of-n"]["ahead"]["low"] > 0
-    assert found["value"]["better_than_noise"] is False
-    text = " ".join(found["sentences"])
+    report = asyncio.run(compared(evolve(GIVEN, value=Noise(), select=select)))
+    assert not named(report)["best-of-n"]["ahead"]["low"] > 0
+    assert report["value"]["better_than_noise"] is False
+    text = " ".join(report["sentences"])
     assert "The value 'noise' is no better than noise" in text
     assert "not worth its calls" in text
     assert ("picked by the value 'noise'" in text) == (select == "value")
 
 
-def test_a_task_that_tells_nothing_apart_leaves_the_question_open() -> None:
-    found = asyncio.run(compared(evolve(GIVEN, held_out=6), skill=1.0))
-    assert found["value"]["better_than_noise"] is None
-    assert any("cannot be told" in one for one in found["sentences"])
-    assert any("Not shown to differ from best-of-n" in one for one in found["sentences"])
+def test_equal_scores_leave_open_whether_the_value_is_better_than_noise() -> None:
+    report = asyncio.run(compared(evolve(GIVEN, held_out=6), skill=1.0))
+    assert report["value"]["better_than_noise"] is None
+    assert any("cannot be told" in text for text in report["sentences"])
+    assert any("Not shown to differ from best-of-n" in text for text in report["sentences"])
 
 
-def test_few_problems_bear_no_claim() -> None:
-    found = asyncio.run(compared(evolve(GIVEN, held_out=4)))
-    assert found["value"]["better_than_noise"] is None
-    text = " ".join(found["sentences"])
+def test_with_few_problems_nothing_is_claimed() -> None:
+    report = asyncio.run(compared(evolve(GIVEN, held_out=4)))
+    assert report["value"]["better_than_noise"] is None
+    text = " ".join(report["sentences"])
     assert "Too few problems to tell search and best-of-n apart" in text
     assert "cannot be told from 4 problems" in text
     assert "Ahead of" not in text
 
 
-def test_the_report_does_not_depend_on_arrival() -> None:
+def test_the_report_does_not_depend_on_the_completion_order() -> None:
     given = evolve(GIVEN, held_out=3)
     first, second = (asyncio.run(compared(given, delay=Delays(n), fails=0.1)) for n in (1, 2))
     assert first == second
 
 
-def test_a_missing_reward_is_in_no_mean() -> None:
+def test_missing_rewards_are_not_in_the_mean() -> None:
     @frozen
     class Forgetful(Value):
         """Has no reward for every other problem."""
@@ -256,22 +255,21 @@ def test_a_missing_reward_is_in_no_mean() -> None:
     async def main() -> Mapping[str, Any]:
         session = session_for({"a": Climber()}, Ladder(4, 20), reward=Forgetful())
         trainer = await opened(evolve(GIVEN, turns=4))
-        assert isinstance(trainer, Learner)
         await trainer.iterate(1, session)
         return dict(trainer.report)
 
-    found = asyncio.run(main())
-    beam = named(found)["beam"]
+    report = asyncio.run(main())
+    beam = named(report)["beam"]
     assert beam["missing"] == 10
     assert beam["reward"]["count"] == 10
-    assert named(found)["single"]["ahead"]["count"] == 10
-    assert any("on the 10 problems where it has a result" in one for one in found["sentences"])
+    assert named(report)["single"]["ahead"]["count"] == 10
+    assert any("on the 10 problems where it has a result" in text for text in report["sentences"])
 
 
 def test_only_the_baselines_that_are_wanted_are_run() -> None:
     wanted = evolve(GIVEN, held_out=2, baselines=("self-consistency",), probes=2)
-    found = asyncio.run(compared(wanted))
-    assert [one["name"] for one in found["contenders"]] == ["beam", "self-consistency"]
+    report = asyncio.run(compared(wanted))
+    assert [contender["name"] for contender in report["contenders"]] == ["beam", "self-consistency"]
     alone = asyncio.run(compared(evolve(GIVEN, held_out=2, baselines=())))
     assert alone["value"]["correlation"]["mean"] is None
 
@@ -291,32 +289,32 @@ def test_an_unknown_single_agent_is_refused_before_the_run() -> None:
 # -------------------------------------------------------------------- answers and words
 
 
-def ended(*said: Output | None) -> Attempt:
-    """An attempt whose turns said this; None for a failed one."""
+def ended(*outputs: Output | None) -> SearchNode:
+    """Return a trajectory with these outputs; None for a failed turn."""
     turns = [
-        Turn(n, "a", output=one or Output(), status="completed" if one else "failed")
-        for n, one in enumerate(said)
+        Turn(n, "a", output=output or Output(), status="completed" if output else "failed")
+        for n, output in enumerate(outputs)
     ]
-    return Attempt([Node(Branch(Problem("p"), Trajectory(turns), Step(), Key(1)))])
+    return SearchNode(Branch(Problem("p"), Trajectory(turns), Step(), Key(1)))
 
 
 def test_answers_are_compared_without_case_and_spaces() -> None:
-    assert answer_of(ended(Output("  The  Answer\n")).last.branch) == "the answer"
-    assert answer_of(ended(Output("so it is 4", {"answer": 4}), None).last.branch) == "4"
-    assert answer_of(ended(Output("text", {"thought": "hm"})).last.branch) == "text"
-    assert answer_of(ended(None).last.branch) == ""
+    assert answer_of(ended(Output("  The  Answer\n")).branch) == "the answer"
+    assert answer_of(ended(Output("so it is 4", {"answer": 4}), None).branch) == "4"
+    assert answer_of(ended(Output("text", {"thought": "hm"})).branch) == "text"
+    assert answer_of(ended(None).branch) == ""
 
 
-def test_the_answer_named_most_often_is_picked_and_ties_go_by_key() -> None:
-    attempts = [ended(Output(one)) for one in ["a", "B", "b ", "c"]]
+def test_the_most_frequent_answer_is_picked_and_a_key_decides_between_equals() -> None:
+    attempts = [ended(Output(text)) for text in ["a", "B", "b ", "c"]]
     assert most_frequent(attempts, Key(1)) is attempts[1]
-    tied = [ended(Output(one)) for one in "abab"]
+    tied = [ended(Output(text)) for text in "abab"]
     picked = {id(most_frequent(tied, Key(n))) for n in range(20)}
     assert picked == {id(tied[0]), id(tied[1])}
 
 
 def test_answers_that_all_differ_cannot_be_compared() -> None:
-    assert most_frequent([ended(Output(one)) for one in "abc"], Key(1)) is None
+    assert most_frequent([ended(Output(text)) for text in "abc"], Key(1)) is None
     assert most_frequent([ended(None), ended(None)], Key(1)) is None
     only = ended(Output("a"))
     assert most_frequent([only], Key(1)) is only
@@ -328,7 +326,7 @@ def test_the_report_as_text_has_a_row_for_each_and_all_sentences(
     text = as_text(report)
     for name in ("beam", *GIVEN.baselines):
         assert f"\n{name} " in text
-    assert all(one in text for one in report["sentences"])
+    assert all(sentence in text for sentence in report["sentences"])
 
 
 def test_without_rewards_nothing_is_claimed() -> None:

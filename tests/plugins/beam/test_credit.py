@@ -1,4 +1,4 @@
-"""What single turns were worth."""
+"""Counterfactual credit of turns."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 from attrs import define, evolve, frozen
-from orchestrion_beam.credit import counterfactual
-from orchestrion_beam.learner import Learner
-from orchestrion_beam.nodes import Node
-from orchestrion_beam.search import Flight
+from orchestrion_beam.groups import counterfactual_credits
+from orchestrion_beam.search import SearchNode
 from orchestrion_beam.trainer import GrpoBeam
 
 from orchestrion import (
@@ -54,9 +52,9 @@ class Sum(ListTask):
         return Scores(int(turns[-1].output.content) / 100 if turns else 0.0)
 
 
-async def chain(session: Session, *starts: tuple[Activation, ...]) -> Node:
+async def chain(session: Session, *starts: tuple[Activation, ...]) -> SearchNode:
     """A trajectory that a search could have found."""
-    node = Node(session.begin(session.problems("train")[0], KEY.child("begin")))
+    node = SearchNode(session.begin(session.problems("train")[0], KEY.child("begin")))
     for start in starts:
         key = KEY.child("extend", *node.path, 0)
         node = node.child(0, start, await session.extend(node.branch, start, key))
@@ -68,7 +66,7 @@ def test_a_turn_is_worth_what_is_lost_without_it() -> None:
         agents = {"one": Adder(1), "ten": Adder(10), "none": Adder(0)}
         session = session_for(agents, Sum(1), Fixed([]))
         node = await chain(session, *((Activation(name),) for name in agents))
-        credits, turns = await counterfactual(session, node, 0.11, KEY, Flight())
+        credits, turns = await counterfactual_credits(session, node, 0.11, KEY)
         assert credits == pytest.approx((0.01, 0.1, 0.0))
         assert turns == 2 + 1
 
@@ -92,14 +90,14 @@ def test_the_rest_is_run_again_with_the_same_keys() -> None:
         node = await chain(session, *((Activation(name),) for name in agents))
         original = dict(seen)
         seen.clear()
-        await counterfactual(session, node, 0.03, KEY, Flight())
+        await counterfactual_credits(session, node, 0.03, KEY)
         assert sorted(name for name, _ in seen) == ["b", "c", "c"]
         assert all(original[name] == draw for name, draw in seen)
 
     asyncio.run(main())
 
 
-def test_turns_that_read_others_by_place_read_the_same_ones() -> None:
+def test_turns_that_read_others_by_index_read_the_same_turns() -> None:
     async def main() -> None:
         agents = {"one": Adder(1), "ten": Adder(10), "two": Adder(2)}
         session = session_for(agents, Sum(1), Fixed([]))
@@ -111,7 +109,7 @@ def test_turns_that_read_others_by_place_read_the_same_ones() -> None:
         )
         # Without `one`, `two` reads nothing and says 2; without `ten` it says 3, as it did; without
         # itself the last word is `ten`'s, which reads `one`: 11.
-        credits, _ = await counterfactual(session, node, 0.03, KEY, Flight())
+        credits, _ = await counterfactual_credits(session, node, 0.03, KEY)
         assert credits == pytest.approx((0.01, 0.0, -0.08))
 
     asyncio.run(main())
@@ -124,7 +122,7 @@ def test_agents_that_act_together_share_the_credit() -> None:
         both = (Activation("one"), Activation("ten"))
         node = await chain(session, both, (Activation("sum"),))
         score = (await session.score(node.branch, final=True)).value
-        credits, _ = await counterfactual(session, node, score, KEY, Flight())
+        credits, _ = await counterfactual_credits(session, node, score, KEY)
         assert credits == pytest.approx((0.05, 0.05, 0.0))
 
     asyncio.run(main())
@@ -137,19 +135,17 @@ def test_the_trainer_credits_the_best_and_shares_for_the_others() -> None:
         )
         session = session_for({"a": Climber(0.6)}, Ladder(4))
         trainer = await opened(given)
-        assert isinstance(trainer, Learner)
-        judged = await trainer._search(0, session)
-        for one in judged:
-            assert one.found.counts.credit_turns == 2 * (3 + 2 + 1)
-            for n, credits in enumerate(one.group.credits):
-                episode, advantage = one.group.episodes[n], one.group.advantages[n]
+        for search, group, _, _ in await trainer._search_problems(0, session):
+            assert search.counts.credit_turns == 2 * (3 + 2 + 1)
+            for n, credits in enumerate(group.credits):
+                episode, advantage = group.episodes[n], group.advantages[n]
                 assert len(credits) == len(episode.turns)
                 if n >= 2:
                     assert credits == pytest.approx(((advantage or 0.0) / 4,) * 4)
                 else:
-                    # Without a digit there is one less to be right; the others draw as before.
+                    # Without a digit one less can be right; the others draw as before.
                     assert any(credits)
-            assert one.group.agents[0]["a"] == pytest.approx(sum(one.group.credits[0]))
+            assert group.agents[0]["a"] == pytest.approx(sum(group.credits[0]))
         equal = await opened(evolve(given, credit="equal"))
         assert (await equal.iterate(0, session))["credit_turns"] == 0
 

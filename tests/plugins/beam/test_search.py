@@ -1,4 +1,4 @@
-"""The search itself: who is expanded, scored, kept, dropped, and that arrival means nothing."""
+"""The search: what is extended, valued, kept and dropped, whatever the completion order."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_beam.choosers import Everybody, PolicyChooser, Rotation
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.learner import Learner
-from orchestrion_beam.search import Found
+from orchestrion_beam.search import Search
 from orchestrion_beam.trainer import GrpoBeam
 from orchestrion_beam.values import Noise, TaskValue
 
@@ -43,25 +42,26 @@ from tests.plugins.beam.support import Climber, Delays, Ladder, opened, session_
 SMALL = GrpoBeam(beam_width=3, samples=3, turns=6, problems=1)
 
 
-async def searched(given: GrpoBeam, session: EngineSession, n: int = 0) -> Found:
-    """One search, on the n-th training problem."""
-    learner = await opened(given)
-    assert isinstance(learner, Learner)
+async def searched(given: GrpoBeam, session: EngineSession, n: int = 0) -> Search:
+    """Run one search, on the n-th training problem."""
+    trainer = await opened(given)
     problem = session.problems("train")[n]
-    return await learner.search(session, problem, Key(5).child(n), training=True).run()
+    search = trainer.search(session, problem, Key(5).child(n), training=True)
+    await search.run()
+    return search
 
 
-def search(given: GrpoBeam, session: EngineSession, n: int = 0) -> Found:
-    """The same, from outside of a loop."""
+def search(given: GrpoBeam, session: EngineSession, n: int = 0) -> Search:
+    """Run one search, from outside of an event loop."""
     return asyncio.run(searched(given, session, n))
 
 
-def what(found: Found) -> list[Any]:
-    """All that a search found out."""
+def results_of(search: Search) -> list[Any]:
+    """Return all results of a search."""
     return [
-        [(node.path, node.value, node.fate, node.digest) for node in found.nodes],
-        [node.path for node in found.finalists],
-        found.counts,
+        [(node.path, node.value, node.fate, node.digest) for node in search.nodes],
+        [node.path for node in search.finalists],
+        search.counts,
     ]
 
 
@@ -78,21 +78,21 @@ def test_all_samples_of_a_turn_are_in_flight_at_once_and_all_are_scored() -> Non
 
     agent = Unlike(0.6, delay=lambda: 0.001)
     given = GrpoBeam(beam_width=10, samples=5, turns=15)
-    found = search(given, session_for({"a": agent}, Ladder(15)))
-    counts = found.counts
+    result = search(given, session_for({"a": agent}, Ladder(15)))
+    counts = result.counts
     # 5 + 5 x 5 + 13 x 5 x 10
     assert counts.samples == counts.calls == given.samples_per_search == agent.acts == 680
     assert agent.most == counts.widest == 50
     assert counts.scored == 680
     assert counts.duplicates == 0
-    assert len(found.finalists) == 10
+    assert len(result.finalists) == 10
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.sampled_from([0, 1]))
 @settings(max_examples=15)
-def test_which_sample_arrives_first_changes_nothing(seed: int, other: int, ahead: int) -> None:
-    found = [
-        what(
+def test_the_completion_order_of_samples_changes_nothing(seed: int, other: int, ahead: int) -> None:
+    result = [
+        results_of(
             search(
                 evolve(SMALL, lookahead=ahead),
                 session_for({"a": Climber(0.5, Delays(n), fails=0.2)}, Ladder(6)),
@@ -101,48 +101,48 @@ def test_which_sample_arrives_first_changes_nothing(seed: int, other: int, ahead
         )
         for n in (seed, seed + other)
     ]
-    assert found[0] == found[1]
+    assert result[0] == result[1]
 
 
 # ------------------------------------------------------------------------ what is kept
 
 
 def test_the_beam_climbs_where_one_attempt_falls() -> None:
-    found = search(SMALL, session_for({"a": Climber(0.5)}, Ladder(6)))
-    assert found.finalists[0].value == 1.0
+    result = search(SMALL, session_for({"a": Climber(0.5)}, Ladder(6)))
+    assert result.finalists[0].value == 1.0
 
 
-def test_kept_trajectories_go_back_to_different_first_turns() -> None:
+def test_the_beam_keeps_different_first_turns() -> None:
     session = session_for({"a": Climber(0.3)}, Ladder(6))
     given = evolve(SMALL, samples=6)
     many = search(evolve(given, min_roots=3), session)
     assert len({node.root for node in many.finalists}) == 3
     assert all(count >= 2 for count in many.counts.parents[1:])
-    # Without the rule the family that leads takes over.
+    # Without the rule the family of the best trajectory takes over.
     few = search(evolve(given, min_roots=1, min_parents=1), session)
     assert len({node.root for node in few.finalists}) < 3
 
 
 def test_equal_trajectories_are_kept_once_and_valued_once() -> None:
-    asked: list[str] = []
+    seen: list[str] = []
 
     @frozen
-    class Asked(TaskValue):
-        """Notes what it is asked about."""
+    class Noting(TaskValue):
+        """Notes the content of each branch."""
 
         async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-            asked.append(" ".join(turn.output.content for turn in branch.trajectory.turns))
+            seen.append(" ".join(turn.output.content for turn in branch.trajectory.turns))
             return await super().estimate(branch, session, key)
 
     always = Climber(1.0)
-    found = search(evolve(SMALL, value=Asked()), session_for({"a": always}, Ladder(6)))
-    assert found.counts.duplicates == 2 * 6
-    assert len(found.finalists) == 1
-    assert len(asked) == len(set(asked)) == found.counts.asked == 6
-    assert found.counts.scored == found.counts.samples == 18
+    result = search(evolve(SMALL, value=Noting()), session_for({"a": always}, Ladder(6)))
+    assert result.counts.duplicates == 2 * 6
+    assert len(result.finalists) == 1
+    assert len(seen) == len(set(seen)) == result.counts.estimates == 6
+    assert result.counts.scored == result.counts.samples == 18
 
 
-def test_equal_values_are_told_apart_by_key_and_not_by_place() -> None:
+def test_a_key_decides_between_equal_values_and_not_the_order() -> None:
     @frozen
     class Same(ValueEstimator):
         """Likes everything alike."""
@@ -157,13 +157,13 @@ def test_equal_values_are_told_apart_by_key_and_not_by_place() -> None:
 
 
 def test_failed_turns_are_dropped_and_counted() -> None:
-    found = search(SMALL, session_for({"a": Climber(0.5, fails=0.4)}, Ladder(6)))
-    assert found.counts.failed > 5
-    assert found.counts.scored == found.counts.samples - found.counts.failed
-    assert all(turn.status == "completed" for n in found.finalists for turn in n.branch.trajectory)
+    result = search(SMALL, session_for({"a": Climber(0.5, fails=0.4)}, Ladder(6)))
+    assert result.counts.failed > 5
+    assert result.counts.scored == result.counts.samples - result.counts.failed
+    assert all(turn.status == "completed" for n in result.finalists for turn in n.branch.trajectory)
 
 
-def test_a_level_that_fails_as_a_whole_leaves_what_there_was() -> None:
+def test_a_search_ends_with_the_level_before_one_that_fails_as_a_whole() -> None:
     class Tired(Climber):
         """Falls over after two rungs."""
 
@@ -172,16 +172,18 @@ def test_a_level_that_fails_as_a_whole_leaves_what_there_was() -> None:
                 raise RuntimeError("too tired")
             return await super().act(view, key, calls)
 
-    found = search(SMALL, session_for({"a": Tired()}, Ladder(6)))
-    assert {len(node.branch.trajectory) for node in found.finalists} == {2}
+    result = search(SMALL, session_for({"a": Tired()}, Ladder(6)))
+    assert {len(node.branch.trajectory) for node in result.finalists} == {2}
     nothing = search(SMALL, session_for({"a": Climber(fails=1.0)}, Ladder(6)))
-    assert nothing.finalists == ()
+    assert nothing.finalists == []
 
 
-def test_a_run_in_which_no_turn_succeeds_says_why() -> None:
+def test_a_run_without_a_completed_turn_reports_an_error_of_a_turn() -> None:
     async def main() -> None:
         trainer = await opened(SMALL)
-        with pytest.raises(RunError, match=r"no turn of any search.*a: RuntimeError: slipped"):
+        with pytest.raises(
+            RunError, match=r"every first turn of every search failed.*a: RuntimeError: slipped"
+        ):
             await trainer.iterate(0, session_for({"a": Climber(fails=1.0)}, Ladder(6)))
 
     asyncio.run(main())
@@ -202,20 +204,20 @@ def test_an_estimate_that_fails_ranks_last_and_is_counted() -> None:
             return evolve(valued, usage=Usage(calls=2))
 
     given = evolve(SMALL, value=Moody(), turns=1, samples=8, beam_width=8)
-    found = search(given, session_for({"a": Climber(0.5)}, Ladder(6)))
-    assert found.counts.unreadable > 0
-    values = [node.value for node in found.finalists]
+    result = search(given, session_for({"a": Climber(0.5)}, Ladder(6)))
+    assert result.counts.unreadable > 0
+    values = [node.value for node in result.finalists]
     assert None in values
-    assert values == sorted(values, key=lambda one: one is None)
+    assert values == sorted(values, key=lambda value: value is None)
     # Two calls for each content that was valued, besides the turns.
     valued = sum(value is not None for value in values)
-    assert found.counts.calls == found.counts.turn_calls + 2 * valued
+    assert result.counts.calls == result.counts.turn_calls + 2 * valued
 
 
 @pytest.mark.parametrize(
     "value", [float("nan"), float("inf"), 1.5, -0.1, "0.5", Valued(0.5, bound=float("nan")), "none"]
 )
-def test_a_value_that_is_none_ends_the_run(value: Any) -> None:
+def test_an_estimate_that_is_no_value_ends_the_run(value: Any) -> None:
     @frozen
     class Broken(ValueEstimator):
         """Gives no value."""
@@ -229,15 +231,15 @@ def test_a_value_that_is_none_ends_the_run(value: Any) -> None:
         search(evolve(SMALL, value=Broken()), session_for({"a": Climber()}, Ladder(6)))
 
 
-def test_noise_has_nothing_to_do_with_the_trajectory_but_is_repeatable() -> None:
+def test_noise_is_independent_of_the_trajectory_and_repeatable() -> None:
     session = session_for({"a": Climber(0.5)}, Ladder(6))
-    found = search(evolve(SMALL, value=Noise()), session)
-    values = [node.value for node in found.nodes]
+    result = search(evolve(SMALL, value=Noise()), session)
+    values = [node.value for node in result.nodes]
     assert len(set(values)) > len(values) // 2
-    assert what(found) == what(search(evolve(SMALL, value=Noise()), session))
+    assert results_of(result) == results_of(search(evolve(SMALL, value=Noise()), session))
 
 
-def test_lookahead_values_a_turn_by_what_becomes_of_it() -> None:
+def test_lookahead_values_a_trajectory_after_more_turns() -> None:
     seen: list[int] = []
 
     @frozen
@@ -249,12 +251,12 @@ def test_lookahead_values_a_turn_by_what_becomes_of_it() -> None:
             return await super().estimate(branch, session, key)
 
     given = evolve(SMALL, value=Lengths(), lookahead=2, turns=3)
-    found = search(given, session_for({"a": Climber(0.5)}, Ladder(6)))
-    # One turn is rolled on to three, two as well, and three are the end.
+    result = search(given, session_for({"a": Climber(0.5)}, Ladder(6)))
+    # Trajectories of one and of two turns are rolled on to three, which is the end.
     assert set(seen) == {3}
-    assert found.counts.activations > found.counts.samples
-    assert found.counts.turn_calls == found.counts.activations
-    assert all(len(node.branch.trajectory) == 3 for node in found.finalists)
+    assert result.counts.activations > result.counts.samples
+    assert result.counts.turn_calls == result.counts.activations
+    assert all(len(node.branch.trajectory) == 3 for node in result.finalists)
 
 
 # ---------------------------------------------------------------------------- early stop
@@ -262,7 +264,9 @@ def test_lookahead_values_a_turn_by_what_becomes_of_it() -> None:
 
 @given(st.integers(0, 7), st.sampled_from([0.3, 0.6, 0.9]), st.integers(1, 5))
 @settings(max_examples=25)
-def test_early_stop_drops_only_what_could_not_win(n: int, skill: float, ends: int) -> None:
+def test_early_stop_drops_only_trajectories_that_could_not_win(
+    n: int, skill: float, ends: int
+) -> None:
     class Quitter(Climber):
         """Sometimes says that it is done."""
 
@@ -274,15 +278,15 @@ def test_early_stop_drops_only_what_could_not_win(n: int, skill: float, ends: in
         # Wide enough to keep everything: then nothing but early stop drops a trajectory.
         given = GrpoBeam(beam_width=81, samples=3, turns=4, early_stop=early)
         session = session_for({"a": Quitter(skill)}, Ladder(4, bounds=True))
-        found = search(given, session, n)
-        return max(node.value or 0 for node in found.finalists), found.counts.samples
+        result = search(given, session, n)
+        return max(node.value or 0 for node in result.finalists), result.counts.samples
 
     (reached, fewer), (possible, all_of_them) = best(True), best(False)
     assert reached == possible
     assert fewer <= all_of_them
 
 
-def test_a_solved_problem_is_not_searched_on() -> None:
+def test_the_search_of_a_solved_problem_ends() -> None:
     @define
     class Swift(Climber):
         """Writes two digits at once now and then."""
@@ -294,9 +298,9 @@ def test_a_solved_problem_is_not_searched_on() -> None:
             return replace(output, final=view.option == "both")
 
     session = session_for({"a": Swift(1.0)}, Ladder(1), Fixed([[Activation("a", "both")]]))
-    found = search(evolve(SMALL, early_stop=True), session)
-    assert found.counts.samples == 3
-    assert found.finalists[0].score == 1.0
+    result = search(evolve(SMALL, early_stop=True), session)
+    assert result.counts.samples == 3
+    assert result.finalists[0].score == 1.0
 
 
 # -------------------------------------------------------------------------- who acts next
@@ -321,43 +325,43 @@ class Torn(Policy):
 
 def test_the_policy_decides_for_each_sample_and_its_options_are_used() -> None:
     agents = {"a": Climber(0.5, options=("x", "y")), "b": Climber(0.5)}
-    found = search(SMALL, session_for(agents, Ladder(6), Torn()))
-    chosen = {(node.turns[0].agent, node.turns[0].option) for node in found.nodes}
+    result = search(SMALL, session_for(agents, Ladder(6), Torn()))
+    chosen = {(node.turns[0].agent, node.turns[0].option) for node in result.nodes}
     assert chosen == {("a", "x"), ("a", "y"), ("b", None)}
-    assert found.counts.failed == 0
+    assert result.counts.failed == 0
 
 
-def test_a_trajectory_that_the_policy_ends_stays_as_it_is() -> None:
+def test_a_trajectory_that_the_policy_ends_is_not_extended() -> None:
     agents = {"a": Climber(0.5, options=("x", "y")), "b": Climber(0.5)}
     lengths = set()
     for n in range(8):
-        found = search(SMALL, session_for(agents, Ladder(6), Torn(stop=True)), n)
-        lengths |= {len(node.branch.trajectory) for node in found.finalists}
-        assert len({id(node) for node in found.finalists}) == len(found.finalists)
+        result = search(SMALL, session_for(agents, Ladder(6), Torn(stop=True)), n)
+        lengths |= {len(node.branch.trajectory) for node in result.finalists}
+        assert len({id(node) for node in result.finalists}) == len(result.finalists)
     assert len(lengths) > 2
 
 
 def test_a_policy_that_stops_at_once_leaves_an_empty_trajectory() -> None:
-    found = search(SMALL, session_for({"a": Climber()}, Ladder(6), Fixed([])))
-    assert [len(node.branch.trajectory) for node in found.finalists] == [0]
-    assert found.counts.samples == 0
+    result = search(SMALL, session_for({"a": Climber()}, Ladder(6), Fixed([])))
+    assert [len(node.branch.trajectory) for node in result.finalists] == [0]
+    assert result.counts.samples == 0
 
 
 def test_agents_that_are_started_together_extend_a_trajectory_together() -> None:
     pair = [Activation("a"), Activation("b")]
     agents = {"a": Climber(0.5), "b": Climber(0.5)}
     session = session_for(agents, Ladder(4), Fixed([pair, pair]))
-    found = search(evolve(SMALL, at_once=2, turns=3), session)
-    assert all(len(node.branch.trajectory) == 3 for node in found.finalists)
+    result = search(evolve(SMALL, at_once=2, turns=3), session)
+    assert all(len(node.branch.trajectory) == 3 for node in result.finalists)
     with pytest.raises(RunError, match=r"starts 2 agents at once.*at_once: 2"):
         search(SMALL, session)
 
 
-def test_a_rotation_takes_turns_and_passes_over_what_is_blocked() -> None:
+def test_a_rotation_passes_over_blocked_choices() -> None:
     agents = {"a": Climber(0.5), "b": Climber(0.5, options=("x", "y"))}
     given = evolve(SMALL, order="rotation", rotation=("b:y", "a"))
-    found = search(given, session_for(agents, Ladder(6)))
-    best = found.finalists[0].branch.trajectory.turns
+    result = search(given, session_for(agents, Ladder(6)))
+    best = result.finalists[0].branch.trajectory.turns
     assert [(turn.agent, turn.option) for turn in best] == [("b", "y"), ("a", None)] * 3
     branch = session_for(agents, Ladder(6)).begin(Problem("p"), Key(1))
     assert branch.step.observation is not None
@@ -391,7 +395,7 @@ def test_policies_see_the_public_problem_and_how_many_turns_are_left() -> None:
     session = session_for({"a": ScriptedAgent()}, Ladder(9), Curious())
     branch = session.begin(Problem("p", hidden="secret"), Key(1))
     PolicyChooser(session.policy, 4, True, 1).starts([branch, branch], [Key(1), Key(2)])
-    assert [one.turns_left for one in seen] == [4, 4]
+    assert [situation.turns_left for situation in seen] == [4, 4]
     assert seen[0].problem is seen[1].problem
     assert seen[0].problem.hidden is None
     assert seen[0].training

@@ -1,4 +1,4 @@
-"""Which candidates a beam keeps."""
+"""Which trajectories a beam keeps."""
 
 from __future__ import annotations
 
@@ -6,71 +6,71 @@ from random import Random
 
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_beam.selection import Candidate, choose
+from orchestrion_beam.interfaces import Valued
+from orchestrion_beam.search import SearchNode, choose
+
+from orchestrion import Branch, Key, Problem, Step, Trajectory
 
 numbers = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 0.5, 0.5, 1.0]))
-drawn = st.lists(st.tuples(numbers, st.integers(0, 3), st.integers(0, 2)), max_size=14)
+row_lists = st.lists(st.tuples(numbers, st.integers(0, 3), st.integers(0, 2)), max_size=14)
+EMPTY = Branch(Problem("p"), Trajectory(), Step(), Key(1))
 
 
-def made(rows: list[tuple[float | None, int, int]]) -> list[Candidate]:
-    # A parent belongs to one root, as it does in a tree.
-    return [
-        Candidate(value, bytes([i]), (root, parent), root)
-        for i, (value, parent, root) in enumerate(rows)
-    ]
+def node(value: float | None, tie: bytes, parent: int = 0, root: int = 0) -> SearchNode:
+    """Return a trajectory of three turns."""
+    return SearchNode(EMPTY, (root, parent, tie[0]), valued=Valued(value), tie=tie)
 
 
-@given(drawn, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
+def nodes_of(rows: list[tuple[float | None, int, int]]) -> list[SearchNode]:
+    return [node(value, bytes([i]), parent, root) for i, (value, parent, root) in enumerate(rows)]
+
+
+@given(row_lists, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3))
 def test_a_beam_is_full_diverse_and_has_the_best(
     rows: list[tuple[float | None, int, int]], width: int, parents: int, roots: int
 ) -> None:
-    candidates = made(rows)
-    kept = [candidates[i] for i in choose(candidates, width, parents, roots)]
-    assert len(kept) == min(width, len(candidates))
-    assert kept == sorted(kept, key=lambda one: one.rank)
-    there = {one.root for one in candidates}
-    assert len({one.root for one in kept}) >= min(roots, len(there), width)
-    there_parents = {one.parent for one in candidates}
-    assert len({one.parent for one in kept}) >= min(parents, len(there_parents), width)
-    if candidates:
-        assert kept[0] == min(candidates, key=lambda one: one.rank)
+    nodes = nodes_of(rows)
+    kept = choose(nodes, width, parents, roots)
+    assert len(kept) == min(width, len(nodes))
+    assert kept == sorted(kept, key=lambda node: node.rank)
+    all_roots = {node.root for node in nodes}
+    assert len({node.root for node in kept}) >= min(roots, len(all_roots), width)
+    all_parents = {node.path[:-1] for node in nodes}
+    assert len({node.path[:-1] for node in kept}) >= min(parents, len(all_parents), width)
+    if nodes:
+        assert kept[0] == min(nodes, key=lambda node: node.rank)
 
 
-@given(drawn, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.randoms())
-def test_the_order_of_arrival_changes_nothing(
+@given(row_lists, st.integers(1, 6), st.integers(1, 4), st.integers(1, 3), st.randoms())
+def test_the_completion_order_changes_nothing(
     rows: list[tuple[float | None, int, int]],
     width: int,
     parents: int,
     roots: int,
     shuffle: Random,
 ) -> None:
-    candidates = made(rows)
-    arrived = candidates.copy()
-    shuffle.shuffle(arrived)
-    expected = [candidates[i] for i in choose(candidates, width, parents, roots)]
-    assert [arrived[i] for i in choose(arrived, width, parents, roots)] == expected
+    nodes = nodes_of(rows)
+    shuffled = nodes.copy()
+    shuffle.shuffle(shuffled)
+    assert choose(shuffled, width, parents, roots) == choose(nodes, width, parents, roots)
 
 
-@given(drawn, st.integers(1, 6))
+@given(row_lists, st.integers(1, 6))
 def test_without_a_diversity_rule_the_best_are_kept(
     rows: list[tuple[float | None, int, int]], width: int
 ) -> None:
-    candidates = made(rows)
-    best = sorted(candidates, key=lambda one: one.rank)[:width]
-    assert [candidates[i] for i in choose(candidates, width)] == best
+    nodes = nodes_of(rows)
+    assert choose(nodes, width) == sorted(nodes, key=lambda node: node.rank)[:width]
 
 
 def test_the_second_family_is_represented_by_its_best() -> None:
-    candidates = [
-        Candidate(0.9, b"a", "p", 0),
-        Candidate(0.8, b"b", "p", 0),
-        Candidate(0.1, b"c", "q", 1),
-        Candidate(0.2, b"d", "q", 1),
-    ]
-    assert choose(candidates, 2, min_roots=2) == [0, 3]
-    assert choose(candidates, 2, min_parents=2) == [0, 3]
-    assert choose(candidates, 2) == [0, 1]
+    a, b = node(0.9, b"a"), node(0.8, b"b")
+    c, d = node(0.1, b"c", parent=1, root=1), node(0.2, b"d", parent=1, root=1)
+    assert choose([a, b, c, d], 2, min_roots=2) == [a, d]
+    assert choose([a, b, c, d], 2, min_parents=2) == [a, d]
+    assert choose([a, b, c, d], 2) == [a, b]
 
 
-def test_what_cannot_be_valued_ranks_behind_what_is_worth_nothing() -> None:
-    assert choose([Candidate(None, b"a"), Candidate(0.0, b"b")], 1) == [1]
+def test_a_trajectory_without_value_ranks_behind_one_of_value_0() -> None:
+    without, zero = node(None, b"a"), node(0.0, b"b")
+    assert choose([without, zero], 1) == [zero]

@@ -16,8 +16,7 @@ from attrs import define, evolve, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_beam.interfaces import Group, Improvement, Improver, Valued, ValueEstimator
-from orchestrion_beam.learner import Learner
-from orchestrion_beam.trainer import GrpoBeam
+from orchestrion_beam.trainer import BeamTrainer, GrpoBeam
 from orchestrion_beam.values import TaskValue
 
 from orchestrion import (
@@ -28,6 +27,7 @@ from orchestrion import (
     Calls,
     Episode,
     Key,
+    OpenContext,
     Output,
     Plan,
     Problem,
@@ -52,11 +52,12 @@ from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, s
 GIVEN = GrpoBeam(rounds=4, problems=2, beam_width=3, samples=3, turns=4, held_out=3, probes=2)
 
 
-async def learner(given: GrpoBeam = GIVEN, **context: Any) -> Learner:
-    """The trainer at work."""
-    trainer = await opened(given, **context)
-    assert isinstance(trainer, Learner)
-    return trainer
+def plan_of(given: GrpoBeam, i: int) -> Plan:
+    """Return the bound of iteration i on nine problems in each split."""
+    sizes: Any = {"train": 9, "validation": 9, "test": 9}
+    plan = BeamTrainer(given, OpenContext("trainer", Key(7))).plan(i, sizes, None)
+    assert plan is not None
+    return plan
 
 
 def climbing(**more: Any) -> EngineSession:
@@ -69,9 +70,9 @@ def climbing(**more: Any) -> EngineSession:
 
 def test_iterations_go_through_all_problems_before_any_comes_again() -> None:
     async def main() -> None:
-        one = await learner()
+        trainer = await opened(GIVEN)
         problems = climbing().problems("train")
-        drawn = [problem.id for i in range(8) for problem in one._drawn(i, problems)]
+        drawn = [problem.id for i in range(8) for problem in trainer._problems_of(i, problems)]
         assert sorted(drawn[:8]) == sorted(drawn[8:]) == sorted(p.id for p in problems)
         assert drawn[:8] != drawn[8:]
 
@@ -80,27 +81,27 @@ def test_iterations_go_through_all_problems_before_any_comes_again() -> None:
 
 def test_an_iteration_reports_what_its_searches_did() -> None:
     async def main() -> None:
-        one, session = await learner(), climbing()
-        metrics = await one.iterate(0, session)
+        trainer, session = await opened(GIVEN), climbing()
+        metrics = await trainer.iterate(0, session)
         assert metrics["scored_share"] == 1.0
         assert metrics["widest"] == 9
         assert 1 <= metrics["ancestors"] <= 3
         assert metrics["calls"] == metrics["samples"] <= 2 * GIVEN.samples_per_search
         assert metrics["chosen_reward"] >= max(
-            0.0, sum(one.reward.total for one in session.episodes if one.reward) / 6 - 1e-9
+            0.0, sum(e.reward.total for e in session.episodes if e.reward) / 6 - 1e-9
         )
         # Everything that the searches ended with is judged, and stored in a fixed order.
-        assert [one.id for one in session.episodes] == [f"0/0/{n}" for n in range(6)]
+        assert [episode.id for episode in session.episodes] == [f"0/0/{n}" for n in range(6)]
 
     asyncio.run(main())
 
 
-def test_everything_an_iteration_gives_is_independent_of_arrival(tmp_path: Path) -> None:
+def test_metrics_and_files_are_independent_of_the_completion_order(tmp_path: Path) -> None:
     async def main(n: int) -> list[Any]:
         folder = tmp_path / str(n)
-        one = await learner(evolve(GIVEN, credit="counterfactual"), directory=folder)
+        trainer = await opened(evolve(GIVEN, credit="counterfactual"), directory=folder)
         session = climbing(delay=Delays(n), fails=0.1)
-        metrics = await one.iterate(0, session)
+        metrics = await trainer.iterate(0, session)
         files = sorted(folder.rglob("*.*"))
         return [metrics, encode(session.episodes), [path.read_bytes() for path in files]]
 
@@ -109,9 +110,9 @@ def test_everything_an_iteration_gives_is_independent_of_arrival(tmp_path: Path)
     assert len(first[2]) == 3
 
 
-def test_without_any_reward_the_run_says_what_is_missing() -> None:
+def test_a_run_without_any_reward_names_what_is_missing() -> None:
     class Silent(Value):
-        """Never has one."""
+        """Never gives a reward."""
 
         async def score(self, episode: Episode, calls: Calls) -> Reward | None:
             return None
@@ -119,7 +120,7 @@ def test_without_any_reward_the_run_says_what_is_missing() -> None:
     async def main() -> None:
         session = session_for({"a": Climber()}, Ladder(4, 8), reward=Silent())
         with pytest.raises(RunError, match=r"every reward is missing.*reward:"):
-            await (await learner()).iterate(0, session)
+            await (await opened(GIVEN)).iterate(0, session)
 
     asyncio.run(main())
 
@@ -128,14 +129,14 @@ def test_without_any_reward_the_run_says_what_is_missing() -> None:
 
 
 def test_advantages_credits_and_the_tree_are_exported(tmp_path: Path) -> None:
-    async def main() -> Learner:
-        one = await learner(directory=tmp_path)
+    async def main() -> BeamTrainer:
+        trainer = await opened(GIVEN, directory=tmp_path)
         session = climbing()
         for i in (0, GIVEN.rounds):
-            await one.iterate(i, session)
-        return one
+            await trainer.iterate(i, session)
+        return trainer
 
-    one = asyncio.run(main())
+    trainer = asyncio.run(main())
     folder = tmp_path / "exports" / "beam"
     rows = list(csv.DictReader((folder / "advantages-0000.csv").read_text().splitlines()))
     assert len({row["problem"] for row in rows}) == 2
@@ -151,25 +152,23 @@ def test_advantages_credits_and_the_tree_are_exported(tmp_path: Path) -> None:
     assert {(row["problem"], row["path"]) for row in rows} <= known
     assert {node["fate"] for node in tree} <= {"grown", "final", "pruned", "duplicate", "failed"}
     assert sum(node["fate"] == "final" for node in tree) == len(rows)
-    assert json.loads((folder / "report.json").read_text()) == one.report
-    assert all(one in (folder / "report.txt").read_text() for one in one.report["sentences"])
+    assert json.loads((folder / "report.json").read_text()) == trainer.report
+    assert all(text in (folder / "report.txt").read_text() for text in trainer.report["sentences"])
 
 
-def test_the_person_who_started_the_run_is_told_what_was_found() -> None:
+def test_the_report_is_given_as_notes() -> None:
     told: list[str] = []
 
     async def main() -> None:
-        one = await learner(note=lambda name, text: told.append(text))
-        await one.iterate(GIVEN.rounds, climbing())
-        assert told == one.report["sentences"]
+        trainer = await opened(GIVEN, note=lambda name, text: told.append(text))
+        await trainer.iterate(GIVEN.rounds, climbing())
+        assert told == trainer.report["sentences"]
 
     asyncio.run(main())
 
 
 def test_a_stage_has_a_folder_of_its_own(tmp_path: Path) -> None:
     async def main() -> None:
-        from orchestrion import OpenContext
-
         ctx = OpenContext("trainer[1]", Key(1), directory=tmp_path)
         async with GIVEN.open(ctx) as trainer:
             await trainer.iterate(0, climbing())
@@ -191,7 +190,7 @@ class Noting(Improver):
     async def improve(
         self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
     ) -> Improvement:
-        self.seen.append((round, groups, [one.id for one in problems]))
+        self.seen.append((round, groups, [problem.id for problem in problems]))
         return Improvement(self.overlay, {"habits": 2.0})
 
     def plan(self, i: int, sizes: Any, turns: int | None) -> Plan:
@@ -201,10 +200,10 @@ class Noting(Improver):
 def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adopted() -> None:
     async def main() -> None:
         improver = Noting({"agents.a.habits": ["look up"]})
-        one = await learner(evolve(GIVEN, improver=improver, improve_every=2))
+        trainer = await opened(evolve(GIVEN, improver=improver, improve_every=2))
         session = climbing()
         for i in range(4):
-            metrics = await one.iterate(i, session)
+            metrics = await trainer.iterate(i, session)
             if i % 2:
                 assert metrics["habits"] == 2.0
                 assert metrics["adopted"] == 1.0
@@ -212,7 +211,7 @@ def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adop
         assert [round for round, _, _ in improver.seen] == [0, 1]
         for _, groups, gate in improver.seen:
             assert len(groups) == 4
-            _, held_out = one.split(session)
+            _, held_out = trainer.split(session)
             assert not set(gate) & {problem.id for problem in held_out}
             for group in groups:
                 rewards = [reward or 0.0 for reward in group.rewards]
@@ -222,7 +221,7 @@ def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adop
     asyncio.run(main())
 
 
-def test_what_an_improver_brings_with_it_holds_from_the_first_iteration_on() -> None:
+def test_the_start_overlay_of_an_improver_holds_from_the_first_iteration_on() -> None:
     class Prepared(Noting):
         """Has learned before."""
 
@@ -231,7 +230,7 @@ def test_what_an_improver_brings_with_it_holds_from_the_first_iteration_on() -> 
 
     async def main() -> None:
         session = climbing()
-        await (await learner(evolve(GIVEN, improver=Prepared()))).iterate(0, session)
+        await (await opened(evolve(GIVEN, improver=Prepared()))).iterate(0, session)
         assert session.adopted == {"agents.a.habits": ["known"]}
 
     asyncio.run(main())
@@ -241,10 +240,10 @@ def test_groups_that_wait_for_the_improver_survive_a_restart() -> None:
     async def main() -> None:
         improver = Noting()
         given = evolve(GIVEN, improver=improver, improve_every=2)
-        first, session = await learner(given), climbing()
+        first, session = await opened(given), climbing()
         await first.iterate(0, session)
         saved = first.save()
-        again = await learner(given)
+        again = await opened(given)
         again.load(Saved(data=json.loads(json.dumps(saved.data))))
         assert again.save() == saved
         assert again.pending == first.pending
@@ -258,9 +257,9 @@ def test_groups_that_wait_for_the_improver_survive_a_restart() -> None:
 
 def test_an_improver_needs_problems_to_decide_on() -> None:
     async def main() -> None:
-        one = await learner(evolve(GIVEN, improver=Noting()))
+        trainer = await opened(evolve(GIVEN, improver=Noting()))
         with pytest.raises(UsageError, match="1 validation problems"):
-            one.check(session_for({"a": Climber()}, Ladder(4, 1)))
+            trainer.check(session_for({"a": Climber()}, Ladder(4, 1)))
 
     asyncio.run(main())
 
@@ -278,7 +277,7 @@ def test_an_improver_needs_problems_to_decide_on() -> None:
     st.sampled_from(["reward", "value"]),
 )
 @settings(max_examples=12)
-def test_no_iteration_takes_more_than_it_said(
+def test_no_iteration_uses_more_than_its_bound(
     width: int, samples: int, turns: int, ahead: int, credit: Any, early: bool, select: Any
 ) -> None:
     scored = finals = 0
@@ -293,7 +292,7 @@ def test_no_iteration_takes_more_than_it_said(
 
     async def main() -> None:
         nonlocal scored, finals
-        one = await learner(
+        trainer = await opened(
             GrpoBeam(
                 rounds=1,
                 problems=2,
@@ -312,11 +311,11 @@ def test_no_iteration_takes_more_than_it_said(
         session = session_for(agents, Counting(5, 6), Fixed(["a", "b"] * 50))
         sizes: Any = {"train": 6, "validation": 6, "test": 6}
         for i in range(2):
-            plan = one.settings.plan(i, sizes, None)
+            plan = trainer.plan(i, sizes, None)
             assert plan is not None
             before = sum(getattr(agent, "acts", 0) for agent in agents.values())
             ended, scored = len(session.episodes), 0
-            await one.iterate(i, session)
+            await trainer.iterate(i, session)
             acts = sum(getattr(agent, "acts", 0) for agent in agents.values()) - before
             finals = len(session.episodes) - ended
             assert acts <= plan.activations
@@ -326,24 +325,20 @@ def test_no_iteration_takes_more_than_it_said(
     asyncio.run(main())
 
 
-def test_a_full_search_takes_exactly_the_bound() -> None:
+def test_the_bound_of_a_full_search_is_exact() -> None:
     given = GrpoBeam(problems=3, beam_width=10, samples=5, turns=15)
-    sizes: Any = {"train": 9, "validation": 9, "test": 9}
-    plan = given.plan(0, sizes, None)
+    plan = plan_of(given, 0)
     readings = ((TaskValue(), 3 * 680),)
     assert plan == Plan(3 * 680, 30, scores=3 * 680, turns=15, readings=readings)
 
 
-def test_what_an_improver_takes_is_counted_when_its_time_comes() -> None:
+def test_the_bound_includes_the_improver_when_it_is_due() -> None:
     given = evolve(GIVEN, improver=Noting(), improve_every=2)
-    sizes: Any = {"train": 9, "validation": 9, "test": 9}
-    without, due = given.plan(0, sizes, None), given.plan(1, sizes, None)
-    assert without is not None
-    assert due is not None
+    without, due = plan_of(given, 0), plan_of(given, 1)
     assert due.activations == without.activations + 10
 
 
-def test_estimates_that_make_calls_are_counted_with_what_they_read() -> None:
+def test_the_bound_includes_calls_of_estimates() -> None:
     class Judge(ValueEstimator):
         """Asks a model."""
 
@@ -353,21 +348,17 @@ def test_estimates_that_make_calls_are_counted_with_what_they_read() -> None:
         async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
             raise NotImplementedError
 
-    sizes: Any = {"train": 9, "validation": 9, "test": 9}
     judge = Judge()
-    plan = evolve(GIVEN, value=judge).plan(0, sizes, None)
-    assert plan is not None
+    plan = plan_of(evolve(GIVEN, value=judge), 0)
     samples = 2 * GIVEN.samples_per_search
     assert plan.readings == ((judge, samples),)
     # Baselines may make as many calls as the search, its estimates' included.
-    dear = evolve(GIVEN, value=judge).plan(GIVEN.rounds, sizes, None)
-    free = GIVEN.plan(GIVEN.rounds, sizes, None)
-    assert dear is not None
-    assert free is not None
+    dear = plan_of(evolve(GIVEN, value=judge), GIVEN.rounds)
+    free = plan_of(GIVEN, GIVEN.rounds)
     assert dear.activations > 1.5 * free.activations
 
 
-def test_the_dry_run_knows_what_estimates_and_long_baselines_read() -> None:
+def test_the_dry_run_includes_the_tokens_of_estimates_and_long_baselines() -> None:
     async def main(**trainer: Any) -> Forecast:
         data = {
             "task": {"use": "steps", "steps": 4, "train": 4, "validation": 6, "test": 4},
@@ -434,19 +425,21 @@ class Calling(Climber):
 
 def digests(session: EngineSession, folder: Path, metrics: Any) -> list[str]:
     files = [path.read_bytes() for path in sorted(folder.rglob("*.*"))]
-    return [sha256(one).hexdigest() for one in (*files, encode(session.episodes))] + [str(metrics)]
+    return [sha256(data).hexdigest() for data in (*files, encode(session.episodes))] + [
+        str(metrics)
+    ]
 
 
 @pytest.mark.parametrize(
     ("i", "until"), [(0, 1), (0, 20), (0, 35), (GIVEN.rounds, 60), (GIVEN.rounds, 120)]
 )
-def test_a_search_that_is_broken_off_goes_on_from_its_recorded_calls(
+def test_an_interrupted_search_continues_from_its_recorded_calls(
     i: int, until: int, tmp_path: Path
 ) -> None:
     async def run(agent: Calling, journal: Any, folder: Path) -> list[str]:
-        one = await learner(evolve(GIVEN, baselines=("greedy",)), directory=folder)
+        trainer = await opened(evolve(GIVEN, baselines=("greedy",)), directory=folder)
         session = session_for({"a": agent}, Ladder(4, 8), calls=CallPath(journal=journal))
-        metrics = await one.iterate(i, session)
+        metrics = await trainer.iterate(i, session)
         return digests(session, folder, metrics)
 
     whole = Calling(0.6)

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_dag.following import (
-    arrows,
-    following_dot,
-    following_mermaid,
-    following_svg,
-    names,
-)
+from orchestrion_dag.drawing import followers, following_dot, following_mermaid, names
 
 from orchestrion import fold
 from orchestrion._activations import Waves
@@ -39,11 +31,11 @@ def path(text: str) -> Waves:
 
 
 @given(st.lists(st.text("abc", max_size=9), max_size=6))
-def test_what_follows_an_agent_makes_up_all_of_its_steps(acted: list[str]) -> None:
+def test_the_shares_after_an_agent_sum_to_one(acted: list[str]) -> None:
     found = fold(map(path, acted))
     steps = sum(len(list(pairwise(one))) for one in acted)
     assert sum(found.edges.values()) == steps
-    drawn = arrows(found)
+    drawn = followers(found)
     for name in names(found)[:-1]:
         assert sum(one.share for one in drawn if one.source == name) == pytest.approx(1)
 
@@ -55,7 +47,7 @@ FOUND = fold([path("aba")] * 18 + [path("ac"), path("aa")])
 
 
 def test_rare_arrows_are_left_out_and_counted() -> None:
-    kept = arrows(FOUND, 0.1)
+    kept = followers(FOUND, 0.1)
     assert [(one.source, one.target, one.label) for one in kept] == [
         ("start", "a", "100%"),
         ("a", "end", "49%"),
@@ -67,7 +59,7 @@ def test_rare_arrows_are_left_out_and_counted() -> None:
     assert "rarer" not in following_mermaid(FOUND)
 
 
-def test_mermaid_says_how_often_and_how_wide() -> None:
+def test_mermaid_shows_shares_and_widths() -> None:
     lines = following_mermaid(FOUND, 0.1).splitlines()
     assert lines[1] == "  %% 20 episodes with 2.90 turns on average"
     assert '  n1["a<br/>1.95 turns"]' in lines
@@ -81,33 +73,6 @@ def test_dot_is_read_by_graphviz() -> None:
     assert "compactness" in text
     if dot := shutil.which("dot"):
         subprocess.run([dot, "-Tsvg"], input=text, text=True, check=True, capture_output=True)
-
-
-SPACE = "{http://www.w3.org/2000/svg}"
-
-
-@given(EPISODES)
-def test_in_svg_no_boxes_overlap_and_everything_is_inside(given_: list[list[list[str]]]) -> None:
-    found = fold(tuple(map(tuple, one)) for one in given_)
-    root = ElementTree.fromstring(following_svg(found))
-    _, _, width, height = map(float, root.attrib["viewBox"].split())
-    boxes = [
-        tuple(float(one.attrib[name]) for name in ("x", "y", "width", "height"))
-        for one in root.iter(f"{SPACE}rect")
-    ]
-    assert len(boxes) == len(names(found))
-    for i, (x, y, w, h) in enumerate(boxes):
-        assert 0 <= x <= x + w <= width + 1
-        assert 0 <= y <= y + h <= height + 1
-        for other_x, other_y, other_w, other_h in boxes[:i]:
-            apart = x + w <= other_x or other_x + other_w <= x
-            assert apart or y + h <= other_y or other_y + other_h <= y
-    drawn = [one for one in root.iter(f"{SPACE}path") if "marker-end" in one.attrib]
-    assert len(drawn) == len(arrows(found))
-    for one in drawn:
-        numbers = list(map(float, re.findall(r"-?[\d.]+", one.attrib["d"])))
-        assert all(0 <= x <= width for x in numbers[::2])
-        assert all(0 <= y <= height for y in numbers[1::2])
 
 
 # ------------------------------------------------------------------------------ the command
@@ -146,11 +111,11 @@ def test_a_run_whose_policy_has_no_graph_is_drawn_by_its_episodes(
     _, late, _ = call(capsys, "graph", "runs/crew-1", "--of", "train")
     assert "%% 8 episodes" in late, "the last of four iterations"
     code, out, err = call(
-        capsys, "graph", "runs/crew-1", "--turns", "--format", "svg", "--output", "crew.svg"
+        capsys, "graph", "runs/crew-1", "--turns", "--format", "dot", "--output", "crew.dot"
     )
     assert (code, out) == (0, "")
-    assert "svg of 8 episodes of learned" in err
-    assert Path("crew.svg").read_text(encoding="utf-8").startswith("<svg ")
+    assert "dot of 8 episodes of learned" in err
+    assert Path("crew.dot").read_text(encoding="utf-8").startswith("digraph {")
     code, _, err = call(capsys, "graph", "runs/crew-1", "--of", "nobody")
     assert code == 2
     assert "no episodes of 'nobody'" in err

@@ -53,7 +53,7 @@ def test_a_body_is_a_graph_in_the_place_of_an_agent() -> None:
     ]
 
 
-def test_a_loop_repeats_until_its_condition_holds_and_reads_what_it_gave_before() -> None:
+def test_a_loop_repeats_until_its_condition_holds_and_reads_its_earlier_results() -> None:
     graph = loop(until="review.data.ok", max=5)
     episode = run(graph, {"review": scripted(False, False, True)})
     assert [turn.agent for turn in episode.turns] == [
@@ -121,7 +121,7 @@ def test_a_failure_in_a_body_is_the_failure_of_its_node() -> None:
     assert states["polish[1]/revise"].status == "cancelled"
 
 
-def test_a_loop_that_fails_in_the_end_gave_nothing() -> None:
+def test_a_loop_that_fails_in_its_last_run_has_no_result() -> None:
     graph = Graph(
         nodes={"loop": Node(body=Graph(chain="try"), max=2)},
         edges=["loop -> use on done when data.ok", "loop -> mourn on failure"],
@@ -137,7 +137,7 @@ def test_a_body_without_a_result_is_skipped() -> None:
     assert [turn.agent for turn in run(graph).turns] == ["x", "y"]
 
 
-def test_a_run_of_a_body_with_nothing_to_do_ends_the_loop_with_what_there_is() -> None:
+def test_a_run_of_a_body_with_nothing_to_do_ends_the_loop_with_the_results_so_far() -> None:
     body = Graph(edges=["start -> a when iteration == 1"])
     graph = Graph(nodes={"loop": Node(body=body, max=5)}, chain="loop -> b")
     assert contents(run(graph)) == ["a()", "b(a())"]
@@ -169,7 +169,7 @@ class Slow(Agent):
         return Output(f"{view.agent}()", self.data)
 
 
-def test_what_is_of_no_more_use_in_a_body_does_not_start() -> None:
+def test_nothing_starts_in_a_body_whose_outputs_are_decided() -> None:
     # When `slow` ends, `late` could start, and its reader has fired long before.
     body = Graph(
         nodes={"first": Node(join="any")},
@@ -227,7 +227,7 @@ def test_a_nested_team_reads_what_its_node_reads_and_its_turns_stand_inside() ->
     assert [turn.agent for turn in nested.turns] == ["b", "c"]
 
 
-def test_a_nested_graph_that_fails_is_a_failed_turn_and_not_its_last_words() -> None:
+def test_a_nested_graph_that_fails_is_a_failed_turn_without_its_last_output() -> None:
     inner = policy(Graph(chain="b -> c"), "b", "c")
     team = opened(NestedTeam([Saying(), Saying(fails=True)], inner), {"members": ("b", "c")})
     graph = Graph(nodes={"team": Node(fallback="d")}, chain="a -> team")
@@ -298,7 +298,7 @@ def test_a_map_finds_its_list_by_an_expression_and_is_bounded() -> None:
             Graph(chain="list -> each"), {"list": Saying(data), "each": mapped(**settings)}
         )
         assert says in episode.turns[1].error
-    with pytest.raises(ValueError, match="column 1: no 'date' here"):
+    with pytest.raises(ValueError, match="column 1: 'date' is unknown here"):
         Map([], None, over="date.x")  # type: ignore[arg-type]
 
 

@@ -18,6 +18,7 @@ from orchestrion_dag import Edge, node_states, policy_of
 from orchestrion import Activation, Episode, Member, Output, Situation, Trajectory, Turn, replace
 from orchestrion import Key as Key
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.replaying import ReplayPath
 from tests.plugins.dag.support import PROBLEM, Case, MemoryJournal, Timed, random_case
 
 CASES = int(os.environ.get("ORCHESTRION_DAG_CASES", "300"))
@@ -197,14 +198,14 @@ def test_a_replay_is_equal_whatever_the_timing(seeds: range) -> None:
         case = random_case(seed)
         journal = MemoryJournal()
         first, _, _ = case.play(CallPath(journal=journal))
-        again, _, _ = case.slower(seed + 7).play(CallPath(journal=journal, replay=True))
+        again, _, _ = case.slower(seed + 7).play(ReplayPath(journal))
         assert first == again, seed
         if not case.races:
             assert len(journal.rows) <= 1, "an episode has one row if nothing hangs on arrival"
 
 
 @chunks
-def test_a_run_that_is_cut_anywhere_comes_to_the_same_end(seeds: range) -> None:
+def test_a_run_interrupted_anywhere_has_the_same_result(seeds: range) -> None:
     for seed in seeds:
         case = random_case(seed, races=False)
         if case.may_stop_early:

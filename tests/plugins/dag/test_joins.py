@@ -137,7 +137,7 @@ def test_any_runs_with_the_first_and_k_of_n_with_the_k_th() -> None:
         assert episode.turns[-1].reads == read
 
 
-def test_all_done_runs_whatever_came_of_what_is_before_it() -> None:
+def test_all_done_runs_after_success_failure_and_skipping() -> None:
     graph = Graph(
         nodes={"d": Node(join="all_done"), "a": Node(on_error="skip")},
         edges=["a, b -> d", "b -> c when false or data", "c -> d"],
@@ -158,7 +158,7 @@ def test_a_fast_branch_does_not_wait_for_a_slow_sibling() -> None:
     assert play(graph, agents)[1] == 7
 
 
-def test_what_still_runs_when_every_output_is_decided_is_cancelled() -> None:
+def test_nodes_that_still_run_when_every_output_is_decided_are_cancelled() -> None:
     graph = Graph(nodes={"d": Node(join="any")}, edges=["a, b -> d"])
     episode, seconds = play(graph, {"a": timed(1), "b": timed(60), "d": timed(1)})
     assert seconds == 2
@@ -192,7 +192,7 @@ def test_conditions_may_look_at_every_node_before_them() -> None:
     assert len(run(graph, {"a": Saying({"ok": True})}).turns) == 3
 
 
-def test_a_graph_whose_outputs_are_all_skipped_has_failed_and_says_so() -> None:
+def test_a_graph_whose_outputs_are_all_skipped_fails_with_an_error() -> None:
     episode = run(Graph(edges=["a -> b when data.ok"]), {"a": Saying({"ok": False})})
     assert episode.status is Status.FAILED
     assert episode.error == "no output was reached: b skipped (no edge to it was taken)"
@@ -201,7 +201,7 @@ def test_a_graph_whose_outputs_are_all_skipped_has_failed_and_says_so() -> None:
 # ------------------------------------------------------------------------------ failures
 
 
-def test_a_failure_nothing_takes_care_of_ends_the_graph_and_cancels_the_others() -> None:
+def test_an_unhandled_failure_ends_the_graph_and_cancels_the_others() -> None:
     graph = Graph(edges=["a, b -> c"])
     episode, seconds = play(graph, {"a": timed(1, fails=True), "b": timed(9), "c": timed(1)})
     assert seconds == 1
@@ -221,7 +221,7 @@ def test_a_failed_node_may_skip_what_needs_it_or_count_as_skipped() -> None:
 
 
 @pytest.mark.parametrize("on_error", ["fail", "skip", "continue"])
-def test_a_failure_that_an_edge_takes_care_of_does_not_trigger_on_error(on_error: Any) -> None:
+def test_a_failure_that_an_edge_handles_does_not_trigger_on_error(on_error: Any) -> None:
     graph = Graph(nodes={"a": Node(on_error=on_error)}, edges=["a, b -> j", "a -> h on failure"])
     assert status(graph, run(graph, {"a": BROKEN}))["j"] == "succeeded"
 
@@ -232,7 +232,7 @@ def test_skipping_goes_on_through_everything_that_needs_the_failed_node() -> Non
     assert [found[name] for name in "bcef"] == ["skipped"] * 3 + ["succeeded"]
 
 
-def test_an_edge_on_failure_takes_care_of_it_with_what_the_failed_node_was_to_read() -> None:
+def test_the_target_of_an_edge_on_failure_reads_the_inputs_of_the_failed_node() -> None:
     graph = Graph(edges=["a -> b", "b -> c", "b -> rescue on failure", "c, rescue -> d"])
     episode = run(graph, {"b": BROKEN})
     assert said(episode) == ["a()", "rescue(a())", "d(rescue(a()))"]
@@ -271,7 +271,7 @@ def test_a_try_that_takes_too_long_is_a_failed_one() -> None:
     assert episode.turns[0].error == "no result within 2 s"
 
 
-def test_an_output_that_is_not_what_the_node_declares_is_a_failure() -> None:
+def test_an_output_of_another_type_than_declared_is_a_failure() -> None:
     graph = Graph(nodes={"a": Node(output={"score": "number"})}, chain="a -> b")
     episode = run(graph, {"a": Saying({"score": "high"})})
     assert episode.error == "node 'a' failed: data.score: expected number, got text"
@@ -287,7 +287,7 @@ def test_a_node_is_one_agent_in_one_place_and_agents_may_have_many() -> None:
     assert said(run(Graph(chain="a -> b -> a"))) == ["a()", "b(a())", "a(b(a()))"]
 
 
-def test_draws_belong_to_the_node_not_to_arrival() -> None:
+def test_random_draws_belong_to_the_node_not_to_the_order_of_arrival() -> None:
     class Drawing(Agent):
         async def act(self, view: View, key: Key, calls: Calls) -> Output:
             return Output(str(key.uniform()))
@@ -311,7 +311,7 @@ def test_a_node_that_reuses_takes_the_result_of_an_equal_one() -> None:
     assert said(episode)[-1] == "b(once,once,once)"
 
 
-def test_a_node_the_task_blocks_is_passed_over_also_for_who_comes_later() -> None:
+def test_a_blocked_node_is_skipped_also_by_a_rebuilt_machine() -> None:
     class Blocking(ListTask):
         def start(self, problem: Problem, key: Key) -> Step:
             return Step(None, Observation(blocked=frozenset({"b"})))

@@ -31,7 +31,7 @@ def judged(graph: Graph) -> RegretReport:
     return report
 
 
-def test_the_best_fixed_chain_in_one_line_is_worth_what_the_benchmark_says() -> None:
+def test_the_best_fixed_chain_in_one_line_has_the_reward_of_the_benchmark() -> None:
     chain = best_chain(PROCESS, 1.0)
     report = judged(Graph(chain=" -> ".join(calls(chain))))
     assert report.sampled.worth.value == pytest.approx(chain.value, abs=1e-12)
@@ -50,7 +50,7 @@ def by_type(chains: dict[str, Chain]) -> Graph:
     return Graph(nodes=nodes, edges=edges)
 
 
-def test_a_branch_for_each_type_is_worth_what_the_benchmark_says() -> None:
+def test_a_branch_for_each_type_has_the_reward_of_the_benchmark() -> None:
     chains = {kind: best_chain(PROCESS.of(i), 1.0) for i, kind in enumerate(PROCESS.groups)}
     worth = judged(by_type(chains)).sampled.worth
     assert worth.value == pytest.approx(0.6820, abs=5e-5)
@@ -58,7 +58,7 @@ def test_a_branch_for_each_type_is_worth_what_the_benchmark_says() -> None:
         assert worth.by_type[kind] == pytest.approx(chain.value, abs=1e-12)
 
 
-def test_the_better_chains_of_the_report_are_worth_what_it_says() -> None:
+def test_the_better_chains_have_the_rewards_of_the_report() -> None:
     report = judged(Graph(chain="planner"))
     again = judged(by_type(dict(report.chain_by_type)))
     assert again.sampled.worth.value == pytest.approx(report.chain_by_type_value, abs=1e-12)

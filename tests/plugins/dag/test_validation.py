@@ -37,20 +37,20 @@ BAD = {
         "nodes.loop.body.edges: a -> b -> a is a cycle",
     ),
     "nothing at all": (Graph(), "the graph has no nodes"),
-    "no arrow": (Graph(edges=["a b"]), "edges[0]: 'a b': 'a b' is no name of a node"),
+    "no arrow": (Graph(edges=["a b"]), "edges[0]: 'a b': 'a b' is not a node's name"),
     "one name only": (Graph(edges=["a"]), "edges[0]: 'a' is no edge; write it as 'a -> b'"),
     "a condition on a chain": (
         Graph(edges=["a -> b -> c when data.x"]),
         "a condition belongs to one arrow",
     ),
     "an unknown word": (Graph(edges=["a -> b on sunday"]), "'on' takes success, failure or done"),
-    "into the start": (Graph(edges=["a -> start"]), "nothing can lead to 'start'"),
-    "a name with a meaning": (Graph(chain="a -> data"), "'data' has a meaning of its own"),
-    "twice the same": (Graph(edges=["a -> b", "a -> b"]), "edges[1]: a -> b is there already"),
+    "into the start": (Graph(edges=["a -> start"]), "no edge can lead to 'start'"),
+    "a name with a meaning": (Graph(chain="a -> data"), "'data' is a reserved name"),
+    "twice the same": (Graph(edges=["a -> b", "a -> b"]), "edges[1]: a -> b is listed twice"),
     "an unknown output": (Graph(chain="ann -> bob", outputs=["bobb"]), "did you mean 'bob'?"),
     "an output twice": (
         Graph(chain="a -> b", outputs=["b", "b"]),
-        "outputs: 'b' stands here twice",
+        "outputs: 'b' is listed twice",
     ),
     "an output that is not last": (
         Graph(chain="a -> b", outputs=["a"]),
@@ -64,7 +64,7 @@ BAD = {
     "k_of_n without k": (Graph(nodes={"a": Node(join="k_of_n")}), "nodes.a.k: needed with"),
     "more than there are": (
         Graph(nodes={"c": Node(join="k_of_n", k=3)}, edges=["a, b -> c"]),
-        "nodes.c: an output that is never reached; its join (k_of_n with k = 3) can never fire: "
+        "nodes.c: an output that is never reached; its join (k_of_n with k = 3) can never run: "
         "of the edges from a, b at most 2 can be taken in one run",
     ),
     "more than can be taken at once": (
@@ -103,20 +103,23 @@ BAD = {
                 "p": Node(max=10**5, body=Graph(nodes={"q": Node(max=10**5, body=LOOP.body)})),
             }
         ),
-        "nodes.p.max: the loop could take 20,000,000,000 turns, and at most 1,000,000 are possible",
+        "nodes.p.max: the loop could take 20,000,000,000 turns; the maximum is 1,000,000",
     ),
     "until without max": (
         Graph(nodes={"a": Node(body=Graph(chain="b"), until="b.content")}),
         "nodes.a.max: needed with `until`, so that the loop ends",
     ),
-    "until without a body": (Graph(nodes={"a": Node(until="b")}), "only a node with a `body`"),
+    "until without a body": (
+        Graph(nodes={"a": Node(until="b")}),
+        "nodes.a.until: has no effect without a `body`; remove it",
+    ),
     "retries of a body": (
         Graph(nodes={"a": Node(body=Graph(chain="b"), retries=1)}),
-        "nodes.a.retries: belongs to a node that runs an agent",
+        "nodes.a.retries: has no effect on a node with a `body`; remove it",
     ),
     "a condition that cannot be read": (
         Graph(edges=["a -> b when data.x = 1"]),
-        "edges[0].when: column 8: '=' has no meaning, in 'data.x = 1'",
+        "edges[0].when: column 8: '=' has no meaning here, in 'data.x = 1'",
     ),
     "a condition on nobody": (
         Graph(edges=["ann -> b when an.data.x"]),
@@ -128,7 +131,7 @@ BAD = {
     ),
     "a condition on the start's data": (
         Graph(edges=["start -> a when data.x"]),
-        "'data' is of an agent's turn, and there is none here",
+        "'data' needs a node before it",
     ),
     "a loop that looks outside": (
         Graph(
@@ -187,13 +190,13 @@ BAD = {
     ),
     "no word which input": (
         Graph(nodes={"b": Node(inputs={"x": "any", "y": "any"})}, edges=["a -> b"]),
-        "edges[0]: b has the inputs x, y; say which one, as in a -> b.x",
+        "edges[0]: b has the inputs x, y; name one, as in a -> b.x",
     ),
 }
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_is_refused(name: str) -> None:
+def test_an_invalid_graph_is_refused_with_place_and_reason(name: str) -> None:
     graph, says = BAD[name]
     assert says in problem(graph)
 
@@ -230,11 +233,11 @@ GOOD = {
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_is_accepted(name: str) -> None:
+def test_a_valid_graph_is_accepted(name: str) -> None:
     assert validate(GOOD[name]).nodes
 
 
-def test_everything_that_is_wrong_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     text = problem(
         Graph(
             nodes={"a": Node(k=1), "b": Node(until="x")},
@@ -323,11 +326,11 @@ def test_a_graph_written_as_a_config_means_the_same(seed: int) -> None:
         ("text", None, "data: expected text, got null"),
     ],
 )
-def test_values_are_held_against_types(wanted: str, value: Any, says: str) -> None:
+def test_values_are_checked_against_types(wanted: str, value: Any, says: str) -> None:
     assert wrong(parse_type(wanted), value) == says
 
 
-def test_what_is_not_known_fits_everywhere() -> None:
+def test_unknown_types_fit_everywhere() -> None:
     assert fits(parse_type("any"), parse_type("number"))
     assert fits(parse_type("list"), parse_type("list[number]"))
     assert not fits(parse_type("number"), parse_type("integer"))

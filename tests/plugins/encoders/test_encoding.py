@@ -199,7 +199,7 @@ def test_the_record_of_an_agent_is_what_training_measured() -> None:
     assert again.save() == encoder.save()
     assert (again.encode([situation()], CHOICES).choices[0][0] == row).all()
     with pytest.raises(CheckpointError, match="damaged"):
-        again.load(evolve(encoder.save(), data={}))
+        again.load(replace(encoder.save(), data={}))
 
 
 def test_an_agent_of_another_team_is_refused() -> None:

@@ -8,8 +8,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_ensemble.answers import Normal, Reading, checked_probabilities
-from orchestrion_ensemble.ballots import ballot_from, ballot_to
+from orchestrion_ensemble.answers import (
+    Normal,
+    Reading,
+    ballot_from,
+    ballot_to,
+    checked_probabilities,
+)
 from orchestrion_ensemble.interfaces import Ballot
 
 from orchestrion import Output, Turn
@@ -101,7 +106,7 @@ def test_normalising_twice_is_normalising_once(text: str) -> None:
 def test_any_text_is_read_without_an_error(text: str, normalise: Normal) -> None:
     ballot = read(text, normalise=normalise)
     assert ballot.status in ("cast", "abstained")
-    assert ballot.votes == (ballot.answer is not None)
+    assert ballot.vote == ballot.answer
 
 
 # ------------------------------------------------------------------ what outputs hold
@@ -114,7 +119,7 @@ def test_any_text_is_read_without_an_error(text: str, normalise: Normal) -> None
 def test_no_answer_is_an_abstention(content: str, data: Any) -> None:
     ballot = read(content, data, abstain=("I don't know",))
     assert ballot.status == "abstained"
-    assert not ballot.votes
+    assert ballot.vote is None
 
 
 def test_the_answer_in_the_data_comes_before_the_content() -> None:
@@ -151,11 +156,11 @@ def test_a_ranking_or_probabilities_imply_an_answer() -> None:
         {"confidence": True},
     ],
 )
-def test_what_cannot_be_read_is_an_invalid_ballot_not_a_guess(data: Any) -> None:
+def test_an_unreadable_output_is_an_invalid_ballot(data: Any) -> None:
     ballot = read("a", data)
     assert ballot.status == "invalid"
     assert ballot.error
-    assert not ballot.votes
+    assert ballot.vote is None
 
 
 def test_probabilities_are_renormalised_only_on_request() -> None:

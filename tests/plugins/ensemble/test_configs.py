@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from attrs import frozen
 from orchestrion_ensemble.answers import Reading
-from orchestrion_ensemble.fan_out import FanOut
+from orchestrion_ensemble.ensemble import FanOut
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
 from orchestrion_ensemble.votes import Plurality
 
@@ -117,7 +117,7 @@ def test_an_aggregator_of_another_distribution_is_named_like_ours() -> None:
         ({"use": "plurality", "tie": "first"}, "aggregator.tie"),
         ({"use": "weighted", "weights": {"a": 0, "b": 0.0}}, "all weights are zero"),
         ({"use": "weighted", "accuracies": {"a": 1.5}}, "accuracies"),
-        ({"use": "average", "weights": {"a": -1}}, "not negative"),
+        ({"use": "average", "weights": {"a": -1}}, "must not be negative"),
         ("nobody", "no aggregator is called 'nobody'"),
     ],
 )
@@ -141,7 +141,7 @@ def test_specialists_with_an_integrator_beat_their_vote() -> None:
 @pytest.mark.parametrize(
     ("early_stop", "at_once", "recorded"), [(True, None, True), (True, 1, False), (False, 2, False)]
 )
-def test_the_order_of_arrival_goes_on_record_only_where_it_matters(
+def test_the_order_of_arrival_is_recorded_only_if_it_matters(
     early_stop: bool, at_once: int | None, recorded: bool
 ) -> None:
     plan = tuple(Activation(name, reads=(), index=i) for i, name in enumerate("abc"))

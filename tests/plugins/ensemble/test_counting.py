@@ -10,19 +10,20 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_ensemble.counting import (
+from orchestrion_ensemble.average import shares_of
+from orchestrion_ensemble.interfaces import TieRule
+from orchestrion_ensemble.votes import (
+    Plurality,
     decide,
     leaders_of,
     log_odds,
     smoothed,
     tally,
     uncatchable,
-    valid_weights,
     vote_accuracy,
     weigh,
 )
-from orchestrion_ensemble.interfaces import TieRule
-from orchestrion_ensemble.votes import Plurality, Weighted
+from orchestrion_ensemble.weighted import Weighted
 
 from orchestrion import Key
 from tests.plugins.ensemble.support import ballots, combine, votes
@@ -110,18 +111,18 @@ def test_log_odds_stay_finite_at_certainty() -> None:
 
 @pytest.mark.parametrize("bad", [(-0.1, 2), (1.1, 2), (nan, 2), (0.5, 1)])
 def test_log_odds_of_nonsense_are_refused(bad: tuple[float, int]) -> None:
-    with pytest.raises(ValueError, match="no log-odds"):
+    with pytest.raises(ValueError, match="log-odds need"):
         log_odds(*bad)
 
 
 @pytest.mark.parametrize("bad", [[0.0, 0.0], [-1.0, 2.0], [nan, 1.0], [inf, 1.0], []])
 def test_weights_of_an_average_are_checked(bad: list[float]) -> None:
     with pytest.raises(ValueError, match="weights"):
-        valid_weights(bad)
+        shares_of(bad)
 
 
 def test_huge_weights_are_scaled_without_overflow() -> None:
-    assert valid_weights([1e308, 1e308]) == [0.5, 0.5]
+    assert shares_of([1e308, 1e308]) == [0.5, 0.5]
 
 
 def test_a_smoothed_accuracy_starts_from_its_prior() -> None:
@@ -215,7 +216,7 @@ def test_a_tie_may_be_left_open() -> None:
     assert (result.status, result.answer) == ("tie", None)
 
 
-def test_a_tie_goes_by_weight_or_confidence_where_they_tell() -> None:
+def test_a_tie_is_broken_by_weight_or_confidence_unless_they_are_equal() -> None:
     cast = ballots("a", "b", confidence=[0.3, 0.8])
     assert combine(Plurality("by_weight", {"v0": 3.0, "v1": 1.0}), cast).answer == "a"
     assert combine(Plurality("by_confidence"), cast).answer == "b"
@@ -233,7 +234,7 @@ def test_a_random_tie_follows_the_key_and_is_fair() -> None:
 
 
 @given(votes, st.lists(st.sampled_from(["a", "b", "new", None]), max_size=4), st.data())
-def test_who_is_uncatchable_wins_whatever_the_rest_says(
+def test_an_uncatchable_answer_wins_with_any_remaining_votes(
     said: list[str | None], later: list[str | None], data: st.DataObject
 ) -> None:
     size = len(said) + len(later)
@@ -307,7 +308,7 @@ def test_unlike_scikit_learn_negative_weights_of_an_average_are_refused() -> Non
     from orchestrion_ensemble.average import Average
 
     assert _hard_vote([1, 2], [-1.0, 1.0]) in (0, 2)
-    with pytest.raises(ValueError, match="not negative"):
+    with pytest.raises(ValueError, match="must not be negative"):
         Average(weights={"v0": -1.0, "v1": 1.0})
 
 

@@ -10,10 +10,10 @@ import pytest
 from attrs import frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.ensemble import Ensemble, OpenEnsemble
+from orchestrion_ensemble.ensemble import Ensemble, Mixture, OpenEnsemble
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
-from orchestrion_ensemble.mixture import Mixture
-from orchestrion_ensemble.votes import Majority, Plurality, Quorum, Weighted
+from orchestrion_ensemble.votes import Majority, Plurality, Quorum
+from orchestrion_ensemble.weighted import Weighted
 
 from orchestrion import Agent, Calls, Key, OpenContext, Output, Problem, Usage, UsageError, View
 from orchestrion.testing._fakes import Fixed, ScriptedAgent, engine_for
@@ -57,7 +57,7 @@ def test_the_members_turns_are_the_inner_trajectory_in_member_order() -> None:
     assert [(turn.index, turn.agent) for turn in inner] == [(0, "a"), (1, "b"), (2, "c")]
 
 
-def test_what_members_cost_is_booked_once_on_the_outer_turn() -> None:
+def test_the_cost_of_members_is_booked_once_on_the_outer_turn() -> None:
     done = episode(says("x", "y", "x", cost=2.0))
     assert done.usage.cost == 6.0
     assert done.turns[0].usage.cost == 6.0
@@ -80,7 +80,7 @@ def test_members_are_all_asked_at_once_and_read_nothing_of_each_other() -> None:
     assert begun == [0, 0, 0]
 
 
-def test_at_most_so_many_run_at_the_same_time() -> None:
+def test_at_most_at_once_members_run_at_the_same_time() -> None:
     running, most = [0], [0]
 
     class Counted(Agent):
@@ -97,7 +97,7 @@ def test_at_most_so_many_run_at_the_same_time() -> None:
     assert most[0] == 2
 
 
-def test_a_member_with_options_votes_with_each_and_named_twice_twice() -> None:
+def test_a_member_votes_once_for_each_option_and_each_time_it_is_named() -> None:
     @frozen
     class Warm(Agent):
         @property
@@ -141,7 +141,7 @@ def test_an_ensemble_without_members_is_refused() -> None:
         OpenEnsemble(Ensemble([]), [])
 
 
-def test_one_member_is_passed_through_and_that_is_said() -> None:
+def test_one_member_is_passed_through_with_a_note() -> None:
     turn = ask(says("Only this."))
     assert turn.output.content == "Only this."
     assert turn.output.data["notes"] == ["one member: its answer is passed through"]
@@ -160,7 +160,7 @@ def test_a_failed_member_has_no_vote_and_its_cost_counts() -> None:
     }
 
 
-def test_a_hanging_member_is_given_up_and_the_others_decide() -> None:
+def test_a_hanging_member_times_out_and_the_others_decide() -> None:
     hung = Says(None)
     turn = ask({**says("x", "y", "x"), "hung": hung}, timeout=0.05)
     assert turn.output.content == "x"
@@ -172,7 +172,7 @@ def test_too_few_votes_are_no_consensus() -> None:
     members = {**says("x"), "b": Says(RuntimeError("ill")), "c": Says(Output(""))}
     turn = ask(members, min_votes=2)
     assert (turn.output.content, turn.output.data["status"]) == ("", "no_consensus")
-    assert turn.output.data["notes"] == ["1 of 3 answered, and 2 are needed"]
+    assert turn.output.data["notes"] == ["1 of 3 answered; 2 are needed"]
 
 
 def test_all_failing_is_no_consensus_and_can_fail_the_turn() -> None:
@@ -249,7 +249,7 @@ def test_a_third_party_aggregator_is_used_like_any_other() -> None:
 # ------------------------------------------------------------------ stopping early
 
 
-def test_an_early_stop_cancels_what_runs() -> None:
+def test_an_early_stop_cancels_running_members() -> None:
     members = {**says("x", "x", "x"), "d": Says(None), "e": Says(None)}
     turn = ask(members, early_stop=True)
     assert turn.output.content == "x"
@@ -259,7 +259,7 @@ def test_an_early_stop_cancels_what_runs() -> None:
     assert turn.output.data["coverage"] == pytest.approx(3 / 5)
 
 
-def test_one_after_the_other_asks_only_as_many_as_it_takes() -> None:
+def test_asking_one_after_the_other_asks_as_few_members_as_possible() -> None:
     members = says("x", "x", "x", "y", "y")
     turn = ask(members, early_stop=True, at_once=1)
     assert turn.usage.cost == 3.0
@@ -334,7 +334,7 @@ def test_the_fallback_decides_if_the_integrator_fails() -> None:
     assert turn.output.data["notes"] == ["core gave no answer: decided by the fallback"]
 
 
-def test_the_integrator_is_not_asked_about_nothing() -> None:
+def test_the_integrator_is_not_asked_without_answers() -> None:
     core = ScriptedAgent([Output("made up")])
     turn = ask({"a": Says(RuntimeError("ill"))}, mixture(core))
     assert turn.output.data["status"] == "no_consensus"

@@ -9,14 +9,25 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.calibration import calibrated, fit_platt, logit
-from orchestrion_ensemble.confident import Confidence
-from orchestrion_ensemble.crowd import Crowd, dawid_skene
-from orchestrion_ensemble.dawid_skene import DawidSkene
-from orchestrion_ensemble.dynamic import Dynamic, Remembered, similarity
+from orchestrion_ensemble.dawid_skene import Crowd, DawidSkene, dawid_skene
 from orchestrion_ensemble.interfaces import Ballot, Example
-from orchestrion_ensemble.meta_learner import fit_logistic, folds_of, out_of_fold, probabilities_of
-from orchestrion_ensemble.stacked import Learned, Stacked
+from orchestrion_ensemble.stacked import (
+    Learned,
+    Stacked,
+    fit_logistic,
+    folds_of,
+    out_of_fold,
+    predicted,
+)
+from orchestrion_ensemble.weighted import (
+    Confidence,
+    Dynamic,
+    Remembered,
+    calibrated,
+    fit_platt,
+    logit,
+    similarity,
+)
 
 from orchestrion import Key, Problem, UsageError
 from tests.plugins.ensemble.support import PROBLEM, ballots, combine
@@ -74,7 +85,7 @@ def test_a_boaster_loses_its_weight_once_calibrated() -> None:
     assert combine(taught, cast).answer == "b"
 
 
-def test_what_states_no_confidence_counts_as_set() -> None:
+def test_a_ballot_without_confidence_counts_as_unstated() -> None:
     cast = ballots("a", "b", confidence=[None, 0.6])
     assert combine(Confidence(unstated=0.9), cast).answer == "a"
     assert combine(Confidence(unstated=0.5), cast).answer == "b"
@@ -95,7 +106,7 @@ def test_similarity_is_half_category_half_words() -> None:
     assert similarity("", "law", one) == 0
 
 
-def test_who_was_right_on_similar_problems_weighs_more() -> None:
+def test_voters_that_were_right_on_similar_problems_weigh_more() -> None:
     memory = [
         *[remembered(f"sum {n}", "maths", v0=1, v1=0) for n in range(20)],
         *[remembered(f"court {n}", "law", v0=0, v1=1) for n in range(20)],
@@ -106,7 +117,7 @@ def test_who_was_right_on_similar_problems_weighs_more() -> None:
     assert dynamic.combine(cast, Problem("2", "court 77", category="law"), Key(1)).answer == "b"
 
 
-def test_what_is_recent_counts_more() -> None:
+def test_recent_problems_count_more() -> None:
     memory = [remembered("sum", "m", v0=0)] * 30 + [remembered("sum", "m", v0=1)] * 10
     problem = Problem("1", "sum", category="m")
     slow = Dynamic(memory=tuple(memory), nearest=40, half_life=None).accuracy("v0", problem)
@@ -255,7 +266,7 @@ def test_the_aggregator_believes_the_consistent_voter() -> None:
     assert combine(taught, ballots("maybe", "yes")).used == 1, "an answer it never saw has no say"
 
 
-def test_no_answers_teach_nothing() -> None:
+def test_learning_without_answers_is_refused() -> None:
     with pytest.raises(UsageError, match="nobody gave an answer"):
         DawidSkene().learn([Example(PROBLEM, tuple(ballots(None)), (None,))], Key(1))
 
@@ -309,7 +320,7 @@ def test_the_stored_regression_predicts_as_scikit_learn_does(classes: int) -> No
     y = (x @ rng.normal(size=(4, classes))).argmax(axis=1)
     found = fit_logistic(x, [f"c{label}" for label in y], 5, [1.0], seed=1)
     theirs = LogisticRegression(C=1.0, max_iter=1000).fit(x, y).predict_proba(x)
-    ours = probabilities_of(found.coefficients, found.intercepts, x)
+    ours = predicted(found.coefficients, found.intercepts, x)
     assert ours == pytest.approx(theirs, abs=1e-6)
 
 
@@ -364,7 +375,7 @@ def test_a_meta_learner_needs_two_problems_with_a_known_answer() -> None:
 def test_one_class_alone_is_learned_as_such() -> None:
     found = fit_logistic([[1.0], [0.0]], ["x", "x"], 5, [1.0], seed=1)
     assert found.classes == ("x",)
-    assert probabilities_of(found.coefficients, found.intercepts, [[1.0]]).tolist() == [[1.0]]
+    assert predicted(found.coefficients, found.intercepts, [[1.0]]).tolist() == [[1.0]]
 
 
 def test_a_class_missing_from_a_fold_costs_no_shape_error() -> None:

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_ensemble.interfaces import Ballot
-from orchestrion_ensemble.ranked import Ranked
-from orchestrion_ensemble.ranking import borda, condorcet, instant_runoff, pairwise
+from orchestrion_ensemble.ranked import Ranked, borda, condorcet, instant_runoff, pairwise
 
 from tests.plugins.ensemble.support import combine
 
@@ -71,7 +70,7 @@ def test_a_cycle_has_no_condorcet_winner_and_the_fallback_is_named() -> None:
     assert "decided by borda" in tied.notes[0]
 
 
-def test_what_a_ballot_does_not_rank_shares_the_places_that_are_left() -> None:
+def test_unranked_answers_share_the_remaining_places() -> None:
     assert borda([["a"], ["b", "a", "c"]]) == {"a": 3, "b": 2.5, "c": 0.5}
 
 

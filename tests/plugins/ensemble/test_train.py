@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_ensemble.counting import log_odds, vote_accuracy
 from orchestrion_ensemble.jury import Jury, solution
+from orchestrion_ensemble.votes import log_odds, vote_accuracy
 
 from orchestrion import ConfigError, Episode, Key, OrchestrionError, Trajectory, UsageError
 from orchestrion._engine.calls import CallPath
@@ -156,7 +156,7 @@ def test_an_ensemble_inside_another_team_is_found() -> None:
     assert overlay["aggregators.w.accuracies"] == pytest.approx(SKILLS, abs=0.08)
 
 
-def test_an_inline_aggregator_has_no_place_for_what_is_learned() -> None:
+def test_an_inline_aggregator_cannot_learn() -> None:
     one = config(
         trainer={"use": "ensemble-weights", "aggregator": {"use": "weighted"}, "ensemble": "vote"}
     )
@@ -164,7 +164,7 @@ def test_an_inline_aggregator_has_no_place_for_what_is_learned() -> None:
         asyncio.run(learn(one))
 
 
-def test_an_ensemble_that_never_acts_teaches_nothing() -> None:
+def test_learning_from_an_ensemble_that_never_acts_is_refused() -> None:
     one = config(policy={"use": "sequence", "steps": []})
     with pytest.raises(OrchestrionError, match="never acted"):
         asyncio.run(learn(one))
@@ -222,7 +222,7 @@ def test_the_splits_of_the_jury_do_not_overlap() -> None:
     assert len(set(texts)) == 150
 
 
-def test_saying_nothing_solves_nothing() -> None:
+def test_an_empty_answer_solves_nothing() -> None:
     task = Jury()
     problem = task.problems("test")[0]
     scores = asyncio.run(task.verify(problem, Trajectory(), None, final=True, calls=None))  # type: ignore[arg-type]

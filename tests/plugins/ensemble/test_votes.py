@@ -9,9 +9,7 @@ from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_ensemble.average import Average
-from orchestrion_ensemble.confident import Confidence
 from orchestrion_ensemble.dawid_skene import DawidSkene
-from orchestrion_ensemble.dynamic import Dynamic, Remembered
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example
 from orchestrion_ensemble.ranked import Ranked
 from orchestrion_ensemble.votes import (
@@ -19,9 +17,9 @@ from orchestrion_ensemble.votes import (
     Plurality,
     Quorum,
     Unanimous,
-    Weighted,
     accuracies_of,
 )
+from orchestrion_ensemble.weighted import Confidence, Dynamic, Remembered, Weighted
 
 from tests.plugins.ensemble.support import PROBLEM, ballots, combine, silent, votes
 
@@ -71,7 +69,7 @@ def test_failed_members_count_like_silent_ones(
     aggregator: Aggregator, said: list[str | None], data: st.DataObject
 ) -> None:
     cast = ballots(*said)
-    failed = [silent(one.voter) if not one.votes else one for one in cast]
+    failed = [silent(one.voter) if one.vote is None else one for one in cast]
     one, other = combine(aggregator, cast), combine(aggregator, failed)
     assert (one.status, one.answer, one.scores) == (other.status, other.answer, other.scores)
 
@@ -112,7 +110,7 @@ def test_the_order_of_members_changes_no_result(
             ranking=tuple(ranks[i]),
             probabilities={"a": sure[i], "b": 1 - sure[i]},
         )
-        if one.votes
+        if one.vote is not None
         else one
         for i, one in enumerate(ballots(*said))
     ]
@@ -164,12 +162,12 @@ def test_a_share_that_is_met_exactly_is_no_majority_whatever_the_floats_say() ->
 # ------------------------------------------------------------------ weighted
 
 
-def test_voters_that_given_weights_do_not_name_are_told_of() -> None:
+def test_voters_without_a_given_weight_are_noted() -> None:
     result = combine(Weighted(weights={"v0": 1.0, "v9": 5.0}), ballots("a", "b", "b"))
-    assert (result.answer, result.notes) == ("a", ("no weight is given for v1, v2: no say",))
+    assert (result.answer, result.notes) == ("a", ("no weight is given for v1, v2: counted as 0",))
 
 
-def test_without_known_accuracies_all_weigh_the_same_and_it_is_said() -> None:
+def test_without_known_accuracies_all_weigh_the_same_with_a_note() -> None:
     result = combine(Weighted(), ballots("a", "b", "b"))
     assert result.answer == "b"
     assert result.notes == ("no weights are known: all are equal",)
@@ -182,7 +180,7 @@ def test_one_good_voter_outweighs_two_poor_ones() -> None:
     assert combine(Weighted(accuracies=known, scheme="accuracy"), cast).answer == "b"
 
 
-def test_a_voter_below_chance_speaks_against_what_it_says() -> None:
+def test_a_vote_of_a_voter_below_chance_counts_against_its_answer() -> None:
     known = {"v0": 0.6, "v1": 0.1}
     closed = Weighted(accuracies=known, answers=("a", "b"))
     assert combine(closed, ballots("a", "b")).answer == "a"
@@ -190,10 +188,10 @@ def test_a_voter_below_chance_speaks_against_what_it_says() -> None:
     assert alone.answer == "b", "with two answers, what speaks against one speaks for the other"
 
 
-def test_where_the_weights_speak_for_nothing_there_is_no_consensus() -> None:
+def test_without_a_positive_sum_of_weights_there_is_no_consensus() -> None:
     result = combine(Weighted(accuracies={"v0": 0.1}), ballots("a"))
     assert result.status == "no_consensus"
-    assert "speak for none" in result.notes[-1]
+    assert "no answer has a positive sum" in result.notes[-1]
 
 
 def test_a_voter_of_unknown_accuracy_weighs_as_the_mean_of_the_known() -> None:
@@ -218,7 +216,7 @@ def test_accuracies_are_learned_with_a_prior_and_without_silent_ballots() -> Non
 # ------------------------------------------------------------------ quorum, unanimous
 
 
-def test_a_quorum_needs_so_many_equal_votes() -> None:
+def test_a_quorum_needs_this_number_of_equal_votes() -> None:
     assert combine(Quorum(3), ballots("a", "a", "b", "a")).answer == "a"
     below = combine(Quorum(3), ballots("a", "a", "b", None))
     assert (below.status, below.scores) == ("no_consensus", {"a": 2, "b": 1})

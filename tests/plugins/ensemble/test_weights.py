@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from orchestrion_ensemble.average import Average
+from orchestrion_ensemble.average import Average, linear_pool, log_pool
 from orchestrion_ensemble.interfaces import Ballot, Example
-from orchestrion_ensemble.pooling import linear_pool, log_pool
 from orchestrion_ensemble.weights import (
     bma_weights,
     em_step,
     log_score,
     pseudo_bma_plus_weights,
-    pseudo_bma_weights,
     stacking_weights,
 )
 from scipy.optimize import minimize
@@ -136,7 +134,7 @@ def test_bma_by_bayes_rule_on_two_coins() -> None:
 
 def test_pseudo_bma_plus_is_softer_and_follows_its_seed() -> None:
     values = likelihoods(60, 3, 5)
-    hard, soft = pseudo_bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
+    hard, soft = bma_weights(values), pseudo_bma_plus_weights(values, seed=1)
     assert soft.max() < hard.max()
     assert soft.sum() == pytest.approx(1)
     assert (soft == pseudo_bma_plus_weights(values, seed=1)).all()
@@ -163,7 +161,7 @@ def test_likelihoods_that_make_no_sense_are_refused(bad: Any) -> None:
         bma_weights([[0.5, 0.5]], [0, 0])
 
 
-def test_a_member_that_held_the_truth_for_impossible_has_no_weight() -> None:
+def test_a_member_that_gave_the_truth_probability_0_has_no_weight() -> None:
     values = [[0.5, 0.9, 0.4], [0.5, 0.0, 0.7]]
     assert bma_weights(values)[1] == 0
     assert pseudo_bma_plus_weights(values, seed=1)[1] == 0
@@ -295,7 +293,7 @@ def test_a_failed_member_leaves_the_average_and_lowers_coverage() -> None:
 def test_if_all_with_weight_fail_the_others_are_averaged_equally() -> None:
     result = combine(Average(weights={"v0": 1.0, "v1": 0.0}), soft(None, {"x": 0.9, "y": 0.1}))
     assert result.answer == "x"
-    assert result.notes == ("nobody with a weight answered: all are equal",)
+    assert result.notes == ("no voter with a weight answered: all are equal",)
 
 
 def test_without_probabilities_there_is_nothing_to_average() -> None:
@@ -309,7 +307,7 @@ def test_an_average_may_tie() -> None:
 
 
 @pytest.mark.parametrize("fit", ["stacking", "bma", "pseudo-bma", "pseudo-bma-plus"])
-def test_weights_are_learned_from_what_members_held_the_truth_for(fit: str) -> None:
+def test_weights_are_learned_from_the_probabilities_of_the_truth(fit: str) -> None:
     good, poor = {"x": 0.9, "y": 0.1}, {"x": 0.4, "y": 0.6}
     example = Example(PROBLEM, tuple(soft(good, poor)), (None, None), "x")
     skipped = Example(PROBLEM, tuple(soft(good, None)), (None, None), "x")
@@ -322,13 +320,13 @@ def test_weights_are_learned_from_what_members_held_the_truth_for(fit: str) -> N
         assert weights["v0"] == pytest.approx(expected, abs=1e-12)
 
 
-def test_nothing_to_learn_from_is_said() -> None:
+def test_learning_without_probabilities_is_refused() -> None:
     example = Example(PROBLEM, tuple(soft(None, None)), (None, None), None)
     with pytest.raises(UsageError, match="no weights can be learned"):
         Average().learn([example], Key(1))
 
 
-def test_learning_warns_of_nothing() -> None:
+def test_learning_raises_no_warnings() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         stacking_weights([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]])

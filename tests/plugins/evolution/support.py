@@ -1,4 +1,4 @@
-"""Small runs of trainer `evolution`, on jurors, without a command line."""
+"""Small runs of trainer `evolution` on jurors, without the command line."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from orchestrion.runs import Progress, RunReader, RunStore
 
 
 class Silent(Progress):
-    """Shows nothing, and breaks off after so many iterations."""
+    """Shows nothing, and interrupts a run after some iterations."""
 
     def __init__(self, until: int | None = None) -> None:
         self.until = until
 
     def stage(self, name: str, iterations: int, done: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def iteration(self, iteration: int, metrics: Metrics, seconds: float) -> None:
-        """Break off, when it is time."""
+        """Interrupt the run if it has done enough iterations."""
         if self.until is not None and iteration + 1 >= self.until:
             raise KeyboardInterrupt
 
     def noted(self, path: str, name: str, text: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def evaluating(self, name: str, known: bool) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 AGENTS: Mapping[str, Any] = {
@@ -48,7 +48,7 @@ AGENTS: Mapping[str, Any] = {
 
 
 def config(trainer: Mapping[str, Any] | None = None, **parts: Any) -> Config:
-    """A config that evolves over jurors; `head(anna, ben)` is right on .95 at a cost of 2.1."""
+    """Return a config over jurors; `head(anna, ben)` is right in .95 of cases, at a cost of 2.1."""
     data = {
         "seed": 3,
         "task": {"use": "jury", "train": 60, "validation": 40, "test": 40},
@@ -72,7 +72,7 @@ def config(trainer: Mapping[str, Any] | None = None, **parts: Any) -> Config:
 
 
 def train(given: Config, directory: Path, until: int | None = None) -> Path:
-    """Train in a run folder, from the start or on from where it was broken off."""
+    """Train in a run folder, from the start or from where it was interrupted."""
     if (directory / "run.db").exists():
         store = RunStore.open(directory)
     else:
@@ -86,11 +86,11 @@ def train(given: Config, directory: Path, until: int | None = None) -> Path:
 
 
 def result(directory: Path) -> dict[str, Any]:
-    """All that must not depend on how a run was carried out."""
+    """Return everything that must not depend on how a run was carried out."""
     with RunReader(directory) as run:
         newest = sorted(run.checkpoints.glob("*.safetensors"))[-1]
         return {
-            "metrics": [one.metrics for one in run.iterations()],
+            "metrics": [iteration.metrics for iteration in run.iterations()],
             "checkpoint": sha256(newest.read_bytes()).hexdigest(),
             "evaluations": run.load_evaluations(),
         }

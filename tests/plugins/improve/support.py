@@ -14,23 +14,26 @@ from tests.plugins.evolution.support import train as train
 
 HELPFUL, HARMFUL, USELESS = "count twice", "answer at once", "be polite"
 EFFECTS: Mapping[str, Any] = {HELPFUL: {"any": 0.15}, HARMFUL: {"any": -0.15}}
-HABITS = [{"habit": one} for one in (USELESS, HELPFUL, HARMFUL)]
+HABITS = [{"habit": text} for text in (USELESS, HELPFUL, HARMFUL)]
+OF_TRAINER = {"iterations", "every", "problems", "samples", "held_out"}
 
 
-RUN: Mapping[str, Any] = {
-    "use": "behaviours",
-    "model": "coach",
-    "iterations": 1,
-    "problems": 8,
-    "samples": 4,
-    "pairs": 160,
-}
+def improving(improver: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return the trainer `improve`; settings are its own or the improver's."""
+    own = {name: value for name, value in settings.items() if name in OF_TRAINER}
+    rest = {name: value for name, value in settings.items() if name not in OF_TRAINER}
+    return {
+        "use": "improve",
+        "iterations": 1,
+        "problems": 8,
+        "samples": 4,
+        "improver": {"model": "coach", **improver, **rest},
+        **own,
+    }
 
 
-def config(
-    trainer: Mapping[str, Any] | None = None, use: str | None = None, **parts: Any
-) -> Config:
-    """One pupil, right on half of the problems, and a coach that proposes three habits."""
+def config(settings: Mapping[str, Any] | None = None, **parts: Any) -> Config:
+    """Return a run of one pupil, right on half of the problems, and a coach with three habits."""
     data = {
         "seed": 1,
         "task": {"use": "practice", "train": 32, "validation": 120, "test": 40},
@@ -38,14 +41,14 @@ def config(
         "agents": {"anna": {"use": "pupil", "effects": EFFECTS}},
         "policy": {"use": "sequence", "steps": ["anna"]},
         "reward": {"use": "exact-outcome"},
-        "trainer": {**RUN, **(trainer or {})} if use is None else {"use": use, **(trainer or {})},
+        "trainer": improving({"use": "behaviours", "pairs": 160}, **(settings or {})),
         **parts,
     }
     return from_data(data)
 
 
-def state_of(directory: Path, path: str = "trainer") -> Any:
-    """What a component saved last."""
+def state_of(directory: Path, path: str = "trainer.improver") -> Any:
+    """Return what a component saved last."""
     with RunReader(directory) as run:
         checkpoint = run.usable().checkpoint
     assert checkpoint is not None
@@ -53,6 +56,6 @@ def state_of(directory: Path, path: str = "trainer") -> Any:
 
 
 def metrics_of(directory: Path) -> list[Metrics]:
-    """Of every iteration."""
+    """Return the metrics of every iteration."""
     with RunReader(directory) as run:
-        return [one.metrics for one in run.iterations()]
+        return [iteration.metrics for iteration in run.iterations()]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from orchestrion_improve.asking import Reply, UnusableError, ask, read_object
-from orchestrion_improve.coach import Proposal, read_habits
-from orchestrion_improve.reflection import read_instructions
+from orchestrion_improve.behaviours import Proposal, read_habits
+from orchestrion_improve.gepa import read_instructions
 
 from orchestrion import JSON, Answer, CallError, Calls, Fault, Key, Model
 from orchestrion._session import EngineSession
@@ -27,7 +27,7 @@ class Says(Model):
         self.asked: list[tuple[str, Sequence[Mapping[str, JSON]]]] = []
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """The next one."""
+        """Return the next answer."""
         self.asked.append((key.hex(), request["messages"]))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
@@ -39,9 +39,8 @@ class Says(Model):
 def asked(model: Says) -> Reply[list[Proposal]]:
     engine = engine_for({"a": ScriptedAgent()}, Fixed())
     session = EngineSession(engine, "s", Key(1), Key(2))
-    messages = [{"role": "system", "content": "s"}, {"role": "user", "content": "q"}]
     read = lambda text: read_habits(text, "anna", ["sums"], ["old"], 2)  # noqa: E731
-    return asyncio.run(ask(model, session, Key(3), messages, read, 100))
+    return asyncio.run(ask(model, session, Key(3), "s", "q", read, 100))
 
 
 def test_a_good_answer_is_asked_for_once() -> None:
@@ -66,7 +65,7 @@ def test_an_unusable_answer_is_asked_again_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize("second", ["no", ("{", "length"), ("", "refused")])
-def test_after_two_of_them_nothing_happens(second: Any) -> None:
+def test_after_two_unusable_answers_there_is_no_value(second: Any) -> None:
     assert asked(Says("no", second)) == Reply(None, 2)
 
 
@@ -109,8 +108,8 @@ def test_habits_are_read_strictly(text: str, message: str) -> None:
 
 def test_a_habit_may_take_the_place_of_a_present_one() -> None:
     row = {"category": "any", "habit": " new ", "replaces": "old"}
-    found = read_habits(json.dumps({"habits": [row]}), "anna", [], ["old"], 2)
-    assert found == [Proposal("anna", "any", "new", "old")]
+    proposals = read_habits(json.dumps({"habits": [row]}), "anna", [], ["old"], 2)
+    assert proposals == [Proposal("anna", "any", "new", "old")]
 
 
 @pytest.mark.parametrize("text", ['{"instructions": ""}', '{"instructions": 3}', "x", "{}"])

@@ -1,4 +1,4 @@
-"""Habits through the engine: what is taken in, refused, retired, stored and loaded."""
+"""Habits through the engine: adopted, refused, retired, stored and loaded."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ SEEDS = 10
 def habits_of(run: Path, role: str = "anna") -> dict[str, Any]:
     """Habits of a run by text."""
     learned = state_of(run)["learned"]["habits"].get(role, {})
-    return {one["text"]: one for by in learned.values() for one in by}
+    return {habit["text"]: habit for by in learned.values() for habit in by}
 
 
 def pupil(**settings: Any) -> dict[str, Any]:
     return {"agents": {"anna": {"use": "pupil", "effects": EFFECTS, **settings}}}
 
 
-def test_the_helpful_habit_alone_gets_in_in_nine_of_ten_seeds(tmp_path: Path) -> None:
+def test_only_the_helpful_habit_is_adopted_in_nine_of_ten_seeds(tmp_path: Path) -> None:
     right = 0
     for seed in range(SEEDS):
-        found = habits_of(train(config(seed=seed), tmp_path / str(seed)))
-        active = {text for text, one in found.items() if one["status"] == "active"}
-        assert set(found) == {HELPFUL, HARMFUL, USELESS}
+        habits = habits_of(train(config(seed=seed), tmp_path / str(seed)))
+        active = {text for text, habit in habits.items() if habit["status"] == "active"}
+        assert set(habits) == {HELPFUL, HARMFUL, USELESS}
         right += active == {HELPFUL}
     assert right >= 0.9 * SEEDS
 
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return train(config({"iterations": 3}), tmp_path_factory.mktemp("habits") / "run")
 
 
-def test_what_was_adopted_is_what_the_agent_is_told(run: Path) -> None:
+def test_the_agent_is_told_what_was_adopted(run: Path) -> None:
     with RunReader(run) as reader:
         checkpoint = reader.usable().checkpoint
     assert checkpoint is not None
@@ -60,8 +60,8 @@ def test_what_was_adopted_is_what_the_agent_is_told(run: Path) -> None:
 
 
 def test_every_habit_has_its_effect_its_interval_and_a_reason(run: Path) -> None:
-    found = habits_of(run)
-    helpful, harmful, useless = (found[one] for one in (HELPFUL, HARMFUL, USELESS))
+    habits = habits_of(run)
+    helpful, harmful, useless = (habits[text] for text in (HELPFUL, HARMFUL, USELESS))
     low, high = helpful["interval"]
     assert 0 < low <= helpful["effect"] <= high
     assert helpful["tested_on"] == {"split": "validation", "problems": 84, "pairs": 168}
@@ -71,24 +71,24 @@ def test_every_habit_has_its_effect_its_interval_and_a_reason(run: Path) -> None
     assert useless["tested_on"]["pairs"] < 168, "it was not given up early"
 
 
-def test_nothing_is_proposed_twice_and_what_is_in_use_is_tried_again(run: Path) -> None:
+def test_no_habit_is_proposed_twice_and_habits_in_use_are_tried_again(run: Path) -> None:
     rounds = metrics_of(run)
-    assert [one["habits_proposed"] for one in rounds] == [3, 0, 0]
-    assert [one["habits_tried_again"] for one in rounds] == [0, 1, 1]
+    assert [metrics["habits_proposed"] for metrics in rounds] == [3, 0, 0]
+    assert [metrics["habits_tried_again"] for metrics in rounds] == [0, 1, 1]
     again = habits_of(run)[HELPFUL]["tested_again"]
     assert again["pairs"] == 2 * 168
     assert 0.05 < again["effect"] < 0.25
 
 
-def test_the_last_judgement_is_on_problems_that_decided_nothing(run: Path) -> None:
+def test_the_gain_is_measured_on_problems_that_decided_nothing(run: Path) -> None:
     state, last = state_of(run), metrics_of(run)[-1]
     with RunReader(run) as reader:
         seen = {row["problem"] for row in reader.episode_rows() if row["source"] == "train"}
-    held = {one for one in seen if one.startswith("validation")} - set(state["judged_on"])
+    held = {name for name in seen if name.startswith("validation")} - set(state["judged_on"])
     assert len(held) == last["held_out_problems"] == 36
     assert last["held_out_gain_low"] > 0
-    assert not any(one.startswith("test") for one in seen)
-    assert all(one.startswith("validation") for one in state["judged_on"])
+    assert not any(name.startswith("test") for name in seen)
+    assert all(name.startswith("validation") for name in state["judged_on"])
 
 
 def test_the_export_shows_habits_by_role_and_category_and_begins_another_run(
@@ -100,7 +100,9 @@ def test_the_export_shows_habits_by_role_and_category_and_begins_another_run(
         export_run(reader)
     data = json.loads((run / "exports" / "learned_behaviors.json").read_text())
     assert data["settings"] == {"agents.anna.habits": [HELPFUL]}
-    texts = [one["text"] for one in data["learned"]["trainer"]["habits"]["anna"]["any"]]
+    texts = [
+        habit["text"] for habit in data["learned"]["trainer.improver"]["habits"]["anna"]["any"]
+    ]
     assert texts[0] == HELPFUL
     later = train(config({"begin_with": str(run)}, seed=9), tmp_path / "later")
     first = metrics_of(later)[0]
@@ -114,9 +116,9 @@ def test_a_habit_that_no_longer_helps_is_retired(tmp_path: Path) -> None:
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"anna": {"any": [HARMFUL]}}))
     given = config({"begin_with": str(file)}, models=_coach())
-    found = habits_of(train(given, tmp_path / "run"))
-    assert found[HARMFUL]["status"] == "retired"
-    assert found[HARMFUL]["reason"] == "no longer helps"
+    habits = habits_of(train(given, tmp_path / "run"))
+    assert habits[HARMFUL]["status"] == "retired"
+    assert habits[HARMFUL]["reason"] == "no longer helps"
     assert metrics_of(tmp_path / "run")[-1]["habits_active"] == 0
 
 
@@ -124,7 +126,7 @@ def _coach(*habits: Any, **settings: Any) -> dict[str, Any]:
     return {"coach": {"use": "practice-coach", "habits": list(habits), **settings}}
 
 
-def test_a_habit_for_one_category_is_tried_there_and_told_so(tmp_path: Path) -> None:
+def test_a_habit_for_one_category_is_tried_there_and_names_it(tmp_path: Path) -> None:
     effects = {"carry": {"sums": 0.3, "differences": -0.4}}
     given = config(models=_coach({"habit": "carry", "category": "sums"}), **pupil(effects=effects))
     run = train(given, tmp_path / "run")
@@ -144,25 +146,25 @@ def test_a_habit_of_one_category_that_harms_in_another_is_refused(tmp_path: Path
         models=_coach({"habit": "carry", "category": "sums"}),
         **pupil(effects=effects, heeds=False),
     )
-    found = habits_of(train(given, tmp_path / "run"))
-    assert found["carry"]["reason"] == "harms on other categories"
+    habits = habits_of(train(given, tmp_path / "run"))
+    assert habits["carry"]["reason"] == "harms on other categories"
 
 
-def test_better_at_a_higher_price_is_no_help(tmp_path: Path) -> None:
+def test_a_habit_that_helps_at_a_higher_cost_is_refused(tmp_path: Path) -> None:
     given = config(models=_coach({"habit": HELPFUL}), **pupil(dear={HELPFUL: 0.5}))
-    found = habits_of(train(given, tmp_path / "run"))
-    assert found[HELPFUL]["reason"] == "helps, but takes 50% more"
+    habits = habits_of(train(given, tmp_path / "run"))
+    assert habits[HELPFUL]["reason"] == "helps, but takes 50% more"
 
 
-def test_too_few_problems_decide_nothing(tmp_path: Path) -> None:
+def test_with_too_few_problems_habits_are_refused_as_untested(tmp_path: Path) -> None:
     task = {"use": "practice", "train": 32, "validation": 5, "test": 4}
     run = train(config({"held_out": 0}, task=task), tmp_path / "run")
-    assert {one["status"] for one in habits_of(run).values()} == {"refused"}
-    assert all("are needed" in one["reason"] for one in habits_of(run).values())
+    assert {habit["status"] for habit in habits_of(run).values()} == {"refused"}
+    assert all("are needed" in habit["reason"] for habit in habits_of(run).values())
     assert metrics_of(run)[-1]["habits_trial_episodes"] == 0
 
 
-def test_only_so_many_are_in_use_and_the_weakest_makes_room(tmp_path: Path) -> None:
+def test_at_the_cap_a_better_habit_replaces_the_weakest(tmp_path: Path) -> None:
     effects = {"weak": {"any": 0.2}, "strong": {"any": 0.4}}
     ideas = [{"habit": "weak"}, {"habit": "strong"}]
     given = config(
@@ -170,10 +172,10 @@ def test_only_so_many_are_in_use_and_the_weakest_makes_room(tmp_path: Path) -> N
         models=_coach(*ideas),
         **pupil(effects=effects, skill=0.3),
     )
-    found = habits_of(train(given, tmp_path / "run"))
-    assert found["strong"]["status"] == "active"
-    assert found["weak"]["status"] == "retired"
-    assert found["weak"]["reason"] == "made room for a better one"
+    habits = habits_of(train(given, tmp_path / "run"))
+    assert habits["strong"]["status"] == "active"
+    assert habits["weak"]["status"] == "retired"
+    assert habits["weak"]["reason"] == "made room for a better one"
 
 
 def test_two_winners_of_one_round_have_to_win_beside_each_other(tmp_path: Path) -> None:
@@ -182,8 +184,8 @@ def test_two_winners_of_one_round_have_to_win_beside_each_other(tmp_path: Path) 
     given = config(
         models=_coach({"habit": "count"}, {"habit": "add"}), **pupil(effects=effects, skill=0.4)
     )
-    found = habits_of(train(given, tmp_path / "run"))
-    assert sorted(one["status"] for one in found.values()) == ["active", "refused"]
+    habits = habits_of(train(given, tmp_path / "run"))
+    assert sorted(habit["status"] for habit in habits.values()) == ["active", "refused"]
 
 
 def test_unusable_answers_are_asked_again_then_counted(tmp_path: Path) -> None:
@@ -217,8 +219,11 @@ def test_parallel_and_serial_and_resumed_runs_are_the_same_bit_for_bit(tmp_path:
         assert result(train(given(64), folder)) == serial
 
 
-def test_inside_a_beam_search_it_decides_on_what_the_report_does_not_use(tmp_path: Path) -> None:
+def test_in_a_beam_search_it_decides_on_problems_that_the_report_does_not_use(
+    tmp_path: Path,
+) -> None:
     beam = {
+        "use": "grpo-beam",
         "rounds": 2,
         "improve_every": 1,
         "problems": 4,
@@ -229,18 +234,18 @@ def test_inside_a_beam_search_it_decides_on_what_the_report_does_not_use(tmp_pat
         "baselines": [],
         "improver": "habits",
     }
-    parts = {
+    parts: dict[str, Any] = {
         "improvers": {"habits": {"use": "behaviours", "model": "coach", "pairs": 160}},
         "task": {"use": "practice", "train": 32, "validation": 120, "test": 4},
     }
-    run = train(config(beam, "grpo-beam", **parts), tmp_path / "run")
+    run = train(config(trainer=beam, **parts), tmp_path / "run")
     state = state_of(run, "improvers.habits")
     [active] = [
-        one for one in state["learned"]["habits"]["anna"]["any"] if one["status"] == "active"
+        habit for habit in state["learned"]["habits"]["anna"]["any"] if habit["status"] == "active"
     ]
     assert active["text"] == HELPFUL
     assert len(state["judged_on"]) <= 100
-    assert [one["adopted"] for one in metrics_of(run)[:2]] == [1, 0]
+    assert [metrics["adopted"] for metrics in metrics_of(run)[:2]] == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +267,7 @@ def test_what_cannot_be_improved_is_refused_before_anything_runs(
         train(config(trainer, **parts), tmp_path / "run")
 
 
-def test_habits_of_strangers_are_refused(tmp_path: Path) -> None:
+def test_a_file_with_habits_of_unknown_agents_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "old.json"
     file.write_text(json.dumps({"zoe": {"any": ["be zoe"]}}))
     with pytest.raises(UsageError, match="habits of 'zoe'"):

@@ -1,4 +1,4 @@
-"""Instructions that evolve: what the front is good for, gates, merging, and the last judgement."""
+"""Evolution of instructions: the front, the gate, merging, and the trial at the end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from orchestrion_improve.practice import Pupil
 
 from orchestrion import UsageError
 from orchestrion.runs import RunReader
-from tests.plugins.improve.support import config, metrics_of, result, state_of, train
+from tests.plugins.improve.support import config, improving, metrics_of, result, state_of, train
 
+SEEDS = range(10)
 PLUS, MINUS = "carry the one", "mind the sign"
 DECEPTIVE = {
     PLUS: {"sums": 0.4, "differences": -0.45},
@@ -24,17 +25,10 @@ COACH = {
 }
 
 
-def given(trainer: dict[str, Any] | None = None, **parts: Any) -> Any:
-    settings = {
-        "model": "coach",
-        "iterations": 1,
-        "problems": 4,
-        "samples": 2,
-        "evaluations": 300,
-        "pairs": 80,
-        **(trainer or {}),
-    }
-    return config(settings, "gepa", **{"models": COACH, "agents": _anna(), **parts})
+def given(settings: dict[str, Any] | None = None, **parts: Any) -> Any:
+    improver = {"use": "gepa", "evaluations": 300, "pairs": 80}
+    trainer = improving(improver, **{"problems": 4, "samples": 2, **(settings or {})})
+    return config(trainer=trainer, **{"models": COACH, "agents": _anna(), **parts})
 
 
 def _anna(**settings: Any) -> dict[str, Any]:
@@ -47,11 +41,14 @@ def rate(run: Path) -> float:
     return (pupil.rate("sums") + pupil.rate("differences")) / 2
 
 
-def test_the_front_finds_what_a_climber_of_one_hill_misses(tmp_path: Path) -> None:
-    front = [rate(train(given(seed=n), tmp_path / f"f{n}")) for n in range(4)]
-    best = [rate(train(given({"choose": "best"}, seed=n), tmp_path / f"b{n}")) for n in range(4)]
-    assert sorted(front)[1] == pytest.approx(0.9), "most runs find both lessons"
-    assert sum(front) > sum(best) + 0.4
+def test_the_front_finds_what_a_search_from_the_best_text_misses(tmp_path: Path) -> None:
+    def successes(choose: str) -> int:
+        """Return how many of ten runs find both lessons."""
+        runs = [train(given({"choose": choose}, seed=n), tmp_path / choose / str(n)) for n in SEEDS]
+        return sum(rate(run) == pytest.approx(0.9) for run in runs)
+
+    assert successes("front") >= 9
+    assert successes("best") <= 7, "luck carries some runs over the gap"
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +58,19 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_child_has_to_beat_its_parent_on_a_minibatch_first(run: Path) -> None:
-    for one in metrics_of(run):
-        made = one["texts_gated"] + one["texts_taken_in"]
-        assert made <= one["texts_children"]
-        assert one["texts_evaluations"] >= 300
-        assert one["texts_evaluations"] < 300 + 24 + 8
+    for metrics in metrics_of(run):
+        made = metrics["texts_gated"] + metrics["texts_taken_in"]
+        assert made <= metrics["texts_children"]
+        assert metrics["texts_evaluations"] >= 300
+        assert metrics["texts_evaluations"] < 300 + 24 + 8
     pool = state_of(run)["pool"]
-    assert len(pool) == 1 + sum(one["texts_taken_in"] for one in metrics_of(run))
-    assert all(len(one["scores"]) == 24 for one in pool)
-    texts = [one["texts"]["anna"] for one in pool]
+    assert len(pool) == 1 + sum(metrics["texts_taken_in"] for metrics in metrics_of(run))
+    assert all(len(candidate["scores"]) == 24 for candidate in pool)
+    texts = [candidate["texts"]["anna"] for candidate in pool]
     assert len(set(texts)) == len(texts)
 
 
-def test_what_is_adopted_was_judged_on_problems_that_were_no_instances(run: Path) -> None:
+def test_the_adopted_text_was_judged_on_problems_that_were_no_instances(run: Path) -> None:
     state, last = state_of(run), metrics_of(run)[-1]
     adopted = dict(map(tuple, state["judged"]))[state["adopted"]]
     low, _ = adopted["interval"]
@@ -98,21 +95,21 @@ def test_useless_texts_are_not_adopted(tmp_path: Path) -> None:
 
 
 def test_lineages_that_are_good_at_different_problems_are_merged(tmp_path: Path) -> None:
-    """A coach that forgets what stood there never gets both lessons into one text by itself."""
+    """A coach that drops the present instructions never writes both lessons into one text."""
     coach = {"coach": {**COACH["coach"], "keeps": False}}
 
-    def found(seed: int, merge: bool) -> Path:
+    def run_of(seed: int, merge: bool) -> Path:
         settings = {"merge": merge, "evaluations": 500}
         return train(given(settings, models=coach, seed=seed), tmp_path / f"{merge}-{seed}")
 
-    merged = [found(seed, True) for seed in range(3)]
+    merged = [run_of(seed, True) for seed in range(3)]
     assert max(map(rate, merged)) == pytest.approx(0.9)
     for run in merged:
         pool = state_of(run)["pool"]
-        both = [one for one in pool if len(one["texts"]["anna"].splitlines()) == 2]
-        assert all(len(one["parents"]) == 2 for one in both)
+        both = [c for c in pool if len(c["texts"]["anna"].splitlines()) == 2]
+        assert all(len(candidate["parents"]) == 2 for candidate in both)
     assert sum(metrics_of(run)[-1]["texts_merged"] for run in merged) >= 1
-    assert max(rate(found(seed, False)) for seed in range(3)) < 0.6
+    assert max(rate(run_of(seed, False)) for seed in range(3)) < 0.6
 
 
 def test_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
@@ -132,7 +129,7 @@ def test_resumed_runs_are_the_same_bit_for_bit(tmp_path: Path) -> None:
         ({"agents": ["zoe"]}, "'zoe' has no learnable setting"),
     ],
 )
-def test_what_cannot_evolve_is_refused(
+def test_a_setting_that_cannot_evolve_is_refused(
     trainer: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):

@@ -11,7 +11,7 @@ from tests.plugins.improve.support import metrics_of, state_of, train
 
 SMALL = (
     "trainer.iterations=1",
-    "trainer.pairs=70",
+    "trainer.improver.pairs=70",
     "trainer.problems=4",
     "evaluation.episodes=4",
     "speakers.worker.habits[0].effect=0.45",
@@ -22,7 +22,7 @@ SMALL = (
 def test_habits_of_chat_agents_are_tried_over_http(tmp_path: Path) -> None:
     run = train(load(EXAMPLES / "behaviours.yaml", SMALL), tmp_path / "run")
     [habits] = state_of(run)["learned"]["habits"]["solver"].values()
-    assert {one["text"]: one["status"] for one in habits} == {
+    assert {habit["text"]: habit["status"] for habit in habits} == {
         "Write the previous value down again.": "active",
         "Answer at once.": "refused",
         "Be polite and friendly.": "refused",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_improve.pool import Candidate, Pool, merged_roles
+from msgspec import convert, to_builtins
+from orchestrion_improve.gepa import Pool, Texts, merged_texts
 
 from orchestrion import Key
 
@@ -21,45 +23,45 @@ def pool(*scores: list[float | None], parents: dict[int, tuple[int, ...]] | None
     links = parents or {}
     return Pool(
         [
-            Candidate({"anna": str(n)}, tuple(one), links.get(n, (0,) if n else ()))
-            for n, one in enumerate(scores)
+            Texts({"anna": str(n)}, tuple(own), links.get(n, (0,) if n else ()))
+            for n, own in enumerate(scores)
         ]
     )
 
 
-def test_who_is_best_on_one_instance_stays_in_play_whatever_its_mean() -> None:
-    found = pool([0.6, 0.6, 0.6], [1.0, 0.0, 0.0], [0.0, 0.7, 0.7])
-    assert found.wins() == {1: 1, 2: 2}
-    assert found.best() == 0
+def test_the_best_on_one_instance_is_on_the_front_whatever_its_mean() -> None:
+    candidates = pool([0.6, 0.6, 0.6], [1.0, 0.0, 0.0], [0.0, 0.7, 0.7])
+    assert candidates.wins() == {1: 1, 2: 2}
+    assert candidates.best() == 0
 
 
 def test_parents_are_drawn_by_how_many_instances_they_win() -> None:
-    found = pool([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0])
-    drawn = Counter(found.parent(Key(1).child(n)) for n in range(400))
-    assert 0.65 < drawn[1] / 400 < 0.85
+    candidates = pool([1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 1.0])
+    parents = Counter(candidates.parent(Key(1).child(n)) for n in range(400))
+    assert 0.65 < parents[1] / 400 < 0.85
 
 
 @given(SCORES)
-def test_the_front_wins_every_instance_and_nobody_on_it_is_dispensable(
+def test_the_front_wins_every_instance_and_each_of_it_wins_one_alone(
     scores: list[list[float | None]],
 ) -> None:
-    found = pool(*scores)
-    wins = found.wins()
-    numbers = [[-1.0 if score is None else score for score in one] for one in scores]
+    candidates = pool(*scores)
+    wins = candidates.wins()
+    numbers = [[-1.0 if score is None else score for score in own] for own in scores]
     for n in range(4):
-        most = max(one[n] for one in numbers)
-        if most >= 0:
-            assert any(numbers[place][n] == most for place in wins)
-    for place in wins:
-        others = [i for i in wins if i != place]
-        alone = [all(numbers[i][n] < numbers[place][n] for i in others) for n in range(4)]
+        highest = max(own[n] for own in numbers)
+        if highest >= 0:
+            assert any(numbers[position][n] == highest for position in wins)
+    for position in wins:
+        others = [i for i in wins if i != position]
+        alone = [all(numbers[i][n] < numbers[position][n] for i in others) for n in range(4)]
         assert any(alone)
 
 
-def test_merging_takes_from_each_lineage_what_it_changed() -> None:
+def test_merging_takes_the_changed_texts_of_each_lineage() -> None:
     before = {"anna": "a", "ben": "b", "eve": "e"}
     first, second = {**before, "anna": "a1", "eve": "e1"}, {**before, "ben": "b2", "eve": "e2"}
-    texts, both = merged_roles(first, second, before)
+    texts, both = merged_texts(first, second, before)
     assert texts == {"anna": "a1", "ben": "b2", "eve": "e1"}
     assert both == ["eve"]
 
@@ -74,5 +76,6 @@ def test_only_lineages_that_complement_each_other_are_merged() -> None:
 
 @given(SCORES)
 def test_candidates_survive_json(scores: list[list[float | None]]) -> None:
-    for one in pool(*scores).candidates:
-        assert Candidate.from_json(one.as_json()) == one
+    for candidate in pool(*scores).candidates:
+        data = json.loads(json.dumps(to_builtins(candidate)))
+        assert convert(data, Texts) == candidate

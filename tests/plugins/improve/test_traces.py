@@ -1,26 +1,30 @@
-"""What a model gets to read of episodes."""
+"""Episodes as a model reads them."""
 
 from __future__ import annotations
 
-from orchestrion_improve.traces import as_text, examples, group_of, shortened
+from orchestrion_improve.asking import as_text, examples, group_of, shortened
 
 from orchestrion import Episode, Output, Problem, Reward, Scores, Trajectory, Turn, replace
 
 
 def episode(
-    name: str, reward: float | None, *said: tuple[str, str], problem: str = "p", about: str = "sums"
+    name: str,
+    reward: float | None,
+    *turns: tuple[str, str],
+    problem: str = "p",
+    about: str = "sums",
 ) -> Episode:
-    turns = [Turn(n, agent, output=Output(text)) for n, (agent, text) in enumerate(said)]
+    all_turns = [Turn(n, agent, output=Output(text)) for n, (agent, text) in enumerate(turns)]
     return Episode(
         name,
         Problem(problem, f"text of {problem}", category=about),
-        Trajectory(turns),
+        Trajectory(all_turns),
         scores=Scores(reward or 0.0, reward == 1.0, {"tests": 2.0}),
         reward=None if reward is None else Reward(reward),
     )
 
 
-def test_a_role_reads_the_best_and_the_worst_in_which_it_acted() -> None:
+def test_examples_are_the_best_and_the_worst_episodes_in_which_a_role_acted() -> None:
     group = group_of(
         [
             episode("bad", 0.0, ("anna", "x")),
@@ -29,13 +33,13 @@ def test_a_role_reads_the_best_and_the_worst_in_which_it_acted() -> None:
         ]
     )
     best, worst = examples([group], "anna", 2)
-    assert [one.episode.id for one in best] == ["good"]
-    assert [one.episode.id for one in worst] == ["bad"]
+    assert [example.episode.id for example in best] == ["good"]
+    assert [example.episode.id for example in worst] == ["bad"]
     assert examples([group], "ben", 2)[1] == []
     assert group.advantages == (0.5, -0.5, None)
 
 
-def test_equal_rewards_teach_nothing() -> None:
+def test_equal_rewards_give_no_examples() -> None:
     group = group_of([episode(str(n), 1.0, ("anna", "x")) for n in range(3)])
     assert examples([group], "anna", 2) == ([], [])
 
@@ -51,7 +55,7 @@ def test_each_category_has_its_own_examples_from_different_problems_first() -> N
         for name, about in (("p", "sums"), ("q", "sums"), ("r", "poems"))
     ]
     best, _ = examples(groups, "anna", 2)
-    assert [one.episode.problem.id for one in best] == ["r", "r", "p", "q"]
+    assert [example.episode.problem.id for example in best] == ["r", "r", "p", "q"]
 
 
 def test_a_role_inside_a_nested_team_is_found() -> None:
@@ -60,7 +64,7 @@ def test_a_role_inside_a_nested_team_is_found() -> None:
     [turn] = outer.turns
     nested = replace(turn, output=replace(turn.output, inner=inner))
     group = group_of([replace(outer, trajectory=Trajectory([nested])), episode("bad", 0.0)])
-    assert [one.episode.id for one in examples([group], "deep", 1)[0]] == ["good"]
+    assert [example.episode.id for example in examples([group], "deep", 1)[0]] == ["good"]
     assert "  deep: thought" in as_text(group.episodes[0])
 
 

@@ -18,6 +18,7 @@ from orchestrion_judge.terminal import LineReader, ask_line
 
 from orchestrion import BudgetError, Key, OpenContext, Reward, RunError, Status, UsageError
 from orchestrion._engine.calls import CallPath, Recorded
+from orchestrion._engine.replaying import ReplayPath
 from tests.plugins.judge.support import calls, episode
 
 
@@ -107,7 +108,7 @@ def test_an_answer_is_recorded_so_that_a_resumed_run_does_not_ask(typing: Any) -
     first = score(on_terminal(), "42", path=CallPath(journal=memory))
     typing("")
     assert score(on_terminal(), "42", path=CallPath(journal=memory)) == first
-    assert score(on_terminal(), "42", path=CallPath(journal=memory, replay=True)) == first
+    assert score(on_terminal(), "42", path=ReplayPath(memory)) == first
 
 
 def test_equal_work_in_another_episode_is_not_asked_about_again(typing: Any) -> None:

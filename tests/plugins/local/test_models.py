@@ -409,25 +409,25 @@ def test_merged_models_are_folders_that_others_load(tmp_path: Path) -> None:
     ("words", "reason"),
     [
         (["--method", "ties"], "needs --base"),
-        (["--base", "x"], "--base is not for linear"),
-        (["--t", "0.5"], "--t does nothing with --method linear"),
-        (["--weights", "1"], "1 for 2 models"),
-        (["--weights", "a,b"], "no list of numbers"),
+        (["--base", "x"], "--base has no effect with --method linear; remove it"),
+        (["--t", "0.5"], "--t has no effect with --method linear; remove it"),
+        (["--weights", "1"], "give one for each of 2 models, got 1"),
+        (["--weights", "a,b"], "expected numbers like 0.7,0.3"),
         (["--method", "slerp"], "takes two models, and --t"),
     ],
 )
-def test_what_would_do_nothing_is_refused(tmp_path: Path, words: list[str], reason: str) -> None:
+def test_options_without_effect_are_refused(tmp_path: Path, words: list[str], reason: str) -> None:
     done = CliRunner().invoke(merge, ["a", "b", "--output", str(tmp_path / "o"), *words])
     assert isinstance(done.exception, UsageError)
     assert reason in str(done.exception)
 
 
-def test_only_what_was_trained_is_exported(tmp_path: Path) -> None:
+def test_only_trained_models_are_exported(tmp_path: Path) -> None:
     config = tmp_path / "team.yaml"
     config.write_text((EXAMPLES / "marl.yaml").read_text())
     for words, reason in (
-        ([f"{config}:v"], "is a config, whose models nobody has trained"),
-        (["a", "--weights", "2"], "--weights does nothing with one model"),
+        ([f"{config}:v"], "is a config, without trained models"),
+        (["a", "--weights", "2"], "--weights has no effect with one model; remove it"),
     ):
         done = CliRunner().invoke(merge, [*words, "--output", str(tmp_path / "o")])
         assert isinstance(done.exception, UsageError)
@@ -446,12 +446,12 @@ def test_examples_in_a_file_that_cannot_be_used_are_named_by_line(tmp_path: Path
     path.write_text(good)
     asyncio.run(go())
     for text, reason in (
-        (good + "\n{", r"said.jsonl:2: want"),
-        ('{"model": "m"}', "said.jsonl:1: want"),
+        (good + "\n{", r"said.jsonl:2: expected"),
+        ('{"model": "m"}', "said.jsonl:1: expected"),
         (good.replace('"m"', '"x"'), "said.jsonl:1: 'x' is none of m"),
-        (good.replace('"m"', '["m"]'), "said.jsonl:1: want"),
-        (good.replace('"7"', "7"), "said.jsonl:1: want"),
-        (good.replace('"content"', '"contents"'), "said.jsonl:1: want"),
+        (good.replace('"m"', '["m"]'), "said.jsonl:1: expected"),
+        (good.replace('"7"', "7"), "said.jsonl:1: expected"),
+        (good.replace('"content"', '"contents"'), "said.jsonl:1: expected"),
         (good.replace('"7"', '"&"'), "said.jsonl:1: .*has no '&'"),
         (good.replace("S2=", "2" * 40), "said.jsonl:1: .*do not fit a context of 32"),
     ):

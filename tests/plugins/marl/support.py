@@ -43,7 +43,7 @@ def config(
     warm: dict[str, Any] | None = None,
     **marl: Any,
 ) -> dict[str, Any]:
-    """A config as data: by default one model an agent, named by its first letter."""
+    """Return a config as data: by default one model for each agent, named by its first letter."""
     names = of or {name: name[0] for name in PROMPTS}
     models = models or {name[0]: MODEL for name in PROMPTS}
     trained = trained or sorted(set(names.values()))
@@ -71,28 +71,30 @@ def config(
 
 
 class Silent(Progress):
-    """Nobody watches."""
+    """Shows no progress."""
 
 
 @frozen
 class Trained:
-    """What came of a run: metrics of its iterations, saved state by config path."""
+    """The result of a run: metrics of its iterations, saved state by config path."""
 
     metrics: list[Mapping[str, float]]
     states: Mapping[str, Saved]
 
 
 def train(folder: Path, data: dict[str, Any]) -> Trained:
-    """Run a config to its end."""
-    made: Config = from_data(data)
-    with RunStore.create(folder, made.to_yaml(), manifest(made)) as store:
-        asyncio.run(Run(made, store, Silent()).train())
+    """Run a config to its end and return the result."""
+    loaded: Config = from_data(data)
+    with RunStore.create(folder, loaded.to_yaml(), manifest(loaded)) as store:
+        asyncio.run(Run(loaded, store, Silent()).train())
         store.set_status("completed")
         checkpoint = store.usable().checkpoint
         assert checkpoint is not None
-        return Trained([one.metrics for one in store.iterations()], checkpoint.components)
+        return Trained(
+            [iteration.metrics for iteration in store.iterations()], checkpoint.components
+        )
 
 
 def tensors(run: Trained, path: str) -> dict[str, bytes]:
-    """What was saved of a component, by name."""
+    """Return the saved arrays of a component, by name."""
     return {name: array.data for name, array in run.states[path].arrays.items()}

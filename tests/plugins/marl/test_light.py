@@ -1,4 +1,4 @@
-"""Listing, validating and planning a config of local models imports no library of tensors."""
+"""Listing, validating and planning a config of local models loads no tensor library."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ assert not heavy, heavy
     ],
     ids=lambda words: words[0],
 )
-def test_no_tensors_are_needed_to_look_at_a_config(words: tuple[str, ...]) -> None:
+def test_commands_that_do_not_train_load_no_tensor_library(words: tuple[str, ...]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *words], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
 
 
-def test_a_dry_run_says_how_much_will_be_said(tmp_path: Path) -> None:
+def test_a_dry_run_bounds_the_number_of_calls(tmp_path: Path) -> None:
     path = tmp_path / "team.yaml"
     path.write_text(json.dumps(config(warm={"episodes": 4}, iterations=3)))
-    found = json.loads(orchestrion("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
-    # 3 iterations of 3 problems by 4 episodes of at most 8 turns, a completion each, at least.
-    assert sum(one["calls"] for one in found["bound"]["parts"]) >= 3 * 3 * 4 * 8
+    output = json.loads(orchestrion("train", str(path), "--dry-run", "--json", cwd=tmp_path).stdout)
+    # At least 3 iterations of 3 problems by 4 episodes of at most 8 turns, one call each.
+    assert sum(part["calls"] for part in output["bound"]["parts"]) >= 3 * 3 * 4 * 8
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_dry_run_says_how_much_will_be_said(tmp_path: Path) -> None:
         ({"group": 1}, "drmas compares episodes of one problem"),
     ],
 )
-def test_validate_refuses_what_a_run_would(
+def test_validate_reports_the_errors_of_a_run(
     tmp_path: Path, change: dict[str, object], reason: str
 ) -> None:
     path = tmp_path / "team.yaml"

@@ -1,4 +1,4 @@
-"""The loss against formulas written down elsewhere, and the lemma behind the estimator."""
+"""The loss, compared with published formulas, and the lemma behind Dr.MAS."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_marl.advantages import agent_wise, grpo
-from orchestrion_marl.diagnostics import amplification
-from orchestrion_marl.loss import divergence, policy_terms, row_weights
-from orchestrion_marl.marl import Kl
-from orchestrion_marl.rows import Rows
-from orchestrion_marl.updating import micro_batches, token_divergence
+from orchestrion_marl.advantages import Rows, agent_wise, amplification, grpo
+from orchestrion_marl.settings import Kl
+from orchestrion_marl.trainer import (
+    divergence,
+    divergence_in_loss,
+    micro_batches,
+    policy_terms,
+    row_weights,
+)
 
 
-def their_grpo_loss(
+def trl_grpo_loss(
     logps: torch.Tensor,
     old: torch.Tensor,
     ref: torch.Tensor,
@@ -54,7 +57,7 @@ def their_grpo_loss(
         ("dr_grpo", "seq-mean-token-sum-norm"),
     ],
 )
-def test_with_one_model_and_one_call_an_episode_the_loss_is_that_of_trl(
+def test_the_loss_of_one_model_with_one_call_an_episode_is_that_of_trl(
     theirs: str, ours: str
 ) -> None:
     generator = torch.Generator().manual_seed(0)
@@ -67,17 +70,17 @@ def test_with_one_model_and_one_call_an_episode_the_loss_is_that_of_trl(
     mask = (torch.arange(length) < lengths[:, None]).float()
     rewards = torch.randint(0, 2, (rows,), generator=generator).float()
     calls = Rows(rewards.numpy(), np.arange(rows) // 4, np.arange(rows), np.zeros(rows))
-    # Theirs divides by std + 1e-4; with the same advantages on both sides that is no matter.
+    # TRL divides by std + 1e-4; here both sides have the same advantages.
     advantages = torch.from_numpy(grpo(calls)).float()
-    want = their_grpo_loss(logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest)
+    expected = trl_grpo_loss(logps, old, ref, advantages, mask, 0.2, 0.28, 0.04, theirs, longest)
     terms, _ = policy_terms(logps, old, advantages[:, None].expand(shape), 0.2, 0.28, None)
     terms = terms + 0.04 * divergence(logps, ref, "k3")
     weights = row_weights(lengths.numpy(), np.ones(rows), [ours] * rows, longest)
-    found = (terms * mask * torch.from_numpy(weights).float()[:, None]).sum()
-    assert float(found) == pytest.approx(float(want), abs=1e-5)
+    computed = (terms * mask * torch.from_numpy(weights).float()[:, None]).sum()
+    assert float(computed) == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_a_loss_is_cut_where_a_bad_token_became_likely() -> None:
+def test_the_dual_clip_bounds_the_loss_of_a_bad_token_that_became_likely() -> None:
     old, now = torch.zeros(1, 3), torch.log(torch.tensor([[10.0, 2.0, 0.5]]))
     bad = torch.full((1, 3), -1.0)
     plain, _ = policy_terms(now, old, bad, 0.2, 0.2, None)
@@ -89,13 +92,13 @@ def test_a_loss_is_cut_where_a_bad_token_became_likely() -> None:
     assert clipped[0].tolist() == [True, True, False]
 
 
-def test_divergences_agree_with_their_expectation() -> None:
-    """The means of k1 and k3 over samples of p are KL(p, q); k2 is half the mean square."""
+def test_divergences_have_the_right_expectation() -> None:
+    """The means of k1 and k3 over samples of p are KL(p, q); k2 is half the squared k1."""
     p, q = torch.tensor([0.5, 0.3, 0.2]).double(), torch.tensor([0.3, 0.3, 0.4]).double()
     exact = float((p * (p / q).log()).sum())
     for form in ("k1", "k3"):
-        found = divergence(p.log(), q.log(), form)
-        assert float((p * found).sum()) == pytest.approx(exact)
+        computed = divergence(p.log(), q.log(), form)
+        assert float((p * computed).sum()) == pytest.approx(exact)
     assert divergence(p.log(), q.log(), "k2").tolist() == pytest.approx(
         (0.5 * (p / q).log() ** 2).tolist()
     )
@@ -111,12 +114,12 @@ def test_the_corrected_divergence_has_the_gradient_of_the_exact_one(form: str) -
     p = logits.log_softmax(0)
     exact = torch.autograd.grad((p.exp() * (p - q.log())).sum(), logits, retain_graph=True)[0]
     settings = Kl(weight=1.0, form=form)  # type: ignore[arg-type]
-    estimates = token_divergence(p, old.log(), q.log(), settings)
+    estimates = divergence_in_loss(p, old.log(), q.log(), settings)
     assert torch.autograd.grad((old * estimates).sum(), logits)[0].tolist() == pytest.approx(
         exact.tolist()
     )
     plain = Kl(weight=1.0, form=form, corrected=False)  # type: ignore[arg-type]
-    assert token_divergence(p, old.log(), q.log(), plain).tolist() == pytest.approx(
+    assert divergence_in_loss(p, old.log(), q.log(), plain).tolist() == pytest.approx(
         divergence(p, q.log(), form).tolist()
     )
 
@@ -125,7 +128,7 @@ def test_the_corrected_divergence_has_the_gradient_of_the_exact_one(form: str) -
     st.lists(st.integers(1, 9), min_size=1, max_size=8),
     st.sampled_from(["token-mean", "seq-mean-token-mean", "seq-mean-token-sum"]),
 )
-def test_weights_make_a_mean(lengths: list[int], aggregation: str) -> None:
+def test_row_weights_give_a_mean(lengths: list[int], aggregation: str) -> None:
     count = np.array(lengths)
     weights = row_weights(count, np.ones(len(count)), [aggregation] * len(count), 9)
     assert (weights * (1 if aggregation == "seq-mean-token-sum" else count)).sum() == (
@@ -133,7 +136,7 @@ def test_weights_make_a_mean(lengths: list[int], aggregation: str) -> None:
     )
 
 
-def test_a_role_that_talks_much_can_be_given_less_weight() -> None:
+def test_an_agent_with_long_responses_can_have_less_weight() -> None:
     lengths, share = np.array([10, 2]), np.array([0.1, 0.5])
     weights = row_weights(lengths, share, ["token-mean"] * 2, 10)
     assert (weights * lengths).tolist() == pytest.approx([0.5, 0.5])
@@ -141,14 +144,14 @@ def test_a_role_that_talks_much_can_be_given_less_weight() -> None:
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=30), st.integers(1, 200))
-def test_micro_batches_hold_every_row_once_and_stay_small(sizes: list[int], most: int) -> None:
+def test_micro_batches_hold_every_row_once_within_the_budget(sizes: list[int], budget: int) -> None:
     lengths = np.array(sizes)
-    parts = list(micro_batches(lengths, most))
+    parts = list(micro_batches(lengths, budget))
     assert sorted(i for part in parts for i in part.tolist()) == list(range(len(sizes)))
-    assert all(len(part) == 1 or len(part) * lengths[part].max() <= most for part in parts)
+    assert all(len(part) == 1 or len(part) * lengths[part].max() <= budget for part in parts)
 
 
-def test_the_lemma_holds_to_the_digit() -> None:
+def test_lemma_4_2_holds_exactly() -> None:
     """E|g|^2 = E|z|^2 f + Cov(|z|^2, A^2): lemma 4.2 of Feng et al. 2026, call by call.
 
     A policy of one softmax, 4 actions, in double precision; g = A z for each call.
@@ -173,10 +176,10 @@ def test_the_lemma_holds_to_the_digit() -> None:
 
 
 @given(st.lists(st.integers(0, 3), min_size=2, max_size=8).filter(any))
-def test_the_factor_stays_below_the_size_of_a_group(calls: list[int]) -> None:
+def test_the_factor_is_at_most_the_size_of_a_group(calls: list[int]) -> None:
     rewards = [float(i % 2) for i in range(len(calls))]
     episodes = [e for e, count in enumerate(calls) for _ in range(1 + count)]
-    # Agent 0 acts once in every episode, agent 1 as often as drawn.
+    # Agent 0 is called once in every episode, agent 1 as often as `calls` says.
     agents = [0 if i == 0 else 1 for count in calls for i in range(1 + count)]
     rows = Rows([rewards[e] for e in episodes], [0] * len(episodes), episodes, agents)
     n = len(calls)

@@ -1,4 +1,4 @@
-"""A team whose models do not fit their device at once is trained as one whose models do."""
+"""Models that take turns on their device train as models that all fit do."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def team(adapters: bool = False, **device: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("adapters", [False, True])
-def test_the_result_is_the_same_to_the_byte(tmp_path: Path, adapters: bool) -> None:
+def test_offloaded_training_gives_the_same_bytes(tmp_path: Path, adapters: bool) -> None:
     room = {"memory": "70 KB"}
     with pytest.raises(RunError, match="let models take turns with `offload`"):
         train(tmp_path / "refused", team(adapters, **room))

@@ -1,4 +1,4 @@
-"""Killed with signal 9 and resumed, a training of several models ends like one that was not."""
+"""A training that was killed with signal 9 and resumed has the result of one that was not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_kill_9_and_resume_give_the_same_bytes(tmp_path: Path) -> None:
             with RunReader(directory) as run:
                 if len(run.iterations()) >= 3:
                     break
-        time.sleep(0.005)  # between two looks at the folder; nothing hangs on its length
+        time.sleep(0.005)  # poll the folder; the test does not depend on this delay
     process.kill()
     process.wait()
     with RunReader(directory) as run:

@@ -1,4 +1,4 @@
-"""A team whose model is trained here and sampled by a server: whole runs, killed and replayed."""
+"""A model that is trained here and sampled by a server: whole runs, killed and replayed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Served = tuple[Engine, FaultServer]
 
 @pytest.fixture
 def served() -> Iterator[Served]:
-    """A server that begins with weights of nobody."""
+    """A server that begins with weights of another seed."""
 
     async def made() -> Engine:
         shape = Architecture(**SIZES)  # type: ignore[arg-type]
@@ -36,22 +36,22 @@ def served() -> Iterator[Served]:
             return engine_of(model)
 
     engine = asyncio.run(made())
-    with server(engine) as there:
-        yield engine, there
+    with server(engine) as running:
+        yield engine, running
 
 
-def team(there: FaultServer, folder: Path | None = None, **marl: Any) -> dict[str, Any]:
+def team(running: FaultServer, folder: Path | None = None, **marl: Any) -> dict[str, Any]:
     """All agents share one model, which the server samples."""
     how = {"sync": "disk", "folder": str(folder)} if folder is not None else {}
-    given = {"base_url": f"{there.url}/v1", "model": "base", **how}
+    given = {"base_url": f"{running.url}/v1", "model": "base", **how}
     return config(models={"m": {**MODEL, "server": given}}, of=dict.fromkeys(PROMPTS, "m"), **marl)
 
 
-def test_a_team_learns_from_what_a_server_says_by_its_weights(
+def test_a_team_learns_from_what_a_server_samples_with_its_weights(
     tmp_path: Path, served: Served
 ) -> None:
-    engine, there = served
-    done = train(tmp_path / "run", team(there, tmp_path / "weights", iterations=3))
+    engine, running = served
+    done = train(tmp_path / "run", team(running, tmp_path / "weights", iterations=3))
     assert [name.split("-")[1] for name in engine.loaded][:3] == ["v0", "v1", "v2"]
     for metrics in done.metrics:
         assert metrics["stale"] == 0
@@ -61,25 +61,25 @@ def test_a_team_learns_from_what_a_server_says_by_its_weights(
     assert done.metrics[-1]["m/steps"] == 1
 
 
-def test_a_server_that_keeps_its_weights_needs_patience(tmp_path: Path, served: Served) -> None:
-    _, there = served
+def test_a_server_without_sync_needs_max_staleness(tmp_path: Path, served: Served) -> None:
+    _, running = served
     with pytest.raises(UsageError, match=r"max_staleness: m is sampled .* 1 versions old"):
-        train(tmp_path / "refused", team(there))
-    done = train(tmp_path / "run", team(there, max_staleness=1))
-    assert [one["stale"] for one in done.metrics] == [0, 0]
-    # These are weights of another seed: PPO's ratio is what makes up for it, and this tells.
+        train(tmp_path / "refused", team(running))
+    done = train(tmp_path / "run", team(running, max_staleness=1))
+    assert [metrics["stale"] for metrics in done.metrics] == [0, 0]
+    # The server has weights of another seed, which `mismatch` shows.
     assert done.metrics[0]["verifier/mismatch"] > 0.01
 
 
-def test_kill_9_asks_for_nothing_again_that_was_answered(tmp_path: Path, served: Served) -> None:
-    engine, there = served
+def test_kill_9_repeats_no_call_that_was_answered(tmp_path: Path, served: Served) -> None:
+    engine, running = served
     path = tmp_path / "team.yaml"
-    path.write_text(json.dumps(team(there, tmp_path / "weights")))  # every JSON text is YAML
+    path.write_text(json.dumps(team(running, tmp_path / "weights")))  # every JSON text is YAML
     directory = tmp_path / "runs" / "team-1"
     engine.hold = 35  # somewhere in the second iteration
     process = start(tmp_path, "train", str(path))
     until(process, lambda: len(engine.held) > 0)
-    # The look before the run is none of its calls.
+    # The check before the run is not one of its calls.
     until(process, lambda: rows(directory, "answer") >= 35 - 1)
     process.kill()
     process.wait()
@@ -91,12 +91,12 @@ def test_kill_9_asks_for_nothing_again_that_was_answered(tmp_path: Path, served:
         asyncio.run(Run(made, store, Silent()).train())
         store.set_status("completed")
     again = {seed for seed in answered if engine.asked[seed] > 1}
-    assert again == {0}, "the look before a run"
-    assert engine.held <= set(engine.asked), "what was in flight is asked again"
+    assert again == {0}, "the check before a run"
+    assert engine.held <= set(engine.asked), "calls in flight are repeated"
 
-    # And the whole of it once more, without a word to the server.
-    seen = len(there.seen)
+    # A replay needs no call of the server.
+    seen = len(running.seen)
     with RunReader(directory) as run:
         assert len(run.iterations()) == 2
-    found = asyncio.run(replay(directory, Silent()))
-    assert (found.difference, len(there.seen)) == ("", seen)
+    replayed = asyncio.run(replay(directory, Silent()))
+    assert (replayed.difference, len(running.seen)) == ("", seen)

@@ -1,4 +1,4 @@
-"""Teams of tiny models in training: what moves, what must not, and what is said about it."""
+"""Training of tiny teams: which weights change, which must not, and what is reported."""
 
 from __future__ import annotations
 
@@ -8,9 +8,21 @@ from typing import Any
 
 import pytest
 import torch
+from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
+from orchestrion_marl.trainer import calls_of, groups_that_differ
 
-from orchestrion import ConfigError, UsageError
+from orchestrion import (
+    ConfigError,
+    Episode,
+    Output,
+    Problem,
+    Reward,
+    Status,
+    Trajectory,
+    Turn,
+    UsageError,
+)
 from orchestrion.config import from_data
 from tests.plugins.marl.support import MODEL, SIZES, Trained, config, tensors, train
 
@@ -36,22 +48,22 @@ def warm(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     )
 
 
-def test_the_team_gets_better_than_its_teacher_left_it(warm: Trained) -> None:
-    rewards = [one["reward"] for one in warm.metrics[1:]]
+def test_the_team_gets_better_after_the_warm_start(warm: Trained) -> None:
+    rewards = [metrics["reward"] for metrics in warm.metrics[1:]]
     assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.1
     assert 0 <= warm.metrics[-1]["validation_success"] <= 1
 
 
-def test_by_agent_nobody_is_pushed_up_or_down_as_a_whole(warm: Trained) -> None:
+def test_the_advantages_of_drmas_have_mean_0_for_each_agent(warm: Trained) -> None:
     for metrics in warm.metrics[1:]:
         for agent in ("verifier", "searcher", "answerer"):
             if metrics[f"{agent}/calls"]:
-                # What is left is the fine of a call that could not be read.
-                fined = 0.01 * (1 - metrics[f"{agent}/valid"])
-                assert metrics[f"{agent}/advantage"] == pytest.approx(-fined, abs=1e-9)
+                # Only the penalty of unreadable responses is left.
+                penalty = 0.01 * (1 - metrics[f"{agent}/valid"])
+                assert metrics[f"{agent}/advantage"] == pytest.approx(-penalty, abs=1e-9)
 
 
-def test_every_agent_is_reported_on(warm: Trained) -> None:
+def test_metrics_of_every_agent_are_reported(warm: Trained) -> None:
     last = warm.metrics[-1]
     for name in "calls valid truncated reward reward_std dead advantage advantage_rms f".split():
         assert math.isfinite(last[f"verifier/{name}"])
@@ -61,7 +73,9 @@ def test_every_agent_is_reported_on(warm: Trained) -> None:
     assert last["verifier/calls"] >= 1
 
 
-def test_who_is_frozen_stays_the_same_to_the_byte(tmp_path: Path) -> None:
+def test_the_model_of_an_agent_with_train_false_keeps_its_bytes(
+    tmp_path: Path,
+) -> None:
     run = train(tmp_path / "run", config(agents={"searcher": {"train": False}}))
     before = train(
         tmp_path / "none",
@@ -75,7 +89,7 @@ def test_who_is_frozen_stays_the_same_to_the_byte(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_never_called_keeps_weights_and_optimizer(tmp_path: Path) -> None:
-    # The verifier's only word leads to the answerer.
+    # Both responses of the verifier lead to the answerer.
     data = config()
     data["agents"]["verifier"]["route"] = {"y": "answerer", "n": "answerer"}
     run = train(tmp_path / "run", data)
@@ -85,7 +99,7 @@ def test_a_model_that_is_never_called_keeps_weights_and_optimizer(tmp_path: Path
     assert run.states["models.s"].data["version"] == 0
 
 
-def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(
+def test_a_step_whose_gradient_is_not_finite_is_skipped_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score = LocalModel.score
@@ -98,9 +112,48 @@ def test_a_gradient_that_is_not_finite_changes_nothing_and_is_counted(
 
     monkeypatch.setattr(LocalModel, "score", broken)
     run = train(tmp_path / "run", config())
-    assert [one["a/skipped"] for one in run.metrics] == [1.0, 1.0]
-    assert [one["v/skipped"] for one in run.metrics] == [0.0, 0.0]
+    assert [metrics["a/skipped"] for metrics in run.metrics] == [1.0, 1.0]
+    assert [metrics["v/skipped"] for metrics in run.metrics] == [0.0, 0.0]
     assert run.states["trainer[0]"].data["optimizers"]["a"]["steps"] == 0
+
+
+def episode(reward: Reward | None, status: Status = Status.COMPLETED) -> Episode:
+    """An episode of two turns; the second response was cut and could not be read."""
+    generations = [
+        Generation("m", 0, (1,), (2, 3), (-0.5, -0.25), stop=stop) for stop in ("end", "length")
+    ]
+    turns = tuple(
+        Turn(i, agent, output=Output("x", metadata={"generations": [g.to_json()], "valid": valid}))
+        for i, (agent, g, valid) in enumerate(zip("ab", generations, (True, False), strict=True))
+    )
+    return Episode("e", Problem("p"), Trajectory(turns), status=status, reward=reward)
+
+
+def test_calls_have_the_reward_of_their_agent_and_failed_episodes_have_none() -> None:
+    calls, groups = calls_of(
+        [
+            episode(None),
+            episode(Reward(1.0, agents={"b": 0.25})),
+            episode(Reward(1.0), Status.FAILED),
+            episode(Reward(0.5), Status.LIMIT),
+        ],
+        [4, 4, 5, 5],
+    )
+    assert groups == [4, 5]
+    assert [(call.agent, call.episode, call.group, call.turn, call.outcome) for call in calls] == [
+        ("a", 0, 4, 0, 1.0),
+        ("b", 0, 4, 1, 0.25),
+        ("a", 1, 5, 0, 0.5),
+        ("b", 1, 5, 1, 0.5),
+    ]
+    assert [call.valid for call in calls] == [True, False, True, False]
+    assert [call.is_truncated for call in calls] == [False, True, False, True]
+
+
+def test_dynamic_sampling_keeps_groups_with_different_rewards() -> None:
+    rewards = [1.0, 1.0, 0.0, 1.0, None, 1.0]
+    episodes = [episode(None if reward is None else Reward(reward)) for reward in rewards]
+    assert groups_that_differ(episodes, [3, 3, 4, 4, 5, 5]) == {4}
 
 
 SHARED = dict.fromkeys(("verifier", "searcher", "answerer"), "m")
@@ -112,12 +165,11 @@ ADAPTERS = {
 
 def test_agents_that_name_one_model_train_it_together(tmp_path: Path) -> None:
     run = train(tmp_path / "run", config({"m": MODEL}, SHARED))
-    calls = [one["m/steps"] for one in run.metrics]
-    assert calls == [1.0, 1.0]
+    assert [metrics["m/steps"] for metrics in run.metrics] == [1.0, 1.0]
     assert {"verifier/entropy", "answerer/entropy"} <= set(run.metrics[-1])
 
 
-def test_adapters_on_one_base_train_apart_and_leave_it_as_it_is(tmp_path: Path) -> None:
+def test_adapters_on_one_base_train_apart_and_do_not_change_it(tmp_path: Path) -> None:
     run = train(tmp_path / "run", config(ADAPTERS, trained=["v", "s", "a"]))
     still = train(
         tmp_path / "still",
@@ -132,19 +184,19 @@ def test_adapters_on_one_base_train_apart_and_leave_it_as_it_is(tmp_path: Path) 
     for name in "va":
         mine = tensors(run, f"models.{name}")
         assert mine
-        assert all("lora_" in one for one in mine)
+        assert all("lora_" in tensor for tensor in mine)
         assert mine != tensors(still, f"models.{name}")
 
 
 VARIANTS: dict[str, dict[str, Any]] = {
-    "one for all": {},
+    "shared": {},
     "adapters": {"lora": {"rank": 2}},
-    "apart": {"copy": True},
+    "copies": {"copy": True},
 }
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_one_line_says_who_shares_weights_with_whom(tmp_path: Path, variant: str) -> None:
+def test_one_line_of_config_selects_how_agents_share_weights(tmp_path: Path, variant: str) -> None:
     own = {"use": "hf", "base": "base", **VARIANTS[variant]}
     data = config({"base": MODEL, **dict.fromkeys("vsa", own)}, warm={**WARM, "steps": 5})
     data["trainer"][0]["base"] = True
@@ -152,7 +204,7 @@ def test_one_line_says_who_shares_weights_with_whom(tmp_path: Path, variant: str
     kept = {name for name in run.states if name.startswith("models.")}
     moved = {name.split("/")[0] for name in run.metrics[-1] if name.endswith("/norm_max")}
     learned = {name.split("/")[0] for name in run.metrics[0] if name.endswith("/loss")}
-    if variant == "one for all":
+    if variant == "shared":
         assert kept == {"models.base"}
         assert (learned, moved) == ({"base"}, {"base"})
     else:
@@ -162,17 +214,15 @@ def test_one_line_says_who_shares_weights_with_whom(tmp_path: Path, variant: str
     only_warm = {**data, "trainer": data["trainer"][:1]}
     before = train(tmp_path / "warm", only_warm)
     same = tensors(run, "models.base") == tensors(before, "models.base")
-    assert same == (variant != "one for all")
-    assert run.states["models.base"].data["version"] == {"one for all": 3, "adapters": 1}.get(
-        variant, 0
-    )
+    assert same == (variant != "shared")
+    assert run.states["models.base"].data["version"] == {"shared": 3, "adapters": 1}.get(variant, 0)
 
 
-def test_a_divergence_is_taken_from_what_the_trainer_before_left(tmp_path: Path) -> None:
+def test_the_divergence_is_measured_from_the_weights_of_the_previous_stage(tmp_path: Path) -> None:
     warm = {**WARM, "steps": 30}
     data = config(warm=warm, kl={"weight": 0.01}, optimizer={"learning_rate": 1e-9}, iterations=1)
     run = train(tmp_path / "run", data)
-    # From where the models were before their teacher, it would be some nats.
+    # From the random weights before `sft` it would be some nats.
     assert abs(run.metrics[-1]["answerer/kl"]) < 1e-4
 
 
@@ -206,7 +256,7 @@ def test_weights_that_two_names_share_have_one_learning_rate(tmp_path: Path) -> 
     ],
     ids=str,
 )
-def test_every_way_to_train_moves_the_weights_and_stays_finite(
+def test_every_setting_trains_and_gives_finite_metrics(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
     run = train(tmp_path / "run", config(iterations=1, **settings))
@@ -215,16 +265,15 @@ def test_every_way_to_train_moves_the_weights_and_stays_finite(
     assert metrics["v/steps"] + metrics["a/steps"] > 0
 
 
-def test_parts_of_a_batch_add_up_to_the_whole(tmp_path: Path) -> None:
-    """The size of what is computed at once is a matter of memory, not of the result."""
+def test_micro_batches_give_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
     whole = train(tmp_path / "whole", config(iterations=1))
     parts = train(tmp_path / "parts", config(iterations=1, micro_batch=1))
     for name in "va":
-        first, second = (one.metrics[-1][f"{name}/norm_max"] for one in (whole, parts))
+        first, second = (run.metrics[-1][f"{name}/norm_max"] for run in (whole, parts))
         assert first == pytest.approx(second, rel=1e-4)
 
 
-def test_settings_that_would_do_nothing_are_refused() -> None:
+def test_settings_without_effect_are_an_error() -> None:
     for settings, reason in (
         (
             {"advantage": {"estimator": "grpo", "lam": 0.5}},
@@ -246,7 +295,7 @@ def test_settings_that_would_do_nothing_are_refused() -> None:
             from_data(config(**settings))
 
 
-def test_names_that_do_not_exist_are_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_unknown_names_are_an_error_before_the_run(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"agents": {"verifer": {}}}, "'verifer' is none of"),
         ({"optimizers": {"w": {}}}, "'w' is none of"),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_reinforce.ppo import gae, leave_one_out, normalize
+from orchestrion_reinforce.ppo import clipped, gae, leave_one_out, normalize
 
 NUMBER = st.floats(-100, 100, allow_subnormal=False)
 
@@ -130,3 +131,16 @@ def test_normalised_advantages_do_not_depend_on_the_scale(
     before = array(*values)
     if before.std() > 1e-3 * max(1, abs(before).max()):
         assert normalize(before * scale) == pytest.approx(normalize(before), abs=1e-6)
+
+
+def test_ppo_clips_a_ratio_that_moved_far_in_the_direction_of_its_advantage() -> None:
+    ratio = torch.tensor([0.5, 0.5, 1.5, 1.5, 0.9, 1.1], requires_grad=True)
+    advantages = torch.tensor([1.0, -1.0, 1.0, -1.0, -1.0, 1.0])
+    terms = clipped(ratio, advantages, 0.2)
+    assert terms.tolist() == pytest.approx([0.5, -0.8, 1.2, -1.5, -0.9, 1.1])
+    terms.sum().backward()  # type: ignore[no-untyped-call]
+    assert ratio.grad is not None
+    assert ratio.grad.tolist() == [1, 0, 0, -1, -1, 1]
+    assert clipped(ratio, advantages, None).tolist() == pytest.approx(
+        [0.5, -0.5, 1.5, -1.5, -0.9, 1.1]
+    )

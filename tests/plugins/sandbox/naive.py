@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.interface import Limits, Program
-from orchestrion_sandbox.pytest_profile import pytest_profile
+from orchestrion_sandbox.suite_profile import pytest_profile
 
 from tests.plugins.sandbox.candidates import IDS, INPUTS, STATEMENTS, TESTS
 

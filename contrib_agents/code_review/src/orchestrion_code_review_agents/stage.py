@@ -8,37 +8,49 @@ have no script, and their turns fail.
 from __future__ import annotations
 
 import ast
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from attrs import frozen
-from orchestrion_code_review.blocks import ENDS, STEPS, Block
-from orchestrion_code_review.challenge import Challenge
-from orchestrion_code_review.generator import compose
-from orchestrion_code_review.suite_files import builtin
-from orchestrion_code_review.versions import versions
-from orchestrion_repair.state import digest_of
+from orchestrion_code_review import Challenge, challenge_in, challenge_of, versions_of
 
 from orchestrion import Output, Problem, Usage, View
 
-__all__ = ["Script", "Seen", "latest", "played", "said", "script_of", "untidy"]
+__all__ = ["Script", "Seen", "latest", "played", "said", "script_in", "script_of", "untidy"]
 
 
 @frozen
 class Script:
-    """The programs a player can bring."""
+    """The programs that a player can write.
+
+    Args:
+        level: how hard the problem is.
+        right: a right program.
+        wrong: wrong ones.
+    """
 
     level: str
     right: str
     wrong: tuple[str, ...]
 
+    @classmethod
+    def of(cls, challenge: Challenge) -> Script:
+        """Return the script of a problem that comes with the task."""
+        return cls(challenge.level, challenge.solution, challenge.wrong)
+
     def is_right(self, code: str) -> bool:
-        """Whether a program is the right one, tidy or not."""
+        """Return whether a program is the right one, tidy or not."""
         return _core(code) == _core(self.right)
 
 
 @frozen
 class Seen:
-    """The latest version, and whether a review of it says that it has a defect."""
+    """The latest version, as an agent sees it.
+
+    Args:
+        code: the program.
+        on: its digest, for reports about it.
+        defect: whether a review of it says that it has a defect.
+    """
 
     code: str
     on: str
@@ -46,50 +58,41 @@ class Seen:
 
 
 def script_of(problem: Problem) -> Script:
-    """The script for a problem.
+    """Return the script for a problem.
 
     Raises:
         RuntimeError: the problem did not come with the task.
     """
-    challenge = _challenge(problem.id)
+    challenge = challenge_of(problem.id)
     if challenge is None:
         raise RuntimeError(
             f"no script for the problem {problem.id!r}: players know the built-in and composed "
             "problems of code-review; use agents with a model for others"
         )
-    return Script(challenge.level, challenge.solution, challenge.wrong)
+    return Script.of(challenge)
 
 
-@lru_cache(maxsize=10_000)
-def _challenge(name: str) -> Challenge | None:
-    if name.startswith("composed/"):
-        blocks = [_blocks().get(part) for part in name.removeprefix("composed/").split(".")]
-        known = [block for block in blocks if block is not None]
-        return compose(known) if len(known) == len(blocks) else None
-    return next((one for one in builtin() if one.id == name), None)
-
-
-@cache
-def _blocks() -> dict[str, Block]:
-    return {block.name: block for block in (*STEPS, *ENDS)}
+def script_in(text: str) -> Script | None:
+    """Return the script for the last problem that a text shows; None if it shows none."""
+    challenge = challenge_in(text)
+    return Script.of(challenge) if challenge is not None else None
 
 
 def latest(view: View) -> Seen | None:
-    """The latest version this agent may read, with what was said of it; None if there is none."""
-    found = versions(view.turns)
-    if not found:
+    """Return the latest version that an agent may read; None if there is none."""
+    versions = versions_of(view.turns)
+    if not versions:
         return None
-    code = found[-1].code
-    on = digest_of(code)
+    version = versions[-1]
     reports = [turn.output.data for turn in view.turns]
     defect = any(
-        isinstance(one, dict)
-        and one.get("tool") == "review"
-        and one.get("on") == on
-        and one.get("defect") is True
-        for one in reports
+        isinstance(report, dict)
+        and report.get("tool") == "review"
+        and report.get("on") == version.digest
+        and report.get("defect") is True
+        for report in reports
     )
-    return Seen(code, on, defect)
+    return Seen(version.code, version.digest, defect)
 
 
 def said(view: View, text: str, data: dict[str, object], cost: float) -> Output:

@@ -8,8 +8,7 @@ from hashlib import blake2b
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, field, frozen
-from orchestrion_llm.prices import Price
-from orchestrion_llm.settings import Limits
+from orchestrion_llm import Limits, Price
 
 from orchestrion import Meta, Model, OpenContext
 from orchestrion_offline.interfaces import Speaker
@@ -79,8 +78,7 @@ class Offline:
             yield await stack.enter_async_context(self._client(url).open(ctx))
 
     def _client(self, url: str) -> Any:
-        from orchestrion_llm.anthropic import AnthropicModel
-        from orchestrion_llm.openai import OpenAIModel
+        from orchestrion_llm import AnthropicModel, OpenAIModel
 
         settings: dict[str, Any] = {
             "model": self.name,

@@ -22,7 +22,7 @@ from orchestrion import (
     did_you_mean,
     learnable,
 )
-from orchestrion_prompted.reading import Form, read
+from orchestrion_prompted.reading import Form, read_response
 from orchestrion_prompted.template import template
 
 __all__ = ["Prompted"]
@@ -132,7 +132,7 @@ class Prompted(Agent):
         return Output(content, data, final=self.final, metadata=metadata)
 
     def _read(self, text: str) -> str | None:
-        value = read(text, self.form, self.tag)
+        value = read_response(text, self.form, self.tag)
         if value is None or not self.choices:
             return value
         return next((one for one in self.choices if one.casefold() == value.casefold()), None)

@@ -7,10 +7,16 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 from attrs import field, frozen
-from orchestrion_repair.operators import Candidate
-from orchestrion_repair.ranking import REGIONS, Program, program, propose
-from orchestrion_repair.runner import Outcome, Runner, shared_runner
-from orchestrion_repair.skills import role_of
+from orchestrion_repair import (
+    REGIONS,
+    Candidate,
+    Outcome,
+    Runner,
+    program,
+    propose,
+    role_of,
+    shared_runner,
+)
 
 from orchestrion import JSON, Agent, Calls, Key, Meta, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of
@@ -158,17 +164,14 @@ class RunningMutate(Mutate):
 # ---------------------------------------------------------------- reading the task
 
 
-def _program(work: Mapping[str, Any]) -> Program:
-    return program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
-
-
 def _proposed(
     work: Mapping[str, Any], families: Sequence[str], option: str | None
 ) -> list[Candidate]:
     """What could be tried, the most promising first."""
     lines, weights = _region(work, option)
     tried = set(work["tried"])
-    return propose(_program(work), families, lines, weights, tried, work.get("order", ()))
+    current = program(work["code"], work["entry_point"], tuple(work.get("arguments", ())))
+    return propose(current, families, lines, weights, tried, work.get("order", ()))
 
 
 def _region(work: Mapping[str, Any], option: str | None) -> tuple[list[int], dict[int, float]]:

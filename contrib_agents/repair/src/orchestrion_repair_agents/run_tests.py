@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from attrs import frozen
-from orchestrion_repair.runner import Outcome, Runner, shared_runner
-from orchestrion_repair.skills import RUNS_TESTS
+from orchestrion_repair import RUNS_TESTS, Outcome, Runner, shared_runner
 
 from orchestrion import JSON, Agent, Calls, Key, OpenContext, Output, Usage, View, no_calls
 from orchestrion_repair_agents.workplace import NOTHING, limits_of, outcome_json, trial_of, work_of

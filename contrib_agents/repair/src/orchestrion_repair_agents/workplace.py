@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from orchestrion_repair.runner import Limits, Outcome, Trial
+from orchestrion_repair import Limits, Outcome, Trial
 
 from orchestrion import JSON, Output, View
 

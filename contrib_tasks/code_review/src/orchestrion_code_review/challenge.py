@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal, get_args
 
 from attrs import asdict, frozen
-from orchestrion_sandbox.verdict import Case, Equal
+from orchestrion_sandbox import Case, Equal
 
 from orchestrion import JSON, Split
 

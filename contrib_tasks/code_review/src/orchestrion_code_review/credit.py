@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from orchestrion import (
     Activation,
@@ -27,6 +27,7 @@ from orchestrion import (
     Trainer,
     UsageError,
     is_blocked,
+    replace,
 )
 
 __all__ = ["Credit", "TurnCredit", "credits_of", "summary"]
@@ -134,7 +135,7 @@ async def _played(
             break
         # Places stay the same where a turn before is left out, and keys go by places.
         first = len(branch.trajectory)
-        start = tuple(evolve(a, index=first + j) for j, a in enumerate(decision.start[:left]))
+        start = tuple(replace(a, index=first + j) for j, a in enumerate(decision.start[:left]))
         moves.append(_Move(branch, start, key.child("move", n)))
         branch = await session.extend(branch, start, moves[-1].key)
     return moves, branch

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from attrs import Factory, frozen
-from orchestrion_sandbox import Box, CaseOutcome, Limits, judge_calls, judge_statements
-from orchestrion_sandbox.verdict import Verdict
+from orchestrion_sandbox import Box, CaseOutcome, Limits, Verdict, judge_calls, judge_statements
 
 from orchestrion_code_review.challenge import Test, constant_share
 from orchestrion_code_review.scoring import Judged, corrected

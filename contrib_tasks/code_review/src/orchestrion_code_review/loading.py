@@ -24,21 +24,19 @@ from pathlib import Path
 from typing import Any, get_args
 
 from attrs import evolve, fields, frozen
-from orchestrion_repair.bug import Case
-from orchestrion_repair.loaders import raw_rows
+from orchestrion_repair import Case, raw_rows
 from orchestrion_repair.rows import (
-    SPLITS,
     Malformed,
     Tests,
     Unusable,
     completed,
+    doctests,
     entry_point,
     kind_of,
     parsed,
     read_tests,
     text_of,
 )
-from orchestrion_repair.sources import doctests
 
 from orchestrion import JSON, Split, UsageError
 from orchestrion_code_review.challenge import (
@@ -151,7 +149,7 @@ def read_challenge(name: str, row: Mapping[str, JSON]) -> tuple[Challenge, tuple
         raise Malformed(f"level is {level!r}; expected {', '.join(LEVELS)}")
     split = row.get("split")
     if split is not None and split not in get_args(Split):
-        raise Malformed(f"split is {split!r}; expected {SPLITS}")
+        raise Malformed(f"split is {split!r}; expected {', '.join(get_args(Split))}")
     challenge = Challenge(
         id=name,
         text=_words(row, tree, entry),

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import Factory, field, frozen
-from orchestrion_repair.runner import Limits as TrialLimits
-from orchestrion_repair.skills import Skills, skills_of
-from orchestrion_sandbox.interface import Limits, Sandbox
+from orchestrion_repair import Limits as TrialLimits
+from orchestrion_repair import Skills, skills_of
+from orchestrion_sandbox import Limits, Sandbox
 
 from orchestrion import (
     JSON,
@@ -35,7 +35,7 @@ from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Referenc
 from orchestrion_code_review.scoring import Judged, Weights, measured, scores
 from orchestrion_code_review.splits import FRACTIONS, check_fractions, split_of
 from orchestrion_code_review.static import Measure, StaticTools
-from orchestrion_code_review.versions import versions
+from orchestrion_code_review.versions import versions_of
 from orchestrion_code_review.work import advanced, begun, shown, target_data
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ class RunningReview(Task):
         calls: Calls,
     ) -> Scores:
         """The scores; before the end by the visible examples alone, which tell nothing hidden."""
-        found = versions(trajectory.turns)
+        found = versions_of(trajectory.turns)
         judge = _Judge(self, problem, calls, final)
         if not judge.tests or not found:
             nothing = measured([("", Judged())], {}, _usage(trajectory), len(trajectory))

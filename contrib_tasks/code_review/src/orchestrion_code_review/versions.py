@@ -1,4 +1,4 @@
-"""The versions of a program that a team brought, read from its turns."""
+"""Read the versions of a program from the turns of a team."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 
 from attrs import frozen
+from orchestrion_repair import digest_of
 
 from orchestrion import Turn
 
-__all__ = ["MOST_CODE", "Version", "code_of", "versions"]
+__all__ = ["MOST_CODE", "Version", "code_of", "versions_of"]
 
 MOST_CODE = 50_000
 """Characters of a version; a longer one is ignored."""
@@ -21,24 +22,38 @@ _PYTHON = ("", "python", "python3", "py")
 
 @frozen
 class Version:
-    """One version: which turn brought it, whose it is, and the code."""
+    """One version of the program.
+
+    Args:
+        turn: the index of the turn that has it.
+        agent: whose turn it is.
+        code: the program.
+    """
 
     turn: int
     agent: str
     code: str
 
+    @property
+    def digest(self) -> str:
+        """The short name by which reports say that they are about this version."""
+        return digest_of(self.code)
 
-def versions(turns: Iterable[Turn]) -> tuple[Version, ...]:
-    """Every version, in the order of the turns; failed turns bring none."""
-    found = []
+
+def versions_of(turns: Iterable[Turn]) -> tuple[Version, ...]:
+    """Return every version, in the order of the turns; failed turns have none."""
+    versions = []
     for turn in turns:
         if turn.status == "completed" and (code := code_of(turn)) is not None:
-            found.append(Version(turn.index, turn.agent, code))
-    return tuple(found)
+            versions.append(Version(turn.index, turn.agent, code))
+    return tuple(versions)
 
 
 def code_of(turn: Turn) -> str | None:
-    """The code a turn brings: `Output.data["code"]`, or else its last fenced block of Python."""
+    """Return the code of a turn, or None if it has none that can be used.
+
+    It is `Output.data["code"]`, or else the last fenced block of Python in the turn's text.
+    """
     data = turn.output.data
     code = data.get("code") if isinstance(data, Mapping) else None
     if not isinstance(code, str):
@@ -48,7 +63,7 @@ def code_of(turn: Turn) -> str | None:
 
 
 def _can_stand(code: str) -> bool:
-    """Whether it is short enough, and text that can be stored."""
+    """Return whether code is not empty, short enough, and text that can be stored."""
     try:
         code.encode()
     except UnicodeEncodeError:

@@ -17,11 +17,16 @@ from functools import lru_cache
 from typing import Any
 
 from attrs import asdict, evolve, frozen
-from orchestrion_repair.examples import kinds_of_cases
-from orchestrion_repair.runner import Limits
-from orchestrion_repair.skills import Skills
-from orchestrion_repair.state import State, Target, after, digest_of
-from orchestrion_repair.task import observed
+from orchestrion_repair import (
+    Limits,
+    Skills,
+    State,
+    Target,
+    after,
+    digest_of,
+    observed,
+    target_of,
+)
 
 from orchestrion import JSON, Observation, Turn, replace
 from orchestrion_code_review.challenge import LEVELS, Challenge, Test
@@ -69,7 +74,7 @@ class Work:
 
 
 def target_data(challenge: Challenge, limits: Limits) -> dict[str, JSON]:
-    """The public part of a problem that agents read as data."""
+    """Return the public part of a problem, which agents read as data."""
     return {
         "entry_point": challenge.entry_point,
         "level": challenge.level,
@@ -80,14 +85,12 @@ def target_data(challenge: Challenge, limits: Limits) -> dict[str, JSON]:
 
 
 def begun(data: Mapping[str, Any], skills: Skills = ()) -> Work:
-    """Nothing is known but the problem."""
-    kinds = kinds_of_cases(data["visible"], data["entry_point"])
-    target = Target(data["entry_point"], "", tuple(data["visible"]), kinds, data["limits"])
-    return Work(target, data["level"], skills)
+    """Return what is known at the start: the problem alone."""
+    return Work(target_of(data), data["level"], skills)
 
 
 def advanced(work: Work, turn: Turn) -> Work:
-    """What a turn shows; a report that makes no sense changes nothing but the counts."""
+    """Return the work after a turn; a malformed report changes nothing but the counts."""
     work = evolve(work, turns=work.turns + 1)
     if turn.status != "completed":
         return work
@@ -134,7 +137,7 @@ def _reviewed(work: Work, turn: Turn) -> Work:
 
 
 def shown(work: Work) -> Observation:
-    """For people, for agents, and as numbers."""
+    """Return what the work shows to people, to agents, and to learned policies."""
     numbers = _features(work)
     if work.state is None:
         blocked = frozenset(name for name, _ in work.skills)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrion_prompted.reading import read
+from orchestrion_prompted import read_response
 
 from orchestrion import Problem, UsageError
 
@@ -92,7 +92,7 @@ def _gsm8k(row: Mapping[str, Any], name: str) -> Problem:
 
 def _math(row: Mapping[str, Any], name: str) -> Problem:
     given = row.get("answer")
-    answer = str(given) if given is not None else read(_text(row, "solution"), "boxed")
+    answer = str(given) if given is not None else read_response(_text(row, "solution"), "boxed")
     if not answer or not answer.strip():
         raise ValueError('has no "answer", and no \\boxed{...} in its "solution"')
     return Problem(

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from attrs import frozen
-from orchestrion_prompted.reading import read
-from orchestrion_recorded.split import Shares, split_of
+from orchestrion_prompted import read_response
 
 from orchestrion import (
     Calls,
@@ -20,6 +19,7 @@ from orchestrion import (
     Problem,
     Scores,
     Split,
+    SplitShares,
     Task,
     Trajectory,
     UsageError,
@@ -27,6 +27,7 @@ from orchestrion import (
     no_calls,
     refuse_idle,
     replace,
+    split_of,
 )
 from orchestrion_math.equality import same
 from orchestrion_math.generate import Arithmetic, generate
@@ -55,7 +56,7 @@ class Math(Task):
 
     source: Literal["generated"] | Path = "generated"
     test: Path | None = None
-    split: Shares = Shares()
+    split: SplitShares = SplitShares()
     generated: Arithmetic = Arithmetic()
     solver: str = "solver"
     answer: Literal["boxed", "plain"] = "boxed"
@@ -150,7 +151,7 @@ class RunningMath(Task):
         if turn is None:
             return None
         said = turn.output.content.rpartition("</think>")[2].strip()
-        return read(said, "boxed") if self.settings.answer == "boxed" else said
+        return read_response(said, "boxed") if self.settings.answer == "boxed" else said
 
     async def _right(self, given: str, wanted: str, asked: str, calls: Calls) -> bool:
         if not given:

@@ -21,10 +21,10 @@ from orchestrion import (
     UsageError,
     no_calls,
     replace,
+    split_of,
 )
 from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
 from orchestrion_recorded.estimate import estimate
-from orchestrion_recorded.split import split_of
 from orchestrion_recorded.table import Table, same
 from orchestrion_recorded.view import Seen, Viewer
 from orchestrion_recorded.vote import ballot

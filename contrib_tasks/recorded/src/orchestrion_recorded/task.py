@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from attrs import field, frozen
 
-from orchestrion import Member, Meta, OpenContext, Problem, Split, Task
+from orchestrion import Member, Meta, OpenContext, Problem, Split, SplitShares, Task
 from orchestrion_recorded.columns import Columns
 from orchestrion_recorded.generate import Generated, generate
 from orchestrion_recorded.reading import read_table
-from orchestrion_recorded.split import Shares
 from orchestrion_recorded.table import Table
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ class RecordedTask:
     shrinkage: Annotated[float, Meta(ge=0)] = 20.0
     classes: Annotated[int, Meta(ge=1, le=20)] = 4
     folds: Annotated[int, Meta(ge=1, le=20)] = 1
-    split: Shares = field(default=Shares())
+    split: SplitShares = field(default=SplitShares())
     generated: Generated = field(default=Generated())
 
     @asynccontextmanager

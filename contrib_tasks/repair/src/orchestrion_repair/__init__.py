@@ -1,3 +1,51 @@
-"""Program repair as a task for Orchestrion."""
+"""Program repair as a task for Orchestrion.
+
+Public for agents, and for tasks whose problems are programs too: the state of a program under
+repair, the runner, and the edits. The module `orchestrion_repair.rows` is public as well: it reads
+the public formats of programs with tests. Names are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion_repair.bug import Case as Case
+    from orchestrion_repair.loaders import raw_rows as raw_rows
+    from orchestrion_repair.operators import Candidate as Candidate
+    from orchestrion_repair.ranking import REGIONS as REGIONS
+    from orchestrion_repair.ranking import program as program
+    from orchestrion_repair.ranking import propose as propose
+    from orchestrion_repair.runner import Limits as Limits
+    from orchestrion_repair.runner import Outcome as Outcome
+    from orchestrion_repair.runner import Runner as Runner
+    from orchestrion_repair.runner import Trial as Trial
+    from orchestrion_repair.runner import shared_runner as shared_runner
+    from orchestrion_repair.skills import RUNS_TESTS as RUNS_TESTS
+    from orchestrion_repair.skills import Skills as Skills
+    from orchestrion_repair.skills import role_of as role_of
+    from orchestrion_repair.skills import skills_of as skills_of
+    from orchestrion_repair.state import State as State
+    from orchestrion_repair.state import Target as Target
+    from orchestrion_repair.state import after as after
+    from orchestrion_repair.state import digest_of as digest_of
+    from orchestrion_repair.state import target_of as target_of
+    from orchestrion_repair.task import observed as observed
 
 __version__ = "0.1.0"
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_repair.bug": "Case",
+        "orchestrion_repair.loaders": "raw_rows",
+        "orchestrion_repair.operators": "Candidate",
+        "orchestrion_repair.ranking": "REGIONS program propose",
+        "orchestrion_repair.runner": "Limits Outcome Runner Trial shared_runner",
+        "orchestrion_repair.skills": "RUNS_TESTS Skills role_of skills_of",
+        "orchestrion_repair.state": "State Target after digest_of target_of",
+        "orchestrion_repair.task": "observed",
+    },
+)

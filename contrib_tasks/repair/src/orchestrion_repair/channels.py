@@ -11,10 +11,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol
 
-from orchestrion_sandbox.blocking import BlockingBox
-from orchestrion_sandbox.interface import Limits as SandboxLimits
-from orchestrion_sandbox.interface import Profile
-from orchestrion_sandbox.launching import Mode
+from orchestrion_sandbox import BlockingBox, Mode, Profile
+from orchestrion_sandbox import Limits as SandboxLimits
 
 from orchestrion_repair import child, instrument
 

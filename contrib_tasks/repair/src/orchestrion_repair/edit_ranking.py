@@ -42,7 +42,6 @@ from orchestrion import (
     UsageError,
     replace,
 )
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.planting import plants
 from orchestrion_repair.prior import restoring
 from orchestrion_repair.skills import testers_of
@@ -218,7 +217,7 @@ class _Learner(Trainer):
         if not self.settings.repairs or not repair:
             return frozenset()
         if problem.id not in self._restoring:
-            program = program_of(State(_target(problem), problem.data["code"]))
+            program = program_of(State(target_of(problem.data), problem.data["code"]))
             numbers = restoring(program.candidates, problem.data["code"], repair)
             self._restoring[problem.id] = frozenset(numbers)
         return self._restoring[problem.id]
@@ -243,7 +242,7 @@ class _Learner(Trainer):
         problem, data = episode.problem, episode.trajectory.turns[-1].output.data
         if not isinstance(data, Mapping) or not isinstance(data.get("code"), str):
             return None
-        target = _target(problem)
+        target = target_of(problem.data)
         for code, right in plants(
             data["code"], target.entry_point, target.arguments, key.child("edit").random()
         ):
@@ -286,7 +285,7 @@ class _Learner(Trainer):
         wrong -= right | situation.tried
         name = number, n, frozenset(right), frozenset(wrong)
         if name not in self._rows:
-            program = program_of(State(_target(problem), problem.data["code"]))
+            program = program_of(State(target_of(problem.data), problem.data["code"]))
             known = right | wrong | situation.tried
             rest = [place for place in range(len(program.candidates)) if place not in known]
             generator = self.key.child("others", seen.problem, number, n).random()
@@ -309,7 +308,7 @@ class _Learner(Trainer):
         name = -1, number
         if name not in self._rows:
             one = self.planted[number]
-            program = program_of(State(_target(problem), one.code))
+            program = program_of(State(target_of(problem.data), one.code))
             edits = program.candidates
             kind = edits[one.right[0]].family, edits[one.right[0]].sub
             rest = [
@@ -366,7 +365,7 @@ class _Learner(Trainer):
 def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
     """The state before each turn that tried edits, and what it tried."""
     problem = episode.problem
-    state = State(_target(problem), problem.data["code"])
+    state = State(target_of(problem.data), problem.data["code"])
     found = []
     for turn in episode.trajectory.turns:
         data = turn.output.data
@@ -374,11 +373,6 @@ def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
             found.append((state, tuple(data.get("tried", ()))))
         state = after(state, turn)
     return found
-
-
-def _target(problem: Problem) -> Any:
-    data = problem.data
-    return target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
 
 
 def _drawn(key: Key, name: str, number: int) -> int:

@@ -1,9 +1,13 @@
-"""One row of a collection, in our own or a public form, as a bug. `loaders.py` tells the forms."""
+"""Read one row of a collection, in our own form or a public one; `loaders.py` lists the forms.
+
+This module is public, for tasks that make other problems of the same rows.
+"""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import doctest
 import json
 import re
 import textwrap
@@ -24,6 +28,7 @@ __all__ = [
     "Unusable",
     "completed",
     "divided",
+    "doctests",
     "entry_point",
     "kind_of",
     "parsed",
@@ -37,11 +42,11 @@ T = TypeVar("T")
 
 
 class Malformed(Exception):
-    """A row is not as it must be."""
+    """Raised for a row that lacks something, has a wrong type, or has invalid Python."""
 
 
 class Unusable(Exception):
-    """A row is well formed, but nothing here can use it."""
+    """Raised for a row that is well formed but has tests that nothing here can run."""
 
 
 @frozen
@@ -63,7 +68,15 @@ class Row:
 
 @frozen
 class Tests:
-    """A row's tests; `hidden` is None if they are not divided."""
+    """The tests of a row.
+
+    Args:
+        cases: the visible ones, or all where the row does not divide them.
+        hidden: the hidden ones; None where the row does not divide them.
+        prelude: source that statements among the cases need.
+        names: functions that the tests call or name, the likeliest entry point first.
+        left_out: tests that cannot be run here, each with its reason.
+    """
 
     cases: tuple[Case, ...]
     hidden: tuple[Case, ...] | None = None
@@ -73,7 +86,7 @@ class Tests:
 
 
 def read_row(name: str, row: Mapping[str, JSON]) -> Row:
-    """The bug a row describes.
+    """Return the bug that a row describes.
 
     Raises:
         Malformed: something is missing, of the wrong type, or no Python.
@@ -136,7 +149,13 @@ def _from_prompt(row: Mapping[str, JSON]) -> tuple[str, str]:
 
 
 def completed(prompt: str, name: str, body: str) -> str:
-    """The prompt with the body, or the whole function with what the prompt has before it."""
+    """Return a whole program from a prompt and a body.
+
+    Args:
+        prompt: a function's head, perhaps after imports and helpers.
+        name: the function's name.
+        body: the rest of the function, or the whole function again.
+    """
     if not re.search(rf"^(async )?def {re.escape(name)}\b", body, re.M):
         return _continued(prompt, body)
     try:
@@ -162,6 +181,15 @@ def _continued(prompt: str, body: str) -> str:
 
 
 def parsed(what: str, source: str) -> ast.Module:
+    """Return the syntax tree of a source.
+
+    Args:
+        what: how an error names the source.
+        source: a module.
+
+    Raises:
+        Malformed: it is not Python.
+    """
     try:
         return parse(source)
     except SyntaxError as error:
@@ -184,7 +212,20 @@ def _defined(tree: ast.Module) -> set[str]:
 
 
 def entry_point(name: str, tree: ast.Module, given: str, used: Sequence[str]) -> str:
-    """The function under test: given, used by the tests, called like the problem, or alone."""
+    """Return the function under test.
+
+    It is the given one, else the first that the tests use, else the one called like the problem,
+    else the only one.
+
+    Args:
+        name: the problem's name.
+        tree: the program.
+        given: the entry point that the row names; "" if none.
+        used: functions that the tests use, the likeliest first.
+
+    Raises:
+        Malformed: the program does not define the given one, or none of these is known.
+    """
     defined = _defined(tree)
     functions = [n.name for n in tree.body if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     if given and given not in defined:
@@ -206,7 +247,12 @@ def _has(functions: Sequence[str]) -> str:
 
 
 def read_tests(name: str, row: Mapping[str, JSON]) -> Tests:
-    """The tests of a row, in whatever form it has them."""
+    """Return the tests of a row, in whatever form it has them.
+
+    Raises:
+        Malformed: something is missing, of the wrong type, or no Python.
+        Unusable: the tests are of a kind that nothing here can run.
+    """
     prelude = text_of(row, "prelude", "test_setup")
     if "visible" in row or "hidden" in row:
         missing = [key for key in ("visible", "hidden") if not row.get(key)]
@@ -343,3 +389,43 @@ def kind_of(value: JSON) -> str:
     """What a JSON value is, in words."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a truth value"}
     return names.get(type(value), "null" if value is None else "a number")
+
+
+# ---------------------------------------------------------------- doctests
+
+
+def doctests(node: ast.stmt) -> list[str]:
+    """Return the examples of a function's docstring as asserts, each after its set-up lines.
+
+    A node that is no function, or has no docstring with examples, gives none.
+    """
+    if not isinstance(node, ast.FunctionDef) or not (text := ast.get_docstring(node)):
+        return []
+    cases, setup = [], ""
+    try:
+        examples = doctest.DocTestParser().get_examples(text)
+    except ValueError:  # an inconsistent docstring has no examples
+        return []
+    for example in examples:
+        source, want = example.source.strip(), example.want.strip()
+        if not want:
+            setup += f"{source}\n"
+        elif example.exc_msg is None and _is_expression(source):
+            cases.append(f"{setup}assert {_compared(source, want)}")
+    return cases
+
+
+def _compared(source: str, want: str) -> str:
+    try:
+        ast.literal_eval(want)
+    except (ValueError, SyntaxError):
+        return f"repr({source}) == {want!r}"
+    return f"({source}) == ({want})"
+
+
+def _is_expression(source: str) -> bool:
+    try:
+        ast.parse(source, mode="eval")
+    except SyntaxError:
+        return False
+    return True

@@ -23,8 +23,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 from attrs import asdict, field, frozen
-from orchestrion_sandbox import Box, Sandbox, choose, require
-from orchestrion_sandbox.launching import Mode
+from orchestrion_sandbox import Box, Mode, Sandbox, choose, require
 
 from orchestrion import JSON, RunError
 from orchestrion_repair.bug import Case

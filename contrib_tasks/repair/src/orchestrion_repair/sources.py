@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import doctest
 
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.rows import Malformed, entry_point, parsed
+from orchestrion_repair.rows import Malformed, doctests, entry_point, parsed
 from orchestrion_repair.statements import from_module
 
-__all__ = ["doctests", "from_source"]
+__all__ = ["from_source"]
 
 
 def from_source(text: str) -> Bug:
@@ -58,40 +57,6 @@ def _without(text: str, tests: list[ast.stmt]) -> str:
         for number in range(first, (node.end_lineno or first) + 1):
             lines[number - 1] = ""
     return "\n".join(lines).rstrip() + "\n"
-
-
-def doctests(node: ast.stmt) -> list[str]:
-    """The examples of a function's docstring as asserts, each after what is set up before it."""
-    if not isinstance(node, ast.FunctionDef) or not (text := ast.get_docstring(node)):
-        return []
-    cases, before = [], ""
-    try:
-        examples = doctest.DocTestParser().get_examples(text)
-    except ValueError:  # an inconsistent docstring has no examples
-        return []
-    for example in examples:
-        source, want = example.source.strip(), example.want.strip()
-        if not want:
-            before += f"{source}\n"
-        elif example.exc_msg is None and _is_expression(source):
-            cases.append(f"{before}assert {_compared(source, want)}")
-    return cases
-
-
-def _compared(source: str, want: str) -> str:
-    try:
-        ast.literal_eval(want)
-    except (ValueError, SyntaxError):
-        return f"repr({source}) == {want!r}"
-    return f"({source}) == ({want})"
-
-
-def _is_expression(source: str) -> bool:
-    try:
-        ast.parse(source, mode="eval")
-    except SyntaxError:
-        return False
-    return True
 
 
 def _called(source: str) -> list[str]:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
+from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
 from orchestrion_repair.skills import Skills
 from orchestrion_repair.symptoms import symptoms
@@ -47,7 +48,15 @@ MOST_CODE = 100_000
 
 @frozen
 class Target:
-    """What stays the same: the function to repair, as JSON of the problem tells it."""
+    """The part of a problem that never changes.
+
+    Args:
+        entry_point: the function to repair.
+        prelude: source that statements among the cases need.
+        visible: the visible cases, as JSON.
+        arguments: the kind of each argument, as far as the cases show it.
+        limits: how far one program may go, as `Limits` takes them.
+    """
 
     entry_point: str
     prelude: str
@@ -107,19 +116,19 @@ class State:
         return tuple(i for i, r in enumerate(self.results or ()) if not r["passed"])
 
 
-def target_of(data: Mapping[str, Any], arguments: tuple[str, ...]) -> Target:
-    """The fixed part of a problem's data."""
-    return Target(
-        data["entry_point"],
-        data.get("prelude", ""),
-        tuple(data["visible"]),
-        arguments,
-        data["limits"],
-    )
+def target_of(data: Mapping[str, Any]) -> Target:
+    """Return the part of a problem's data that never changes.
+
+    Args:
+        data: has `entry_point`, `visible` (cases as JSON), `limits`, and perhaps `prelude`.
+    """
+    entry_point, visible = data["entry_point"], tuple(data["visible"])
+    kinds = kinds_of_cases(visible, entry_point)
+    return Target(entry_point, data.get("prelude", ""), visible, kinds, data["limits"])
 
 
 def digest_of(code: str) -> str:
-    """A short name of a source."""
+    """Return a short name of a program, by which reports say what they are about."""
     return blake2b(code.encode(errors="replace"), digest_size=8).hexdigest()
 
 
@@ -193,7 +202,7 @@ def blocked(state: State) -> frozenset[str]:
 
 
 def after(state: State, turn: Turn) -> State:
-    """The state after a turn; a report that makes no sense changes nothing but the counts."""
+    """Return the state after a turn; a malformed report changes nothing but the counts."""
     state = evolve(
         state, turns=state.turns + 1, executions=state.executions + turn.output.usage.cost
     )

@@ -29,7 +29,6 @@ from orchestrion import (
     no_calls,
 )
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.features import features, hints
 from orchestrion_repair.ranking import Map
 from orchestrion_repair.runner import LEVEL, Limits, Outcome, Runner, Trial, shared_runner
@@ -217,9 +216,12 @@ class RunningRepair(Task):
     def start(self, problem: Problem, key: Key) -> Step:
         """Nothing is known but the program and its visible tests."""
         data = problem.data
-        target = target_of(data, kinds_of_cases(data["visible"], data["entry_point"]))
         state = State(
-            target, data["code"], skills=self.skills, testers=self.testers, model=self.model
+            target_of(data),
+            data["code"],
+            skills=self.skills,
+            testers=self.testers,
+            model=self.model,
         )
         return Step(state, observed(state))
 
@@ -282,7 +284,7 @@ class RunningRepair(Task):
 
 
 def observed(state: State) -> Observation:
-    """What a state shows: to people, to the agents that work on it, and to learned policies."""
+    """Return what a state shows to people, to agents that work on it, and to learned policies."""
     lines = map_of(state)
     data: dict[str, JSON] = {
         "code": state.code,

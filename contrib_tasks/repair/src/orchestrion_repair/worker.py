@@ -17,9 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
-from orchestrion_sandbox import SandboxError
+from orchestrion_sandbox import Mode, SandboxError
 from orchestrion_sandbox.inside.plain import decode, encode
-from orchestrion_sandbox.launching import Mode
 
 from orchestrion_repair.bug import Case, same
 from orchestrion_repair.channels import Channel, FreshInterpreters, Gone, Sandboxed, Starter

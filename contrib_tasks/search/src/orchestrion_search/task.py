@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from attrs import evolve, fields, frozen
-from orchestrion_recorded.split import Shares, split_of
 
 from orchestrion import (
     Calls,
@@ -20,6 +19,7 @@ from orchestrion import (
     Problem,
     Scores,
     Split,
+    SplitShares,
     Step,
     Task,
     Trajectory,
@@ -29,6 +29,7 @@ from orchestrion import (
     no_calls,
     refuse_idle,
     replace,
+    split_of,
 )
 from orchestrion_search.answers import exact, f1
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
@@ -72,7 +73,7 @@ class Search(Task):
     source: Literal["generated"] | Path = "generated"
     test: Path | None = None
     corpus: Path | None = None
-    split: Shares = Shares()
+    split: SplitShares = SplitShares()
     generated: World = World()
     dense: str | None = None
     query_prompt: str | None = None

@@ -110,7 +110,8 @@ def _estimate_lines(seen: Seen | None, bound: Forecast) -> list[str]:
 
 
 def _facts(config: Config, opened: Any) -> dict[str, Any]:
-    from orchestrion._guards import iterations_of, place_of, problems_of
+    from orchestrion._engine.checks import iterations_of, problems_of
+    from orchestrion._guards import place_of
     from orchestrion._records import Split
 
     task, place = opened.runtimes[config.task], place_of(config, config.task)

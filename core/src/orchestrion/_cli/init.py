@@ -120,8 +120,9 @@ def _choices(plugins: Plugins, kind: str) -> str:
 
 
 def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) -> Iterator[str]:
-    from orchestrion._config.plain import OMIT, Dumper, to_yaml
+    from orchestrion._config.plain import OMIT, Dumper
     from orchestrion._config.wording import expected
+    from orchestrion._config.yaml import to_yaml
 
     component = plugins.find(kind, use)
     quoted = to_yaml({"use": use}).strip()

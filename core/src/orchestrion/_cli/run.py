@@ -110,7 +110,8 @@ async def _episode(
 
 
 def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
-    from orchestrion._guards import calling, checked_problem, place_of, problems_of
+    from orchestrion._engine.checks import check_problem, problems_of
+    from orchestrion._guards import calling, place_of
 
     task: Any = trained.engine.team.task
     place = place_of(trained.config, "task")
@@ -118,7 +119,7 @@ def _problem(trained: Trained, text: str | None, problem_id: str | None) -> Any:
         if not hasattr(task, "problem_from"):
             raise UsageError("this task takes no free text; use --problem ID")
         with calling(place, "problem_from"):
-            return checked_problem(task.problem_from(text), place, "problem_from")
+            return check_problem(task.problem_from(text), place, "problem_from")
     splits: tuple[Split, ...] = ("train", "validation", "test")
     for split in splits:
         for problem in problems_of(task, split, place):

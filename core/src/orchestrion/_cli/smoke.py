@@ -23,7 +23,7 @@ class Changes(NamedTuple):
 
 
 def smaller(config: Config) -> Changes:
-    """Return the changes that make a run small; trainers name theirs in `smoke`."""
+    """Return the changes that make a run small; components name theirs in `smoke`."""
     changed: dict[str, tuple[Any, Any]] = {}
     for path, now, small in (
         ("run.problems", config.run.problems, PROBLEMS),
@@ -34,12 +34,12 @@ def smaller(config: Config) -> Changes:
         if now is None or now > small:
             changed[path] = (now, small)
     unchanged = []
-    for path in _trainers(config):
-        entry = config.components[path]
+    trainers = set(_trainers(config))
+    for path, entry in config.components.items():
         smoke = getattr(entry.cls, "smoke", None)
         if isinstance(smoke, Mapping):
             changed |= dict(_smaller(path, entry, smoke))
-        else:
+        elif path in trainers:
             unchanged.append(path)
     lines = ["smoke run: it shows whether the config works; its numbers mean nothing. Reduced:"]
     lines += [f"  {path}: {_text(now)} -> {_text(small)}" for path, (now, small) in changed.items()]

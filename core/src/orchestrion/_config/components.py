@@ -1,22 +1,19 @@
-"""From `use: name` and its settings to components, each with what is wired into it."""
+"""Builds components from `use: name` and their settings, each with the components wired into it."""
 
 from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from orchestrion._config.nodes import BROKEN, Node, Problems
+from orchestrion._config.nodes import BROKEN, Node, Problems, at_index
 from orchestrion._config.shapes import (
-    Fixed,
-    Items,
     Ref,
     Shape,
     Shaper,
-    Table,
     UnsupportedError,
     Variants,
     refers,
@@ -38,13 +35,13 @@ _MAX_CHAIN = 24
 
 @frozen
 class Entry:
-    """One component of a config.
+    """A component of a config.
 
     Args:
         path: its place, e.g. "agents.critic" or, inline, "agents.team.members[0]".
         kind: of which kind it is.
-        use: what the config says.
-        found: who supplies it, and what the plugin says about it.
+        use: the name under `use` in the config.
+        found: the plugin that supplies it, and its description there.
         component: the component itself; wired fields hold the components wired in.
         refs: by field, the paths of the components wired in, in order.
         given: the settings that the config gives, by key, before any converter.
@@ -63,17 +60,17 @@ class Entry:
 
     @property
     def cls(self) -> type:
-        """The component's class."""
+        """Return the class of the component."""
         return type(self.component)
 
     @property
     def version(self) -> str:
-        """The component's version, part of cache and journal keys."""
+        """Return the version of the component; it is part of cache keys and journal keys."""
         return self.found.component.version
 
     @property
     def names(self) -> dict[str, tuple[str, ...]]:
-        """By field, the config names of what is wired in; inline components go by their path."""
+        """Return the config names of the wired components by field; an inline one has its path."""
         return {
             name: tuple(self._name_of(path) for path in paths) for name, paths in self.refs.items()
         }
@@ -83,7 +80,7 @@ class Entry:
         return path if inline else path.partition(".")[2] or path
 
     def wired(self, runtimes: Mapping[str, Any]) -> Any:
-        """The component with the runtimes of these paths in place of the components wired in.
+        """Return the component with runtimes in place of the components wired into it.
 
         Neither validators nor converters run again; the entry's own `component` stays as it is.
         """
@@ -91,33 +88,33 @@ class Entry:
             return self.component
         component = copy.copy(self.component)
         for name, paths in self.refs.items():
-            taken = iter([runtimes[path] for path in paths])
-            value = _replaced(self.shapes[name], getattr(self.component, name), taken)
+            value = _replaced(
+                self.shapes[name],
+                getattr(self.component, name),
+                iter([runtimes[path] for path in paths]),
+            )
             object.__setattr__(component, name, value)
         return component
 
 
-def _replaced(shape: Shape, value: Any, taken: Iterator[Any]) -> Any:
-    """A wired field's value with every component replaced, in the order of the config."""
-    if value is None:
-        return None
-    match shape:
-        case Ref():
-            return next(taken)
-        case Items(item=item):
-            return type(value)(_replaced(item, v, taken) for v in value)
-        case Fixed(items=items):
-            return tuple(_replaced(s, v, taken) for s, v in zip(items, value, strict=True))
-        case Table(item=item):
-            return {key: _replaced(item, v, taken) for key, v in value.items()}
-        case Variants(members=members):
-            member = next(m for m in members if refers(m))
-            return _replaced(member, value, taken)
+def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
+    """Return a wired field's value with the next runtime for every component in it."""
+    while isinstance(shape, Variants) and value is not None:
+        shape = next(member for member in shape.members if refers(member))
+    if isinstance(shape, Ref):
+        return None if value is None else next(runtimes)
+    if isinstance(value, Mapping):
+        return {key: _replaced(shape.part(key), item, runtimes) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_replaced(shape.part(i), v, runtimes) for i, v in enumerate(value))
     return value
 
 
 def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Which kind a protocol in an annotation belongs to; plugins' kinds are looked up last."""
+    """Return a function from a protocol in an annotation to the name of its kind, or to None.
+
+    The kinds of plugins are looked up last, since that imports the plugins.
+    """
     from importlib import import_module
 
     from orchestrion._components import KINDS
@@ -146,7 +143,7 @@ def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
 
 
 class Builder:
-    """Builds the components of one config, those wired in before those they are wired into."""
+    """Builds the components of a config; a wired component precedes the one it is wired into."""
 
     def __init__(self, root: Node, plugins: Plugins, shaper: Shaper, problems: Problems) -> None:
         self.root, self.plugins, self.shaper, self.problems = root, plugins, shaper, problems
@@ -181,7 +178,7 @@ class Builder:
                 self.define(kind.name, path, child)
 
     def define(self, kind: str, path: str, node: Node, team: bool = False) -> Entry | None:
-        """The component at a path, built once; None if it has problems."""
+        """Build the component at a path, once; return None if it has problems."""
         if path in self._done:
             return self._done[path]
         chain = [open_path for open_path, _ in self._open]
@@ -206,6 +203,7 @@ class Builder:
     def _build(
         self, kind: str, path: str, node: Node, refs: dict[str, list[str]], team: bool
     ) -> Entry | None:
+        agents = self._team(path, node) if team else None
         found = self._found(kind, path, node)
         if found is None:
             return None
@@ -235,10 +233,11 @@ class Builder:
             refs={wired[key].name: tuple(paths) for key, paths in refs.items()},
             given={key: value for key, value in given.items() if key not in wired},
             shapes={wired[key].name: wired[key].shape for key in refs},
+            agents=agents,
         )
 
     def _found(self, kind: str, path: str, node: Node) -> Found | None:
-        """The component that `use` names, or None with a problem."""
+        """Return the component that `use` names, or None after noting a problem."""
         if node.value is BROKEN:
             return None
         if not isinstance(node.value, dict):
@@ -266,8 +265,40 @@ class Builder:
             self.problems.add(use, f"{path}.use", text)
             return None
 
+    def agents(self) -> Collection[str]:
+        """Return the names of all agents that are defined."""
+        node = self.root.child("agents")
+        return node.value if node is not None and isinstance(node.value, dict) else {}
+
+    def _team(self, path: str, policy: Node) -> tuple[str, ...] | None:
+        """Return the names under `agents` of a policy, or None if it has no `agents`."""
+        node = policy.child("agents")
+        if node is None or node.value is BROKEN:
+            return None
+        path = f"{path}.agents"
+        if not isinstance(node.value, list) or not node.value:
+            text = f"expected a list of names of agents, got {got(node)}"
+            self.problems.add(node, path, text)
+            return None
+        agents = self.agents()
+        names: list[str] = []
+        for index, item in enumerate(node.value):
+            where = at_index(path, index)
+            if not isinstance(item.value, str):
+                if item.value is not BROKEN:
+                    self.problems.add(item, where, f"expected a name, got {got(item)}")
+            elif item.value not in agents:
+                close = did_you_mean(item.value, agents) if item.raw is None else ""
+                text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
+                self.problems.add(item, where, text)
+            elif item.value in names:
+                self.problems.add(item, where, f"agent {named(item)} is named twice")
+            else:
+                names.append(item.value)
+        return tuple(names)
+
     def _refer(self, kind: str, node: Node, path: str) -> Any:
-        """Called for every wired value: build what it names, note the reference."""
+        """Build the component that a wired value names, and note the reference."""
         owner, refs = self._open[-1]
         key = re.split(r"[.\[]", path[len(owner) + 1 :], maxsplit=1)[0]
         if isinstance(node.value, dict):
@@ -284,7 +315,8 @@ class Builder:
         section = self.root.child(kind.section)
         if not kind.many:
             if node.value == kind.section and section is not None:
-                return kind.section, self.define(kind_name, kind.section, section)
+                team = kind_name == "policy"
+                return kind.section, self.define(kind_name, kind.section, section, team)
             self.problems.add(
                 node,
                 path,

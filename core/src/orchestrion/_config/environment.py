@@ -1,4 +1,4 @@
-"""`${env:NAME}` in values, and the `.env` file beside a config."""
+"""Expands `${env:NAME}` in values and reads the `.env` file beside a config."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ def _expand(node: Node, path: str, environment: Mapping[str, str], problems: Pro
 
 
 def escape(text: str) -> str:
-    """Text that `expand` gives back as it is."""
+    """Return text from which `expand` makes the given text."""
     return _REFERENCE.sub(lambda match: f"${match[0]}", text) if "${env:" in text else text
 
 
 def variables(root: Node) -> list[str]:
-    """The names of all environment variables that a config refers to."""
+    """Return the names of all environment variables that a config refers to."""
     names: dict[str, None] = {}
     for _, node in walk(root):
         for escaped, name in _REFERENCE.findall(node.raw or ""):
@@ -68,10 +68,10 @@ def variables(root: Node) -> list[str]:
 
 
 def read_dotenv(path: Path, problems: Problems) -> dict[str, str]:
-    """The variables of a `.env` file: NAME=value lines, quotes and `export` allowed."""
+    """Return the variables of a `.env` file: NAME=value lines, quotes and `export` allowed."""
     try:
         if path.exists() and not path.is_file():
-            # A pipe would keep us waiting.
+            # Opening a pipe may wait forever.
             source = Source(str(path), path.parent)
             problems.add(Node(None, source), "", "cannot be read: it is not a file")
             return {}

@@ -1,9 +1,9 @@
-"""From a file to a `Config`, or to all that is wrong with it."""
+"""Makes a `Config` from a file, or reports everything that is wrong with it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ def load(
         env: the environment variables; those of the process by default. A `.env` file beside the
             config adds to them.
         block: plugins that are never imported, besides those in `run.block`.
-        plugins: instead of those of the environment; `block` and `run.block` then do nothing.
+        plugins: used instead of those of the environment; `block` and `run.block` then have no
+            effect.
 
     Raises:
         ConfigError: everything that is wrong, each with its place.
@@ -81,7 +82,7 @@ def from_data(
     name: str = "config",
     directory: str | Path = ".",
 ) -> Config:
-    """As `load`, from plain data; paths in it are taken from `directory`.
+    """Read plain data as `load` reads a file; paths in it start at `directory`.
 
     Raises:
         ConfigError: everything that is wrong.
@@ -115,15 +116,15 @@ def _finish(
     plugins: Plugins | None,
     problems: Problems,
 ) -> Config:
-    # Also where the setting is no secret, e.g. a field of a request's body.
-    register_named({one: environment.get(one, "") for one in variables(root)}, strictly=True)
+    # Also for settings that are not marked secret, for example a field of a request's body.
+    register_named({name: environment.get(name, "") for name in variables(root)}, strictly=True)
     if plugins is None:
         plugins = Plugins([*block, *_blocked(root)], env)
     return build(root, name, plugins, environment, problems)
 
 
 def _blocked(root: Node) -> list[str]:
-    """`run.block`, before anything else is known to be right: it acts before any import."""
+    """Return `run.block`, unchecked: plugins must be blocked before anything is imported."""
     run = root.child("run")
     names = run.child("block") if run is not None else None
     if names is None or not isinstance(names.value, list):
@@ -139,7 +140,7 @@ def build(
     problems: Problems | None = None,
     shaper: Shaper | None = None,
 ) -> Config:
-    """The config of a tree of nodes.
+    """Return the config of a tree of nodes.
 
     Raises:
         ConfigError: everything that is wrong.
@@ -153,7 +154,7 @@ def build(
 
 
 def _register_secrets(config: Config, shaper: Shaper) -> None:
-    """Keep what secret settings hold out of all that is written."""
+    """Register the values of secret settings, so that they are removed from all output."""
     for entry in config.definitions.values():
         for setting in shaper.settings(entry.cls, True):
             if setting.secret:
@@ -180,7 +181,7 @@ class _Assembly:
         self.kinds = self._kinds()
 
     def _kinds(self) -> list[Kind]:
-        """Kinds with a section here; plugins' own are looked up only if core's do not suffice."""
+        """Return the kinds with a section here; those of plugins only if a section needs them."""
         known = {"seed", *_PLAIN, *(kind.section for kind in KINDS)}
         kinds = list(KINDS)
         if any(section not in known for section in self.root.value):
@@ -194,7 +195,7 @@ class _Assembly:
         return kinds
 
     def config(self, name: str, environment: Mapping[str, str]) -> Config | None:
-        """The config, or None if a part is missing; look at the problems either way."""
+        """Return the config, or None if a part is missing; `problems` may have entries anyway."""
         for section in _REQUIRED:
             if section not in self.root.value:
                 self.problems.add(self.root, "", f"section {section!r} is missing")
@@ -202,12 +203,11 @@ class _Assembly:
         plain = {section: self._plain(section, cls) for section, cls in _PLAIN.items()}
         stages = self._components()
         self._observers()
-        policy_team = self._team("policy")
-        roster = self._roster(policy_team)
+        roster = self._roster()
         if self.problems.found:
             return None
         self._unused()
-        entries = self._with_team("policy", policy_team)
+        entries = dict(self.builder.entries)
         if self.problems.found:
             return None
         return Config(
@@ -274,7 +274,7 @@ class _Assembly:
     # ------------------------------------------------------------------ components
 
     def _components(self) -> tuple[str, ...]:
-        """Build every section of components; the paths of the trainers."""
+        """Build every section of components; return the paths of the trainers."""
         stages: tuple[str, ...] = ()
         for kind in self.kinds:
             node = self.root.child(kind.section)
@@ -305,10 +305,10 @@ class _Assembly:
             text = f"expected a mapping of names, or a list of words, got {got(node)}"
             self.problems.add(node, path, text)
             return {}
-        found = {
+        baselines = {
             name: self._baseline(child, f"{path}.{name}", name) for name, child in named.items()
         }
-        return {name: baseline for name, baseline in found.items() if baseline is not None}
+        return {name: baseline for name, baseline in baselines.items() if baseline is not None}
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
         from orchestrion._config.components import NAME
@@ -323,7 +323,9 @@ class _Assembly:
             return None
         if node.value == AS_UNTRAINED:
             if "trainer" not in self.root.value:
-                text = "nothing is trained here, so that there is no untrained team to compare with"
+                text = (
+                    "there is no trainer, so there is no untrained team to compare with; remove it"
+                )
                 self.problems.add(node, path, text)
                 return None
             return Baseline("policy", word=AS_UNTRAINED)
@@ -342,13 +344,10 @@ class _Assembly:
                 close = did_you_mean(key, ("policy", "trainer", "as_configured"))
                 self.problems.add(child, f"{path}.{key}", f"unknown key{close}")
         team_path = f"{path}.policy"
-        self.builder.define("policy", team_path, node.value["policy"], team=True)
+        policy = self.builder.define("policy", team_path, node.value["policy"], team=True)
         trainer = node.child("trainer")
         if trainer is not None:
             self.builder.define("trainer", f"{path}.trainer", trainer)
-        team = self._team(team_path, node.value["policy"])
-        if team is not None:
-            self.builder.entries |= self._with_team(team_path, team)
         plain = node.child("as_configured")
         if plain is not None and not isinstance(plain.value, bool):
             text = f"expected true or false, got {got(plain)}"
@@ -356,65 +355,26 @@ class _Assembly:
         return Baseline(
             team_path,
             f"{path}.trainer" if trainer is not None else None,
-            _paths(team),
+            None if policy is None else _paths(policy.agents),
             plain is not None and plain.value is True,
             word,
         )
 
     def _spelled_out(self, word: Node) -> Node:
-        """The baseline that a word means: a trainer with what it trains, or a policy."""
+        """Return the baseline that a word means: a trainer with its policy, or a policy."""
 
         def node(value: Any) -> Node:
             return Node(value, word.source, word.line)
 
-        trainers = [one.component for one in self.builder.plugins.components("trainer")]
-        for one in trainers:
-            policy = one.around.get("policy", {}).get("use")
-            if one.name == word.value and policy:
+        for supplied in self.builder.plugins.components("trainer"):
+            trainer = supplied.component
+            policy = trainer.around.get("policy", {}).get("use")
+            if trainer.name == word.value and policy:
                 parts = {"policy": node({"use": node(policy)}), "trainer": node({"use": word})}
                 return node(parts)
         return node({"policy": node({"use": word})})
 
     # ------------------------------------------------------------------ the team
-
-    def _team(self, path: str, policy: Node | None = None) -> tuple[str, ...] | None:
-        """What `agents` of a policy names, if it is given."""
-        policy = policy if policy is not None else self.root.child(path)
-        node = policy.child("agents") if policy is not None else None
-        if node is None or node.value is BROKEN:
-            return None
-        path = f"{path}.agents"
-        if not isinstance(node.value, list) or not node.value:
-            text = f"expected a list of names of agents, got {got(node)}"
-            self.problems.add(node, path, text)
-            return None
-        agents = self._agents()
-        names: list[str] = []
-        for index, item in enumerate(node.value):
-            where = at_index(path, index)
-            if not isinstance(item.value, str):
-                if item.value is not BROKEN:
-                    self.problems.add(item, where, f"expected a name, got {got(item)}")
-            elif item.value not in agents:
-                close = did_you_mean(item.value, agents) if item.raw is None else ""
-                text = f"no agent is called {named(item)}{close} (defined: {listed(agents)})"
-                self.problems.add(item, where, text)
-            elif item.value in names:
-                self.problems.add(item, where, f"agent {named(item)} is named twice")
-            else:
-                names.append(item.value)
-        return tuple(names)
-
-    def _with_team(self, path: str, team: tuple[str, ...] | None) -> dict[str, Entry]:
-        """The entries, with the team noted at its policy."""
-        entries = dict(self.builder.entries)
-        if team is not None and path in entries:
-            entries[path] = evolve(entries[path], agents=team)
-        return entries
-
-    def _agents(self) -> Collection[str]:
-        node = self.root.child("agents")
-        return node.value if node is not None and isinstance(node.value, dict) else {}
 
     def _referred(self) -> set[str]:
         return {
@@ -424,21 +384,24 @@ class _Assembly:
             for path in paths
         }
 
-    def _roster(self, team: tuple[str, ...] | None) -> tuple[str, ...]:
-        if team is not None:
-            return _paths(team) or ()
+    def _roster(self) -> tuple[str, ...]:
+        policy = self.builder.entries.get("policy")
+        if policy is not None and policy.agents is not None:
+            return _paths(policy.agents) or ()
         referred = self._referred()
         roster = tuple(
-            path for name in self._agents() if (path := f"agents.{name}") not in referred
+            path for name in self.builder.agents() if (path := f"agents.{name}") not in referred
         )
         if not roster and "agents" in self.root.value and not self.problems.found:
             node = self.root.child("agents")
-            reason = "every agent is part of another" if self._agents() else "no agent is defined"
+            reason = (
+                "every agent is part of another" if self.builder.agents() else "no agent is defined"
+            )
             self.problems.add(node, "agents", f"the team is empty: {reason}")
         return roster
 
     def _unused(self) -> None:
-        """Report definitions that nothing refers to; agents left out by `policy.agents` may be."""
+        """Report definitions that nothing refers to, except agents."""
         referred = self._referred()
         for kind in self.kinds:
             node = self.root.child(kind.section)
@@ -465,12 +428,12 @@ def _paths(names: Iterable[str] | None) -> tuple[str, ...] | None:
 
 
 def _reachable(entries: Mapping[str, Entry], roots: Iterable[str]) -> dict[str, Entry]:
-    """Entries that a run needs, in their order."""
-    found: set[str] = set()
+    """Return the entries that a run needs, in their order."""
+    reached: set[str] = set()
     waiting = [path for path in roots if path in entries]
     while waiting:
         path = waiting.pop()
-        if path not in found:
-            found.add(path)
+        if path not in reached:
+            reached.add(path)
             waiting += [target for targets in entries[path].refs.values() for target in targets]
-    return {path: entry for path, entry in entries.items() if path in found}
+    return {path: entry for path, entry in entries.items() if path in reached}

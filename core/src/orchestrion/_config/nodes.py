@@ -1,4 +1,4 @@
-"""A config as it was written: plain values, each with the place it came from."""
+"""Holds a config as it was written: plain values, each with the place it came from."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class _Broken:
 
 
 BROKEN: Final = _Broken()
-"""Stands for a value that a problem was already reported for; nothing more is said about it."""
+"""Stands for a value whose problem is already reported; it causes no further problem."""
 
 
 @frozen
 class Source:
-    """Where values come from: a file, or an override. Relative paths are taken from `directory`."""
+    """A file or an override that values come from; relative paths start at `directory`."""
 
     name: str
     directory: Path
@@ -63,12 +63,12 @@ class Node:
         return f"{self.source.name}:{self.line}" if self.line else self.source.name
 
     def child(self, key: str) -> Node | None:
-        """The node under a key, if this is a mapping that has it."""
-        found = self.value.get(key) if isinstance(self.value, dict) else None
-        return found if isinstance(found, Node) else None
+        """Return the node under a key, or None if this is not a mapping that has it."""
+        child = self.value.get(key) if isinstance(self.value, dict) else None
+        return child if isinstance(child, Node) else None
 
     def plain(self) -> Any:
-        """The value without places."""
+        """Return the value without places."""
         if isinstance(self.value, dict):
             return {key: node.plain() for key, node in self.value.items()}
         if isinstance(self.value, list):
@@ -77,7 +77,7 @@ class Node:
 
 
 class Problem(str):
-    """One thing that is wrong with a config; as text, a line with its place."""
+    """A mistake in a config; as text, a line with its place."""
 
     file: str
     line: int | None
@@ -106,23 +106,23 @@ class Problems:
             self.found.append(problem)
 
     def in_order(self) -> list[Problem]:
-        """By file in the order of appearance, then by line."""
+        """Return them by file in the order of appearance, then by line."""
         files = list(dict.fromkeys(p.file for p in self.found))
         return sorted(self.found, key=lambda p: (files.index(p.file), p.line or 0))
 
 
 def at_key(path: str, key: str) -> str:
-    """The config path of a key of the mapping at `path`."""
+    """Return the config path of a key of the mapping at `path`."""
     return f"{path}.{key}" if path else key
 
 
 def at_index(path: str, index: int) -> str:
-    """The config path of an element of the list at `path`."""
+    """Return the config path of an element of the list at `path`."""
     return f"{path}[{index}]"
 
 
 def walk(node: Node, path: str = "") -> Iterator[tuple[str, Node]]:
-    """Every node below and including this one, with its config path."""
+    """Yield this node and every node below it, with their config paths."""
     yield path, node
     if isinstance(node.value, dict):
         for key, child in node.value.items():
@@ -136,7 +136,7 @@ _SEGMENT = re.compile(r"(?:^|(?!^)\.)([^.\[\]=]+)|\[(\d{1,6})\]")
 
 
 def parse_path(path: str) -> list[str | int] | None:
-    """The keys and indices of a config path like `trainer[0].lr`, or None if it is not one."""
+    """Return the keys and indices of a config path like `trainer[0].lr`, or None."""
     segments: list[str | int] = []
     position = 0
     while position < len(path):
@@ -159,10 +159,10 @@ def next_key(mapping: Mapping[str, Node], segments: list[str | int]) -> tuple[st
 
 
 def replaced(node: Node, segments: list[str | int], new: Node, path: str = "") -> Node:
-    """A copy of the tree with one node replaced; mappings on the way are made as needed.
+    """Return a copy of the tree with another node at a path; missing mappings are made.
 
     Raises:
-        ValueError: the path leads through a value that has no such part; says which.
+        ValueError: the path leads through a value that has no such part.
     """
     if not segments:
         return new

@@ -1,34 +1,21 @@
-"""Settings as plain data again, and plain data as YAML text that reads back the same."""
+"""Converts settings back to the plain data that a config would have."""
 
 from __future__ import annotations
 
 import enum
-import json
 import math
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from attrs import NOTHING, Factory, frozen
 
-from orchestrion._config.documents import scalar
 from orchestrion._config.environment import escape
 from orchestrion._config.nodes import at_index, at_key
-from orchestrion._config.shapes import (
-    Fixed,
-    Items,
-    Record,
-    Scalar,
-    Setting,
-    Shape,
-    Shaper,
-    Table,
-    Variants,
-)
+from orchestrion._config.shapes import Record, Ref, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
-__all__ = ["OMIT", "Dumper", "to_yaml"]
+__all__ = ["OMIT", "Dumper"]
 
 
 class _Omit:
@@ -42,15 +29,18 @@ OMIT = _Omit()
 
 @frozen
 class Dumper:
-    """Turns settings into what a config would say.
+    """Converts settings to what a config would say.
 
     Args:
         shaper: reads the shapes of classes.
         raw: by config path, the text of values that came from the environment.
+        refer: returns what stands for the component wired in at a config path; called for each in
+            the order of the config. Without it they are omitted.
     """
 
     shaper: Shaper
     raw: Mapping[str, str]
+    refer: Callable[[str], Any] | None = None
 
     def settings(
         self,
@@ -60,11 +50,11 @@ class Dumper:
         given: Mapping[str, Any] | None = None,
         wired: bool = False,
     ) -> dict[str, Any]:
-        """Every setting of an instance, defaults included.
+        """Return every setting of an instance by key, defaults included.
 
-        `given` holds values as the config gave them, all others being defaults: what a converter
-        made of them may not be expressible. Without it the instance's own values are taken.
-        Settings that wire components in are the caller's.
+        `given` has the values of the config, since a converter may make of them what no config can
+        express; all other settings have their defaults. Without `given`, the values of the
+        instance are used. The caller replaces settings that wire components in.
         """
         result = {}
         for setting in self.shaper.settings(cls, wired):
@@ -80,20 +70,20 @@ class Dumper:
         return result
 
     def default(self, setting: Setting) -> Any:
-        """A setting's default as plain data, or `OMIT` if it cannot be said without an instance."""
+        """Return the default of a setting, or `OMIT` if only an instance has it."""
         value = _default(setting, None)
-        if value is None and not _takes_none(setting.shape):
+        if value is None and not setting.shape.accepts(None):
             return OMIT
         return self.value(setting.shape, value, setting.key)
 
     def _setting(self, setting: Setting, value: Any, path: str) -> Any:
-        if value is None and not _takes_none(setting.shape):
+        if value is None and not setting.shape.accepts(None):
             return OMIT
         plain = self.value(setting.shape, value, path)
         return self._masked(plain, path) if setting.secret else plain
 
     def _masked(self, plain: Any, path: str) -> Any:
-        """What the config itself holds of a secret is not passed on."""
+        """Return a secret with a mask in place of text that is not from the environment."""
         if path in self.raw or not plain or plain is OMIT:
             return plain
         if isinstance(plain, dict):
@@ -103,34 +93,33 @@ class Dumper:
         return MASK
 
     def value(self, shape: Shape, value: Any, path: str) -> Any:
-        """A value as plain data, or `OMIT`."""
+        """Return a value as plain data, or `OMIT`."""
+        shape = shape.narrowed(value)
+        if isinstance(shape, Ref) and value is not None and self.refer is not None:
+            return self.refer(path)
         if path in self.raw:
             return self.raw[path]
-        if type(value) is int and _is_float(shape):
+        if isinstance(shape, Record) and isinstance(value, shape.cls):
+            return self.settings(shape.cls, value, path)
+        if isinstance(value, enum.Enum):
+            return self.value(shape, value.value, path)
+        if isinstance(value, (str, Path)):
+            return escape(str(value))
+        if isinstance(value, float):
+            return value if math.isfinite(value) else OMIT
+        if type(value) is int and isinstance(shape, Scalar) and shape.type is float:
             return float(value)  # as it would be read
-        match shape:
-            case Variants(members=members):
-                member = next((m for m in members if _fits(m, value)), None)
-                return (
-                    _plain(value, self, path) if member is None else self.value(member, value, path)
-                )
-            case Items(item=item) if isinstance(value, (list, tuple)):
-                items = [self.value(item, v, at_index(path, i)) for i, v in enumerate(value)]
-                return OMIT if OMIT in items else items
-            case Fixed(items=shapes) if isinstance(value, (list, tuple)):
-                items = [
-                    self.value(item, v, at_index(path, i))
-                    for i, (item, v) in enumerate(zip(shapes, value, strict=False))
-                ]
-                return OMIT if OMIT in items else items
-            case Table(item=item) if isinstance(value, Mapping):
-                table = {
-                    str(k): self.value(item, v, at_key(path, str(k))) for k, v in value.items()
-                }
-                return OMIT if OMIT in table.values() else table
-            case Record(cls=cls) if isinstance(value, cls):
-                return self.settings(cls, value, path)
-        return _plain(value, self, path)
+        if value is None or isinstance(value, (bool, int)):
+            return value
+        if isinstance(value, Mapping):
+            table = {
+                str(k): self.value(shape.part(k), v, at_key(path, str(k))) for k, v in value.items()
+            }
+            return OMIT if OMIT in table.values() else table
+        if isinstance(value, (list, tuple)):
+            items = [self.value(shape.part(i), v, at_index(path, i)) for i, v in enumerate(value)]
+            return OMIT if OMIT in items else items
+        return OMIT
 
 
 def _default(setting: Setting, instance: Any) -> Any:
@@ -139,120 +128,3 @@ def _default(setting: Setting, instance: Any) -> Any:
     if setting.default is NOTHING or isinstance(setting.default, Factory):  # type: ignore[arg-type]
         return getattr(instance, setting.name, None)
     return setting.default
-
-
-def _takes_none(shape: Shape) -> bool:
-    if isinstance(shape, Variants):
-        return any(map(_takes_none, shape.members))
-    return type(shape).__name__ == "Anything" or (
-        isinstance(shape, Scalar) and shape.type is type(None)
-    )
-
-
-def _is_float(shape: Shape) -> bool:
-    """Whether a whole number is read as a float there."""
-    members = shape.members if isinstance(shape, Variants) else (shape,)
-    types = {one.type for one in members if isinstance(one, Scalar)}
-    return float in types and int not in types
-
-
-def _fits(shape: Shape, value: Any) -> bool:
-    match shape:
-        case Items() | Fixed():
-            return isinstance(value, (list, tuple))
-        case Table():
-            return isinstance(value, Mapping)
-        case Record(cls=cls):
-            return isinstance(value, cls)
-    return False
-
-
-def _plain(value: Any, dumper: Dumper, path: str) -> Any:
-    """Data of no known shape."""
-    if path in dumper.raw:
-        return dumper.raw[path]
-    if isinstance(value, enum.Enum):
-        return _plain(value.value, dumper, path)
-    if isinstance(value, (str, Path)):
-        return escape(str(value))
-    if isinstance(value, float):
-        return value if math.isfinite(value) else OMIT
-    if value is None or isinstance(value, (bool, int)):
-        return value
-    if isinstance(value, Mapping):
-        table = {str(k): _plain(v, dumper, at_key(path, str(k))) for k, v in value.items()}
-        return OMIT if OMIT in table.values() else table
-    if isinstance(value, (list, tuple)):
-        items = [_plain(v, dumper, at_index(path, i)) for i, v in enumerate(value)]
-        return OMIT if OMIT in items else items
-    return OMIT
-
-
-# ------------------------------------------------------------------------------ text
-
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
-_WIDTH = 88
-
-
-def to_yaml(data: Mapping[str, Any]) -> str:
-    """YAML 1.2 text of plain data; `load` reads the same data from it."""
-    return "".join(f"{line}\n" for line in _block(data, 0)) if data else "{}\n"
-
-
-def _block(data: Mapping[str, Any], indent: int) -> Iterator[str]:
-    pad = "  " * indent
-    for key, value in data.items():
-        flow = _flow(value)
-        name = _scalar(key)
-        if len(pad) + len(name) + len(flow) + 2 <= _WIDTH or not value:
-            yield f"{pad}{name}: {flow}"
-        elif isinstance(value, dict):
-            yield f"{pad}{name}:"
-            yield from _block(value, indent + 1)
-        elif isinstance(value, list):
-            yield f"{pad}{name}:"
-            for item in value:
-                yield f"{pad}  - {_flow(item)}"
-        elif isinstance(value, str) and _literal(value):
-            yield f"{pad}{name}: |{'' if value.endswith(chr(10)) else '-'}"
-            for line in value.removesuffix("\n").split("\n"):
-                yield f"{pad}  {line}" if line else ""
-        else:
-            yield f"{pad}{name}: {flow}"
-
-
-def _literal(text: str) -> bool:
-    """Whether text can stand as a block, as it is."""
-    return (
-        "\n" in text
-        and text[:1].strip() != ""
-        and not text.endswith("\n\n")
-        and all(line.isprintable() for line in text.split("\n"))
-    )
-
-
-def _flow(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{_scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    return _scalar(value)
-
-
-def _scalar(value: Any) -> str:
-    if isinstance(value, str):
-        bare = _WORD.fullmatch(value) and isinstance(scalar(value), str)
-        return value if bare else _quoted(value)
-    if isinstance(value, float):
-        return repr(value)
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    """A double-quoted scalar; what is not printable is escaped, as YAML reads it."""
-    out = json.dumps(text, ensure_ascii=False)
-    return "".join(c if c.isprintable() else _escaped(ord(c)) for c in out)
-
-
-def _escaped(code: int) -> str:
-    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"

@@ -1,4 +1,4 @@
-"""Files beside a config, read as strictly as it: one attrs class, a section, or plain data."""
+"""Reads files beside a config as strictly as the config: a class, a section, or plain data."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrion._config.components import Builder, kind_of
-from orchestrion._config.documents import read_yaml
 from orchestrion._config.nodes import Node, Problems, Source
 from orchestrion._config.shapes import Record, Shaper
 from orchestrion._config.sources import read_tree, tree_of
 from orchestrion._config.structure import Structurer
+from orchestrion._config.yaml import read_yaml
 from orchestrion._errors import ConfigError, UsageError
 from orchestrion._plugins import Plugins
 

@@ -1,4 +1,4 @@
-"""A config that is right: its sections, its components, and what can be made of it."""
+"""Holds a config without problems: its sections, its components, and what is derived from them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
-from orchestrion._config.nodes import Node, Problem, Source, next_key, parse_path, replaced
-from orchestrion._config.plain import Dumper, to_yaml
+from orchestrion._config.nodes import Node, Problem, Source, at_key, parse_path, replaced
+from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import (
     AS_UNTRAINED,
     COSMETIC,
@@ -23,7 +23,8 @@ from orchestrion._config.sections import (
     Limits,
     RunSettings,
 )
-from orchestrion._config.shapes import Shaper
+from orchestrion._config.shapes import Setting, Shaper
+from orchestrion._config.yaml import to_yaml
 from orchestrion._errors import ConfigError
 from orchestrion._records import JSON
 from orchestrion._suggest import did_you_mean
@@ -75,7 +76,7 @@ class Config:
 
     @property
     def plugins_used(self) -> tuple[Plugin, ...]:
-        """The plugins that supply its components, by name, with distribution and version.
+        """Return the plugins that supply its components, in the order of their names.
 
         A class of the user's own comes from none.
         """
@@ -83,14 +84,14 @@ class Config:
         return tuple(sorted(used.intersection(self.plugins.installed)))
 
     def observers(self) -> Observers:
-        """The lifecycle hooks of the plugins in use and of those in `run.observers`."""
+        """Return the lifecycle hooks of the plugins in use and of those in `run.observers`."""
         names = [plugin.distribution for plugin in self.plugins_used]
         return self.plugins.observers([*names, *self.run.observers])
 
     # ------------------------------------------------------------------ as plain data
 
     def resolved(self) -> dict[str, Any]:
-        """The config with every default, as plain data that loads again to an equal config.
+        """Return the config with every default, as plain data that loads to an equal config.
 
         Values from the environment stand there as `${env:NAME}`; secrets that the config holds
         itself are masked.
@@ -106,12 +107,12 @@ class Config:
         return data
 
     def to_yaml(self) -> str:
-        """The resolved config as YAML text."""
+        """Return the resolved config as YAML text."""
         return to_yaml(self.resolved())
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of what decides the result: everything but the budget, names and folders."""
+        """Return the SHA-256 of all that decides the result: no budget, names or folders."""
         data = self.resolved()
         del data["budget"]
         data["run"] = {k: v for k, v in data["run"].items() if k not in COSMETIC}
@@ -119,7 +120,7 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _sections(self) -> list[str]:
-        """Sections of components, in the order of core's kinds."""
+        """Return the sections of components, in the order of core's kinds."""
         kinds = self._kinds()
         defined = {path.partition(".")[0].partition("[")[0] for path in self.definitions}
         return [kind for kind in kinds if kind in defined]
@@ -148,38 +149,24 @@ class Config:
         if entry.agents is not None:
             data["agents"] = list(entry.agents)
         settings = dumper.settings(entry.cls, entry.component, path, entry.given, wired=True)
-        for name, targets in entry.refs.items():
-            key = next(s.key for s in self._shaper.settings(entry.cls, True) if s.name == name)
-            node = self._node(path)
-            written = node.child(key) if node is not None else None
-            remaining = iter(targets)
-            if written is not None:
-                settings[key] = self._references(written, entry, remaining, dumper)
+        by_name = {setting.name: setting for setting in self._shaper.settings(entry.cls, True)}
+        for name in entry.refs:
+            settings[by_name[name].key] = self._wired(by_name[name], entry, dumper)
         return data | settings
 
-    def _references(self, node: Node, entry: Entry, targets: Any, dumper: Dumper) -> Any:
-        """A wired setting as it was written, inline components resolved."""
-        if isinstance(node.value, list):
-            return [self._references(child, entry, targets, dumper) for child in node.value]
-        if isinstance(node.value, dict):
-            if "use" in node.value:
-                return self._component(next(targets), dumper)
-            return {k: self._references(v, entry, targets, dumper) for k, v in node.value.items()}
-        if node.value is None:
-            return None
-        next(targets)
-        return node.raw if node.raw is not None else node.value
+    def _wired(self, setting: Setting, entry: Entry, dumper: Dumper) -> Any:
+        """Return a wired setting as it was written, with its inline components resolved."""
+        targets = iter(entry.refs[setting.name])
 
-    def _node(self, path: str) -> Node | None:
-        node: Node | None = self._tree
-        segments = parse_path(path) or []
-        while segments and node is not None:
-            if isinstance(segments[0], int):
-                node, segments = node.value[segments[0]], segments[1:]
-            else:
-                key, segments = next_key(node.value, segments)
-                node = node.child(key)
-        return node
+        def written(path: str) -> Any:
+            target = next(targets)
+            if target == path:
+                return self._component(target, dumper)
+            return dumper.raw.get(path, target.partition(".")[2] or target)
+
+        value = getattr(entry.component, setting.name)
+        path = at_key(entry.path, setting.key)
+        return evolve(dumper, refer=written).value(setting.shape, value, path)
 
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
         data = dumper.settings(Evaluation, self.evaluation, "evaluation")
@@ -199,7 +186,7 @@ class Config:
     # ------------------------------------------------------------------ overlays
 
     def with_overlay(self, overlay: Mapping[str, JSON]) -> Config:
-        """The config with other values of learnable settings, by config path.
+        """Return the config with other values of learnable settings, by config path.
 
         Values are taken as they are: `${env:NAME}` in them is text.
 
@@ -223,7 +210,7 @@ class Config:
         return build(root, self.source, self.plugins, self.environment, shaper=self._shaper)
 
     def learnable(self) -> dict[str, Any]:
-        """The learnable settings and their present values, by config path."""
+        """Return the learnable settings and their present values, by config path."""
         return {
             f"{entry.path}.{setting.key}": getattr(entry.component, setting.name)
             for entry in self.components.values()

@@ -1,4 +1,4 @@
-"""The plain sections of a config: settings of core, not of components."""
+"""Declares the plain sections of a config: settings of core, not of components."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Amount = Annotated[int, Meta(ge=0)]
 
 @frozen
 class Limits:
-    """How far one episode may go; reaching a limit ends it, and is never a success.
+    """The limits of an episode; reaching a limit ends it, and is never a success.
 
     Args:
-        turns: how many activations.
-        calls: how many calls to the outside; the turn that passes it is the last.
+        turns: the number of activations.
+        calls: the number of calls to the outside; the turn that passes it is the last.
         tokens: how many input and output tokens together; likewise.
     """
 
@@ -112,7 +112,7 @@ class Baseline:
 
     @property
     def untrained(self) -> bool:
-        """Whether it is the run's own team, as it was before its first episode."""
+        """Return whether it is the run's own team, as it was before its first episode."""
         return self.word == AS_UNTRAINED
 
 

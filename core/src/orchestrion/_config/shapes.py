@@ -1,7 +1,7 @@
-"""What a setting may hold, read once from its annotation.
+"""Describes what a setting may hold, read once from its annotation.
 
-Structuring (`structure.py`), the resolved config (`plain.py`) and the JSON Schema (`schema.py`)
-all go by these shapes, so that they cannot disagree about what a config may say.
+Conversion (`structure.py`), the resolved config (`plain.py`) and the JSON Schema (`_schema.py`) use
+the same shapes, so they agree about what a config may say.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = [
 
 
 class UnsupportedError(Exception):
-    """An annotation that no setting can have; says which field and why."""
+    """Raised for an annotation that no setting can have; names the field and the reason."""
 
 
 @frozen
@@ -46,6 +46,31 @@ class Shape:
     """What a value must look like; `limits` are the `Meta` of its annotation."""
 
     limits: tuple[Any, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        """Return the shapes inside this shape."""
+        return ()
+
+    @property
+    def container(self) -> type:
+        """Return the type of a list of this shape."""
+        return list
+
+    def part(self, place: Any) -> Shape:
+        """Return the shape of the element at an index or a key."""
+        return self.parts[0] if self.parts else Anything()
+
+    def accepts(self, value: Any) -> bool:
+        """Return whether a value is of the right type; its elements may still be wrong.
+
+        The value may be as a config has it, or as `Structurer` converts it.
+        """
+        return True
+
+    def narrowed(self, value: Any) -> Shape:
+        """Return the alternative that accepts a value; itself if there are no alternatives."""
+        return self
 
 
 @frozen
@@ -59,13 +84,23 @@ class Scalar(Shape):
 
     type: type = str
 
+    def accepts(self, value: Any) -> bool:
+        if self.type is float:
+            return isinstance(value, (int, float)) and not isinstance(value, bool)
+        if self.type is Path:
+            return isinstance(value, (str, Path))
+        return type(value) is self.type
+
 
 @frozen
 class Choice(Shape):
-    """One of a closed set. An enum's members are written as their values."""
+    """A value of a closed set. An enum's members are written as their values."""
 
     values: tuple[Any, ...] = ()
     enum: type[enum.Enum] | None = None
+
+    def accepts(self, value: Any) -> bool:
+        return any(type(v) is type(value) for v in self.values)
 
 
 @frozen
@@ -75,12 +110,33 @@ class Items(Shape):
     container: type = list
     item: Shape = Anything()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.item,)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple))
+
 
 @frozen
 class Fixed(Shape):
     """A tuple with a shape for each place."""
 
     items: tuple[Shape, ...] = ()
+
+    @property
+    def container(self) -> type:
+        return tuple
+
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return self.items
+
+    def part(self, place: Any) -> Shape:
+        return self.items[place] if place < len(self.items) else Anything()
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (list, tuple))
 
 
 @frozen
@@ -90,12 +146,22 @@ class Table(Shape):
     key: Shape = Scalar()
     item: Shape = Anything()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return (self.item,)
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, Mapping)
+
 
 @frozen
 class Record(Shape):
     """A nested attrs class."""
 
     cls: type = object
+
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (dict, self.cls))
 
 
 @frozen
@@ -104,20 +170,32 @@ class Ref(Shape):
 
     kind: str = ""
 
+    def accepts(self, value: Any) -> bool:
+        return isinstance(value, (str, dict)) or has(type(value))
+
 
 @frozen
 class Variants(Shape):
-    """One of several shapes."""
+    """Alternative shapes."""
 
     members: tuple[Shape, ...] = ()
 
+    @property
+    def parts(self) -> tuple[Shape, ...]:
+        return self.members
+
+    def accepts(self, value: Any) -> bool:
+        return any(member.accepts(value) for member in self.members)
+
+    def narrowed(self, value: Any) -> Shape:
+        return next((m.narrowed(value) for m in self.members if m.accepts(value)), Anything())
+
 
 def names_components(shape: Shape) -> bool:
-    """Whether it is a mapping of names to components; `use` cannot be one of those names."""
-    if not isinstance(shape, Table):
-        return False
-    inner = shape.item.members if isinstance(shape.item, Variants) else (shape.item,)
-    return any(isinstance(one, Ref) for one in inner)
+    """Return whether it maps names to components; `use` cannot be such a name."""
+    return isinstance(shape, Table) and any(
+        isinstance(part, Ref) for part in (shape.item, *shape.item.parts)
+    )
 
 
 @frozen
@@ -125,11 +203,11 @@ class Setting:
     """A public field of an attrs class, as a config sees it.
 
     Args:
-        name: of the field.
-        key: what the config says (attrs' alias).
-        shape: what it may hold.
+        name: the name of the field.
+        key: its name in a config (attrs' alias).
+        shape: the values it may have.
         default: the field's default, `NOTHING` if it must be given.
-        help: what the class's docstring or the annotation says about it.
+        help: its description in the docstring of the class or in the annotation.
         learnable: whether an overlay may change it.
         secret: whether its value must never be written anywhere.
     """
@@ -144,27 +222,26 @@ class Setting:
 
     @property
     def required(self) -> bool:
-        """Whether a config must give it."""
+        """Return whether a config must give it."""
         return self.default is NOTHING
 
 
 class Shaper:
-    """Reads shapes from annotations; `kind_of` says of which kind a protocol is, if of any."""
+    """Reads shapes from annotations; `kind_of` returns the kind of a protocol, or None."""
 
     def __init__(self, kind_of: Callable[[Any], str | None] = lambda _: None) -> None:
         self._kind_of = kind_of
         self._settings: dict[tuple[type, bool], tuple[Setting, ...]] = {}
 
     def settings(self, cls: type, wired: bool = False) -> tuple[Setting, ...]:
-        """The settings of an attrs class; only components (`wired`) may refer to others.
+        """Return the settings of an attrs class; only components (`wired`) may refer to others.
 
         Raises:
             UnsupportedError: a field cannot be a setting.
         """
-        known = self._settings.get((cls, wired))
-        if known is None:
-            known = self._settings[cls, wired] = tuple(self._read(cls, wired))
-        return known
+        if (cls, wired) not in self._settings:
+            self._settings[cls, wired] = tuple(self._read(cls, wired))
+        return self._settings[cls, wired]
 
     def _read(self, cls: type, wired: bool) -> list[Setting]:
         try:
@@ -213,10 +290,10 @@ class Shaper:
         return shape
 
     def shape(self, hint: Any, wired: bool = False) -> Shape:
-        """The shape of an annotation.
+        """Return the shape of an annotation.
 
         Raises:
-            UnsupportedError: there is none.
+            UnsupportedError: no setting can have this annotation.
         """
         origin, args = get_origin(hint), get_args(hint)
         if origin is Annotated:
@@ -246,7 +323,7 @@ class Shaper:
         if sum(isinstance(m, (Record, Table, Ref, Anything)) for m in members) > 1:
             raise UnsupportedError("two alternatives could both be written as a mapping")
         if refers(Variants(members=members)):
-            if any(map(_takes_text, members)):
+            if any(m.accepts("") for m in members if isinstance(m, (Choice, Scalar))):
                 raise UnsupportedError("text could be a value or the name of a component")
             if sum(isinstance(m, (Items, Fixed)) for m in members) > 1:
                 raise UnsupportedError("two alternatives could both be written as a list")
@@ -285,21 +362,8 @@ class Shaper:
 
 
 def refers(shape: Shape) -> bool:
-    """Whether components are wired in here."""
-    match shape:
-        case Ref():
-            return True
-        case Items(item=item) | Table(item=item):
-            return refers(item)
-        case Fixed(items=members) | Variants(members=members):
-            return any(map(refers, members))
-    return False
-
-
-def _takes_text(shape: Shape) -> bool:
-    if isinstance(shape, Choice):
-        return any(isinstance(value, str) for value in shape.values)
-    return isinstance(shape, Scalar) and shape.type in (str, Path)
+    """Return whether components are wired in here."""
+    return isinstance(shape, Ref) or any(map(refers, shape.parts))
 
 
 def _empty_default(default: Any) -> bool:
@@ -329,16 +393,16 @@ def _name(hint: Any) -> str:
 _ARGUMENT = re.compile(r"(\w+)(?:\s*\([^)]*\))?:\s*(.*)")
 
 
-# Every config of a process reads the same classes.
+# All configs of a process read the same classes.
 @lru_cache(maxsize=1024)
 def _hints(cls: type) -> Mapping[str, Any]:
-    """The annotations of a class and its bases, resolved."""
+    """Return the annotations of a class and its bases, resolved."""
     return typing.get_type_hints(cls, include_extras=True)
 
 
 @lru_cache(maxsize=1024)
 def _argument_helps(cls: type) -> Mapping[str, str]:
-    """What the `Args:` of the docstrings of a class and its bases say about each field."""
+    """Return the text under `Args:` by field, from the docstrings of a class and its bases."""
     helps: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         lines = inspect.cleandoc(base.__dict__.get("__doc__") or "").splitlines()

@@ -1,4 +1,4 @@
-"""From files, includes and overrides to one tree of nodes."""
+"""Builds one tree of nodes from files, includes and overrides."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml, read_yaml
+from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml
 from orchestrion._config.environment import expand
 from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced
+from orchestrion._config.yaml import read_yaml
 
 __all__ = ["merge", "override", "read_tree", "tree_of"]
 
@@ -19,7 +20,7 @@ _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 
 def read_tree(path: Path, environment: Mapping[str, str], problems: Problems) -> Node | None:
-    """A config file with what it includes; None if it cannot be read at all."""
+    """Return a config file with what it includes, or None if it cannot be read."""
     return _Reader(environment, problems).read(path, ())
 
 
@@ -41,7 +42,7 @@ class _Reader:
             what = "is empty" if root.value is None else "must be a mapping of sections"
             self.problems.add(Node(None, source, root.line), "", f"a config {what}")
             return None
-        # Names of files are taken as they stand: a message may show them.
+        # Variables in names of files are not expanded: a message may show these names.
         include = root.value.pop("include", None)
         expand(root, self.environment, self.problems)
         return self._include(root, include, path, (*above, _identity(path)))
@@ -71,7 +72,7 @@ class _Reader:
     def _include(
         self, root: Node, include: Node | None, path: Path, above: tuple[Path, ...]
     ) -> Node:
-        """`root` over the files it includes; of these, later ones win."""
+        """Return `root` merged over the files it includes; later files win over earlier ones."""
         if include is None:
             return root
         if not isinstance(include.value, list):
@@ -95,7 +96,7 @@ class _Reader:
 
 
 def _no_file(path: Path, included: bool) -> str:
-    """Why a path is nothing to be read from: opening a pipe may wait forever."""
+    """Return why a path cannot be read, or ""; opening a pipe may wait forever."""
     if not included and str(path) in _OPEN_ALREADY:
         return ""
     try:
@@ -112,7 +113,7 @@ def _identity(path: Path) -> Path:
 
 
 def merge(below: Node, above: Node) -> Node:
-    """Two trees as one: mappings are merged, everything else is replaced by what is above.
+    """Return two trees as one: mappings are merged, other values are those of `above`.
 
     A mapping that `use`s another component is replaced too: its settings belong to the other.
     """
@@ -130,7 +131,7 @@ def merge(below: Node, above: Node) -> Node:
 def override(
     root: Node, overrides: Sequence[str], environment: Mapping[str, str], problems: Problems
 ) -> Node:
-    """The tree after `a.b=c` overrides; values are YAML 1.2."""
+    """Return the tree after `a.b=c` overrides; values are YAML 1.2."""
     for text in overrides:
         source = Source(f"-o {text.partition('=')[0]}", Path.cwd())
         place = Node(None, source)
@@ -153,7 +154,7 @@ def override(
 
 
 def _unlined(node: Node) -> Node:
-    """Lines within an override say nothing."""
+    """Remove the lines: within an override they say nothing."""
     node.line = None
     if isinstance(node.value, dict):
         for child in node.value.values():
@@ -165,9 +166,9 @@ def _unlined(node: Node) -> Node:
 
 
 def tree_of(data: Mapping[str, Any], name: str, directory: Path) -> Node:
-    """Plain data as a tree, as if a file of this name held it.
+    """Return plain data as a tree, as if a file of this name held it.
 
     Raises:
-        ValueError: something in it cannot stand in a config.
+        ValueError: a value cannot stand in a config.
     """
     return from_plain(dict(data), Source(name, directory))

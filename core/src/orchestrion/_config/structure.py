@@ -1,8 +1,8 @@
-"""Strict structuring: nodes become values of the types that settings declare.
+"""Converts nodes to values of the types that settings declare, and notes every problem.
 
-Nothing is converted on a guess: text is no number, 7.9 is no integer, 1 is no boolean. cattrs is
-not used here: it stops at a class's first failing validator, knows neither lines nor wiring, and
-would have to be told about every type twice, here and in the JSON Schema.
+Conversion is strict: text is not a number, 7.9 is not an integer, 1 is not a boolean. cattrs is not
+used: it stops at the first failing validator of a class, it knows neither lines nor wiring, and its
+errors would have to be translated one by one into ours.
 """
 
 from __future__ import annotations
@@ -16,10 +16,8 @@ from attrs import NOTHING, Factory, fields_dict, frozen
 
 from orchestrion._config.nodes import BROKEN, Node, Problems, at_index, at_key, walk
 from orchestrion._config.shapes import (
-    Anything,
     Choice,
     Fixed,
-    Items,
     Record,
     Ref,
     Scalar,
@@ -44,10 +42,10 @@ class _Failed:
 
 
 FAILED: Final = _Failed()
-"""Stands for a value that could not be structured; the problem is noted."""
+"""Stands for a value that could not be converted; the problem is noted."""
 
 MASK: Final = "<masked>"
-"""What a secret that was written into a config itself looks like in a stored one."""
+"""Replaces a secret that was written into the config itself when the config is stored."""
 
 Refer = Callable[[str, Node, str], Any]
 """Resolves (kind, node, path) to a component's settings, or `FAILED`."""
@@ -59,11 +57,11 @@ def _refuse(kind: str, node: Node, path: str) -> Any:
 
 @frozen
 class Structurer:
-    """Structures values and notes every problem on the way.
+    """Converts values and notes every problem on the way.
 
     Args:
         shaper: reads the shapes of nested classes.
-        problems: where problems go.
+        problems: collects the problems.
         refer: resolves references to components.
     """
 
@@ -74,7 +72,7 @@ class Structurer:
     # ------------------------------------------------------------------ values
 
     def value(self, shape: Shape, node: Node, path: str, secret: bool = False) -> Any:
-        """The structured value, or `FAILED`."""
+        """Return the converted value, or `FAILED`."""
         if node.value is BROKEN:
             return FAILED
         result = self._value(shape, node, path, secret)
@@ -83,43 +81,25 @@ class Structurer:
         return result
 
     def _value(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
-        match shape:
-            case Scalar(type=kind):
-                result = _scalar(kind, node)
-            case Choice():
-                return self._choice(shape, node, path, secret)
-            case Items(container=container, item=item):
-                if not isinstance(node.value, list):
-                    return self._wrong(shape, node, path, secret)
-                items = [
-                    self.value(item, child, at_index(path, i), secret)
-                    for i, child in enumerate(node.value)
-                ]
-                return FAILED if FAILED in items else container(items)
-            case Fixed(items=shapes):
-                if not isinstance(node.value, list) or len(node.value) != len(shapes):
-                    return self._wrong(shape, node, path, secret)
-                items = [
-                    self.value(item, child, at_index(path, i), secret)
-                    for i, (item, child) in enumerate(zip(shapes, node.value, strict=True))
-                ]
-                return FAILED if FAILED in items else tuple(items)
-            case Table():
-                return self._table(shape, node, path, secret)
-            case Record(cls=cls):
-                if not isinstance(node.value, dict):
-                    return self._wrong(shape, node, path, secret)
-                return self.record(cls, node, path)
-            case Ref(kind=kind):
-                if not isinstance(node.value, (str, dict)):
-                    return self._wrong(shape, node, path, secret)
-                return self.refer(kind, node, path)
-            case Variants():
-                return self._variants(shape, node, path, secret)
-            case Anything():
-                result = self._anything(node, path)
-            case _:
-                raise TypeError(f"unknown shape {shape!r}")
+        if isinstance(shape, Variants):
+            return self._variants(shape, node, path, secret)
+        if not shape.accepts(node.value):
+            return self._wrong(shape, node, path, secret)
+        if isinstance(shape, Record):
+            return self.record(shape.cls, node, path)
+        if isinstance(shape, Ref):
+            return self.refer(shape.kind, node, path)
+        if isinstance(node.value, dict):
+            return self._table(shape, node, path, secret)
+        if isinstance(node.value, list):
+            if isinstance(shape, Fixed) and len(node.value) != len(shape.items):
+                return self._wrong(shape, node, path, secret)
+            items = [
+                self.value(shape.part(i), child, at_index(path, i), secret)
+                for i, child in enumerate(node.value)
+            ]
+            return FAILED if FAILED in items else shape.container(items)
+        result = _scalar(shape, node)
         return self._wrong(shape, node, path, secret) if result is FAILED else result
 
     def _wrong(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
@@ -127,59 +107,36 @@ class Structurer:
         self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{hint}")
         return FAILED
 
-    def _choice(self, shape: Choice, node: Node, path: str, secret: bool) -> Any:
-        for value in shape.values:
-            if type(value) is type(node.value) and value == node.value:
-                return value if shape.enum is None else shape.enum(value)
-        texts = [v for v in shape.values if isinstance(v, str)]
-        hidden = secret or node.raw is not None or not isinstance(node.value, str)
-        close = "" if hidden else did_you_mean(node.value, texts)
-        self.problems.add(node, path, f"expected {expected(shape)}, got {got(node, secret)}{close}")
-        return FAILED
-
-    def _table(self, shape: Table, node: Node, path: str, secret: bool) -> Any:
-        if not isinstance(node.value, dict):
-            return self._wrong(shape, node, path, secret)
+    def _table(self, shape: Shape, node: Node, path: str, secret: bool) -> Any:
         if names_components(shape) and "use" in node.value:
             text = "expected names, each with a component; 'use' cannot be a name"
             self.problems.add(node, path, text)
             return FAILED
         result = {}
         for key, child in node.value.items():
-            key_node = Node(key, child.source, child.line)
-            key_value = self.value(shape.key, key_node, at_key(path, key))
-            result[key if key_value is FAILED else key_value] = (
-                FAILED
-                if key_value is FAILED
-                else self.value(shape.item, child, at_key(path, key), secret)
-            )
+            where, name = at_key(path, key), key
+            if isinstance(shape, Table):
+                name = self.value(shape.key, Node(key, child.source, child.line), where)
+            if name is FAILED:
+                result[key] = FAILED
+            else:
+                result[name] = self.value(shape.part(key), child, where, secret)
         return FAILED if FAILED in result.values() else result
 
     def _variants(self, shape: Variants, node: Node, path: str, secret: bool) -> Any:
-        """The first alternative that fits, else the problems of the only one that could."""
-        possible = [member for member in shape.members if _could_be(member, node.value)]
-        for member in possible:
-            trial = Structurer(self.shaper, Problems(), self.refer)
-            if len(possible) > 1:
-                result = trial.value(member, node, path, secret)
-                if result is not FAILED and not trial.problems.found:
-                    return result
+        """Return the value by the first alternative that fits, or note what is wrong.
+
+        If only one alternative is possible, its problems say more than those of the whole.
+        """
+        possible = [member for member in shape.members if member.accepts(node.value)]
         if len(possible) == 1:
             return self.value(possible[0], node, path, secret)
+        for member in possible:
+            trial = Structurer(self.shaper, Problems(), self.refer)
+            result = trial.value(member, node, path, secret)
+            if result is not FAILED and not trial.problems.found:
+                return result
         return self._wrong(shape, node, path, secret)
-
-    def _anything(self, node: Node, path: str) -> Any:
-        if node.value is BROKEN:
-            return FAILED
-        if isinstance(node.value, dict):
-            table = {k: self._anything(v, at_key(path, k)) for k, v in node.value.items()}
-            return FAILED if FAILED in table.values() else table
-        if isinstance(node.value, list):
-            items = [self._anything(v, at_index(path, i)) for i, v in enumerate(node.value)]
-            return FAILED if FAILED in items else items
-        if isinstance(node.value, float) and not math.isfinite(node.value):
-            return FAILED
-        return node.value
 
     # ------------------------------------------------------------------ constraints
 
@@ -192,14 +149,14 @@ class Structurer:
     # ------------------------------------------------------------------ attrs classes
 
     def record(self, cls: type, node: Node, path: str, skip: Collection[str] = ()) -> Any:
-        """An instance of an attrs class, or `FAILED`; keys in `skip` are left to the caller."""
+        """Return an instance of an attrs class, or `FAILED`; keys in `skip` are ignored."""
         values = self.settings(cls, node, path, skip)
         return FAILED if values is FAILED else self.build(cls, values, node, path)
 
     def settings(
         self, cls: type, node: Node, path: str, skip: Collection[str] = (), wired: bool = False
     ) -> Any:
-        """The given settings of an attrs class by key, or `FAILED`."""
+        """Return the given settings of an attrs class by key, or `FAILED`."""
         settings = {s.key: s for s in self.shaper.settings(cls, wired)}
         values: dict[str, Any] = {}
         failed = False
@@ -223,7 +180,7 @@ class Structurer:
                 self.problems.add(node, path, text)
                 failed = True
         if failed:
-            # What did structure is checked all the same: every problem is reported at once.
+            # The other values are checked all the same: every problem is reported at once.
             self._validate(cls, values, node, path)
         return FAILED if failed else values
 
@@ -239,7 +196,7 @@ class Structurer:
         return self.value(setting.shape, node, path, setting.secret)
 
     def build(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> Any:
-        """Call the class; on an error, run every validator for itself and note what each says."""
+        """Call the class; if it raises, run every validator alone and note each error."""
         try:
             return cls(**values)
         except BaseException as exc:  # also SystemExit, which would end the command as a success
@@ -251,7 +208,7 @@ class Structurer:
             return FAILED
 
     def _validate(self, cls: type, values: Mapping[str, Any], node: Node, path: str) -> bool:
-        """Run each validator on a stand-in that has whatever did structure."""
+        """Run each validator on an instance with the valid fields; return whether any failed."""
         attributes = fields_dict(cls)
         settings = {s.key: s for s in self.shaper.settings(cls, True)}
         stand_in: Any = object.__new__(cls)
@@ -262,7 +219,7 @@ class Structurer:
                 value = NOTHING if value.takes_self else value.factory()
             if value is not NOTHING and not (key in node.value and key not in values):
                 object.__setattr__(stand_in, attribute.name, value)
-        found = False
+        failed = False
         for key, value in values.items():
             setting = settings[key]
             attribute = attributes[setting.name]
@@ -271,13 +228,13 @@ class Structurer:
             try:
                 attribute.validator(stand_in, attribute, value)
             except AttributeError:
-                continue  # it compares with a field that did not structure
+                continue  # it compares with a field that is not valid
             except Exception as exc:
                 child = node.value.get(key, node)
                 hidden = setting.secret or child.raw is not None
                 self.problems.add(child, at_key(path, key), _message(exc, hidden))
-                found = True
-        return found
+                failed = True
+        return failed
 
 
 def _known(settings: Mapping[str, Setting]) -> str:
@@ -285,7 +242,7 @@ def _known(settings: Mapping[str, Setting]) -> str:
 
 
 def _message(exc: BaseException, hidden: bool) -> str:
-    """What an exception says; nothing that may repeat a secret."""
+    """Return the message of an exception, without any text that may be a secret."""
     if hidden:
         return f"not accepted ({type(exc).__name__}; not shown, since it may hold a secret)"
     # attrs' validators raise with (message, attribute, ...) as arguments.
@@ -298,39 +255,24 @@ def _message(exc: BaseException, hidden: bool) -> str:
     )
 
 
-def _scalar(kind: type, node: Node) -> Any:
+def _scalar(shape: Shape, node: Node) -> Any:
+    """Return the value of a node that is neither list nor mapping, or `FAILED`."""
     value = node.value
-    if kind is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return float(value) if number and math.isfinite(value) else FAILED
+    if isinstance(shape, Choice):
+        if not any(type(v) is type(value) and v == value for v in shape.values):
+            return FAILED
+        return value if shape.enum is None else shape.enum(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return FAILED
+    kind = shape.type if isinstance(shape, Scalar) else None
     if kind is Path:
-        ok = isinstance(value, str) and value and "\0" not in value
-        return _path(value, node) if ok else FAILED
-    return value if type(value) is kind else FAILED
+        return _path(value, node) if value and "\0" not in value else FAILED
+    return float(value) if kind is float else value
 
 
 def _path(text: str, node: Node) -> Any:
-    """A path is taken from the folder of the file that names it."""
+    """Return a path, taken from the folder of the file that names it."""
     try:
         return (node.source.directory / Path(text).expanduser()).resolve()
     except (OSError, RuntimeError, ValueError):
         return FAILED
-
-
-def _could_be(shape: Shape, value: Any) -> bool:
-    match shape:
-        case Scalar(type=kind):
-            if kind is float:
-                return isinstance(value, (int, float)) and not isinstance(value, bool)
-            return type(value) is (str if kind is Path else kind)
-        case Choice(values=values):
-            return any(type(v) is type(value) for v in values)
-        case Items() | Fixed():
-            return isinstance(value, list)
-        case Table() | Record():
-            return isinstance(value, dict)
-        case Ref():
-            return isinstance(value, (str, dict))
-        case Variants(members=members):
-            return any(_could_be(member, value) for member in members)
-    return True

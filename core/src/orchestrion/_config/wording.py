@@ -1,4 +1,4 @@
-"""What messages say about values: what was expected, what was got, what it was meant to be."""
+"""Words the problems of values: what was expected, what was given, how to correct it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrion._config.shapes import (
     Shape,
     Variants,
 )
-from orchestrion._suggest import article, shown
+from orchestrion._suggest import article, did_you_mean, shown
 
 __all__ = ["expected", "got", "habit", "named", "violations"]
 
@@ -34,7 +34,7 @@ _NAMES: dict[type, str] = {
 
 
 def expected(shape: Shape) -> str:
-    """What a value of this shape is, in words."""
+    """Return in words what a value of this shape is."""
     match shape:
         case Scalar(type=kind):
             return _NAMES[kind]
@@ -59,23 +59,27 @@ def _literal(value: Any) -> str:
 
 
 def named(node: Node) -> str:
-    """A name that a config gives, quoted; as it was written if it came from the environment."""
+    """Return a name in quotes; one from the environment as it was written."""
     return repr(node.raw if node.raw is not None else node.value)
 
 
 def got(node: Node, secret: bool = False) -> str:
-    """A value as it may be shown: never one that may be a secret."""
+    """Return a value as a message may show it: without anything that may be a secret."""
     if node.raw is not None:
         return f"{node.raw!r} (text from the environment)"
     return "a secret" if secret and node.value is not None else shown(node.value)
 
 
 def habit(shape: Shape, value: Any) -> str:
-    """A sentence on the mistakes that come with YAML and JSON habits."""
+    """Return how to correct a common mistake, or ""."""
+    if isinstance(shape, Choice):
+        texts = [v for v in shape.values if isinstance(v, str)]
+        return did_you_mean(value, texts) if isinstance(value, str) else ""
     shapes = shape.members if isinstance(shape, Variants) else (shape,)
     kinds = {s.type for s in shapes if isinstance(s, Scalar)}
-    if isinstance(value, float) and not math.isfinite(value) and float in kinds:
-        return "; it must be finite"
+    if isinstance(value, float) and not math.isfinite(value):
+        plain = any(isinstance(s, Anything) for s in shapes)
+        return "; it must be finite" if plain or float in kinds else ""
     if isinstance(value, str):
         if bool in kinds and value.lower() in ("yes", "no", "on", "off", "y", "n"):
             return "; in YAML 1.2 that is a word"
@@ -93,11 +97,11 @@ def habit(shape: Shape, value: Any) -> str:
 
 
 def violations(meta: Any, value: Any) -> list[str]:
-    """What a msgspec `Meta` demands of a value and the value does not meet.
+    """Return the demands of a msgspec `Meta` that a value does not meet.
 
-    As in JSON Schema, a constraint on numbers says nothing about text, and so on.
+    As in JSON Schema, a constraint on numbers is not applied to text, and so on.
     """
-    found = []
+    unmet = []
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         bounds = (
             ("be at least", meta.ge, lambda limit: value >= limit),
@@ -106,18 +110,18 @@ def violations(meta: Any, value: Any) -> list[str]:
             ("be less than", meta.lt, lambda limit: value < limit),
             ("be a multiple of", meta.multiple_of, lambda limit: _multiple(value, limit)),
         )
-        found += [
+        unmet += [
             f"{text} {limit}" for text, limit, ok in bounds if limit is not None and not ok(limit)
         ]
     if isinstance(value, str) and meta.pattern is not None and not re.search(meta.pattern, value):
-        found.append(f"match {meta.pattern}")
+        unmet.append(f"match {meta.pattern}")
     if isinstance(value, (str, list, dict)):
         unit = "characters" if isinstance(value, str) else "elements"
         if meta.min_length is not None and len(value) < meta.min_length:
-            found.append(f"have at least {meta.min_length} {unit}")
+            unmet.append(f"have at least {meta.min_length} {unit}")
         if meta.max_length is not None and len(value) > meta.max_length:
-            found.append(f"have at most {meta.max_length} {unit}")
-    return found
+            unmet.append(f"have at most {meta.max_length} {unit}")
+    return unmet
 
 
 def _multiple(value: float, of: float) -> bool:

@@ -1,4 +1,4 @@
-"""One activation: whether it may start, and what its agent gives."""
+"""One activation, from what the policy started to its turn."""
 
 from __future__ import annotations
 
@@ -6,26 +6,125 @@ from collections.abc import Mapping
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from attrs import frozen
+
 from orchestrion._engine.calls import ActivationCalls
 from orchestrion._engine.checks import booked
 from orchestrion._engine.deadline import exited
+from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.reuse import digest
 from orchestrion._engine.team import Seat
 from orchestrion._errors import RunError
-from orchestrion._interfaces import View
+from orchestrion._guards import FATAL, describe
+from orchestrion._interfaces import Member, View
+from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
-from orchestrion._records import NO_USAGE, Activation, Observation, Output
+from orchestrion._records import (
+    NO_USAGE,
+    Activation,
+    Observation,
+    Output,
+    Problem,
+    Trajectory,
+    Turn,
+)
 
 if TYPE_CHECKING:
     from orchestrion._engine.episode import Engine
 
-__all__ = ["act", "content_of", "refusal", "reused"]
+__all__ = ["Setting", "act", "content_of", "take_turn"]
 
 
-def refusal(
+@frozen(eq=False)
+class Setting:
+    """What all activations of one loop share."""
+
+    engine: Engine
+    problem: Problem  # without its hidden part
+    key: Key
+    seats: Mapping[str, Seat]  # the agents that may be started
+    roster: tuple[Member, ...]  # the same agents, as they see each other
+    episode: str  # its name in the run; of a nested team, that of the episode it is part of
+    given: tuple[Turn, ...] = ()  # turns that a nested team may read beside its own
+    who: str = ""  # before the names of agents in reports, e.g. "crew/" in a nested team
+    label: str = ""  # the same, for people who watch
+
+
+async def take_turn(
+    setting: Setting,
+    activation: Activation,
+    trajectory: Trajectory,
+    observation: Observation | None,
+    index: int,
+    nth: int,
+    decision: int,
+) -> Turn:
+    """Return the turn of an activation; whatever its agent raises makes it a failed turn.
+
+    `trajectory` and `observation` are those of the decision (its index), `index` is the turn's, and
+    `nth` says how often the agent was started before.
+
+    Raises:
+        RunError: the policy started what is not in the team.
+        BudgetError, ReplayError, StoreError: the run cannot go on.
+    """
+    engine, agent, option = setting.engine, activation.agent, activation.option
+    seat = setting.seats.get(agent)
+    if (
+        seat is None
+        or option is not None
+        or seat.options
+        or (observation is not None and observation.blocked)
+    ):
+        refused = _refusal(activation, setting.seats, observation)
+        if refused:
+            engine.count_failure(agent, refused)
+            return Turn(index, agent, option, Output(), "failed", refused, decision)
+        assert seat is not None
+    view = View(
+        agent,
+        option,
+        setting.problem,
+        trajectory,
+        observation,
+        activation.reads,
+        setting.given,
+        setting.roster,
+    )
+    # Draws depend on how often an agent acted, or on the index that the policy gave: not on time.
+    key = setting.key.child("act", agent, nth if activation.index is None else f"@{index}")
+    who = setting.who + agent
+    label = None if engine.viewer is None else f"{setting.label}{index + 1} {agent}"
+    handle = ActivationCalls(engine, key, None, who, label, setting.episode)
+    failure = engine.calls.late(setting.episode, key)
+    if failure is None:
+        seconds = engine.timeout
+        if activation.timeout is not None:
+            seconds = engine.calls.time_limit(activation.timeout)
+        try:
+            if seat.pure or activation.reuse:
+                output = await _reused(engine, seat, view, seconds, who, label)
+            else:
+                output = await act(engine, seat, view, key, handle, seconds)
+            return Turn(index, agent, option, output, "completed", "", decision, activation.reads)
+        except FATAL:
+            raise
+        except BaseException as error:
+            if from_outside(error):
+                raise
+            failure = Failure(describe(error, seconds), handle.used, tuple(handle.made))
+            if isinstance(error, TimeoutError):
+                facts = Facts(who=who, stage=engine.stage)
+                await engine.calls.record_late(setting.episode, key, failure, facts)
+    engine.count_failure(agent, failure.message)
+    output = Output(usage=failure.usage, calls=failure.made)
+    return Turn(index, agent, option, output, "failed", failure.message, decision, activation.reads)
+
+
+def _refusal(
     activation: Activation, seats: Mapping[str, Seat], observation: Observation | None
 ) -> str:
-    """Why an activation cannot start; empty if it can.
+    """Return why the task does not let an activation start; empty if it may start.
 
     Raises:
         RunError: the policy started what is not in the team.
@@ -59,13 +158,18 @@ async def act(
     handle: ActivationCalls,
     seconds: float | None,
 ) -> Output:
-    """What an agent returns, checked, with what it spent through `handle`."""
+    """Return an agent's output, checked, with the usage of its calls through `handle`.
+
+    Raises:
+        TimeoutError: it took more than `seconds`.
+        Exception: as raised by the agent, or its output is not valid.
+    """
     work = seat.act(view, key, handle)
     began = monotonic()
     try:
         waits_for = work.send(None)
     except StopIteration as stop:
-        # It never had to wait: no timer, and no way through the event loop.
+        # It did not wait for anything: neither a timer nor the event loop is needed.
         output = stop.value
         if seconds is not None and monotonic() - began > seconds:
             raise TimeoutError from None
@@ -79,15 +183,15 @@ async def act(
     return stated
 
 
-async def reused(
+async def _reused(
     engine: Engine,
     seat: Seat,
     view: View,
     seconds: float | None,
-    who: str = "",
-    label: str | None = None,
+    who: str,
+    label: str | None,
 ) -> Output:
-    """The output of a pure agent, computed once for equal content."""
+    """Return the output of a pure agent, computed once for equal content."""
     content = seat.memo(view) if seat.memo is not None else content_of(view)
     name = digest("act", seat.identity, view.option, content)
     key = Key(name.encode()[:32])
@@ -101,7 +205,7 @@ async def reused(
 
 
 def content_of(view: View) -> Any:
-    """All that a view shows, as JSON."""
+    """Return all that a view shows, as JSON."""
     observation = view.observation
     return [
         view.problem.text,

@@ -1,12 +1,12 @@
-"""Decisions that are ready together are taken together."""
+"""Ask a policy for the decisions of all episodes that are ready, in one batch."""
 
 from __future__ import annotations
 
 import asyncio
 
-from orchestrion._engine.checks import broken
-from orchestrion._errors import RunError
-from orchestrion._interfaces import Policy, Situation
+from orchestrion._errors import CallError, RunError
+from orchestrion._guards import FATAL, raise_named
+from orchestrion._interfaces import Calls, Policy, Situation
 from orchestrion._keys import Key
 from orchestrion._records import Decision
 
@@ -14,23 +14,42 @@ __all__ = ["DecisionBatcher"]
 
 
 class DecisionBatcher:
-    """Asks one policy for many episodes at once; `place` is what messages call it."""
+    """Ask one policy, for many episodes at once.
+
+    Args:
+        policy: opened.
+        place: how messages name it.
+    """
 
     def __init__(self, policy: Policy, place: str) -> None:
         self.policy, self.place = policy, place
         self.prepares = bool(getattr(policy, "prepares", False))
         self._waiting: list[tuple[Situation, Key, asyncio.Future[Decision]]] = []
 
+    async def prepare(self, situation: Situation, calls: Calls) -> None:
+        """Let the policy prepare its decision, which may make calls.
+
+        Raises:
+            CallError: one of its calls failed.
+            RunError: it raised another error.
+        """
+        try:
+            await self.policy.prepare(situation, calls)
+        except (CallError, *FATAL):
+            raise
+        except Exception as error:
+            raise_named(self.place, "prepare()", error)
+
     def now(self, situation: Situation, key: Key) -> Decision:
-        """One decision, alone."""
+        """Return one decision at once, alone in its batch."""
         return self._ask([situation], [key])[0]
 
     def soon(self, situation: Situation, key: Key) -> asyncio.Future[Decision]:
-        """One decision, together with those of all episodes that are ready."""
+        """Return one decision, taken together with those of all episodes that are ready."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Decision] = loop.create_future()
         if not self._waiting:
-            # Runs after everything that is ready in this turn of the loop.
+            # The event loop calls it after everything that is ready now.
             loop.call_soon(self._flush)
         self._waiting.append((situation, key, answer))
         return answer
@@ -38,11 +57,12 @@ class DecisionBatcher:
     def _flush(self) -> None:
         waiting, self._waiting = self._waiting, []
         # An episode that was cancelled meanwhile needs no decision.
-        waiting = [one for one in waiting if not one[2].done()]
+        waiting = [item for item in waiting if not item[2].done()]
         if not waiting:
             return
         try:
-            decisions = self._ask([one[0] for one in waiting], [one[1] for one in waiting])
+            situations, keys, _ = zip(*waiting, strict=True)
+            decisions = self._ask(list(situations), list(keys))
         except Exception as error:
             for _, _, answer in waiting:
                 answer.set_exception(error)
@@ -54,10 +74,10 @@ class DecisionBatcher:
         try:
             decisions = list(self.policy.decide(situations, keys))
         except BaseException as error:
-            raise broken(self.place, "decide", error) from error
+            raise_named(self.place, "decide()", error)
         if len(decisions) != len(situations):
             raise RunError(
-                f"{self.place}: {len(decisions)} decisions for "
-                f"{len(situations)} situations; decide() must return one for each"
+                f"{self.place}: decide() returned {len(decisions)} decisions for "
+                f"{len(situations)} situations; it must return one for each"
             )
         return decisions

@@ -1,4 +1,4 @@
-"""Whose code a thread or a task is in, found by its stack: it costs the engine nothing."""
+"""Find whose code a thread or a task runs, by its stack: that costs the engine nothing."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ __all__ = ["Work", "of_stack", "of_task"]
 
 @frozen(eq=False)
 class Work:
-    """A component at work.
+    """A component that runs now.
 
     Args:
-        who: it is, as messages call it; empty if it cannot be told.
-        limit: seconds that it has; None means no limit.
-        line: of its code, as a file and a number.
-        imports: whether a module is being imported, which is slow when the machine is cold.
-        frame: of the call, to tell it from the next one.
+        who: how messages name it; empty if it is not known.
+        limit: its time limit in seconds; None means no limit.
+        line: the file and line that it runs.
+        imports: whether it imports a module, which is slow at first.
+        frame: of the call, to tell it from the next call.
     """
 
     who: str
@@ -56,13 +56,13 @@ _CALLERS: dict[CodeType, Callable[[dict[str, Any]], tuple[str, float | None]]] =
     Engine.first_step.__code__: lambda names: _task(names["self"]),
     Loop._step.__code__: lambda names: _task(names["self"].engine),
 }
-"""What calls components, and how its variables say which and for how long."""
+"""The functions that call components, and how to read component and limit from their variables."""
 
 _LIBRARY = os.path.dirname(os.__file__)
 
 
 def of_stack(thread: int) -> Work:
-    """What a thread is at."""
+    """Return what a thread runs."""
     inner = frame = sys._current_frames().get(thread)
     while inner is not None and _is_library(inner.f_code.co_filename):
         inner = inner.f_back
@@ -87,7 +87,7 @@ def _is_library(file: str) -> bool:
 
 
 def of_task(task: asyncio.Task[Any]) -> str:
-    """The agent, verifier or reward function that a task waits for; empty if there is none."""
+    """Return the agent, verifier or reward function that a task waits for, or an empty text."""
     waits: Any = task.get_coro()
     while waits is not None:
         frame = getattr(waits, "cr_frame", None)

@@ -1,4 +1,4 @@
-"""What a run may spend, kept below its caps also with many calls in flight."""
+"""Keep what a run spends below its caps, also with many calls in flight."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class BudgetCaps(Protocol):
 
 
 inside: ContextVar[bool] = ContextVar("inside", default=False)
-"""Whether the current code is part of a call, which has a reservation of its own."""
+"""Whether the current code runs inside a call, which holds a reservation."""
 
 
 class Budget:
-    """Reserves the worst case before a call, settles what it took after it.
+    """Reserve the worst case before a call, and settle what it spent after it.
 
-    At every moment spent + reserved <= cap, so that a cap is never passed, however many calls
-    are in flight. A reservation that does not fit waits, first come, first served, until calls in
-    flight give back what they did not take. A call made inside another one goes before all that
-    are not: the other one holds a reservation until it is done. When nothing in flight can give
-    anything back, whoever waits first gets a `BudgetError`: nothing that was paid for is cut off.
+    At every moment spent + reserved <= cap, so that no cap is exceeded, however many calls are in
+    flight. A reservation that does not fit waits, first come, first served, until calls in flight
+    give back what they did not spend. A call made inside another one does not wait: the outer one
+    holds its reservation until it is done. When nothing in flight can give anything back, all that
+    wait get a `BudgetError`: no call that is being paid for is cut off.
 
     Args:
         caps: see `BudgetCaps`; None means no cap at all.
@@ -60,28 +60,28 @@ class Budget:
         self._spent.add(spent)
         self._stated = NO_USAGE
         self._open = 0
-        """How many reservations there are that have something to give back."""
+        """Number of reservations that can give something back."""
         self._used_up = ""
-        """Why no call is made any more."""
+        """Why no more calls are made; empty while they are."""
         self._waiting: deque[tuple[Usage, asyncio.Future[None]]] = deque()
 
     @property
     def spent(self) -> Usage:
-        """What was taken; calls with no known price count as free."""
+        """What was spent; calls without a known price count as free."""
         return self._spent.usage()
 
     @property
     def reserved(self) -> Usage:
-        """What is set aside for calls in flight."""
+        """What is reserved for calls in flight."""
         return self._reserved.usage()
 
     @property
     def elapsed(self) -> float:
-        """Seconds this run has taken, earlier parts included."""
+        """Seconds that this run has taken, earlier parts included."""
         return time.monotonic() - self._started
 
     def check(self) -> None:
-        """Raise `BudgetError` when the minutes are used up, or a cap was passed."""
+        """Raise `BudgetError` if the minutes are used up, or a cap is exceeded."""
         if self._seconds is not None and self.elapsed > self._seconds:
             raise self._late()
         if self._caps is not None:
@@ -91,7 +91,7 @@ class Budget:
 
     @asynccontextmanager
     async def deadline(self) -> AsyncIterator[None]:
-        """Cancel what runs inside when the minutes are used up.
+        """Cancel the block when the minutes are used up.
 
         Raises:
             BudgetError: that happened.
@@ -110,13 +110,13 @@ class Budget:
         return BudgetError(f"budget.minutes: {(self._seconds or 0) / 60:g} minutes are used up")
 
     def charge(self, usage: Usage) -> bool:
-        """Book what a turn states that it took beside its calls.
+        """Book usage that a turn reports beside its calls.
 
-        It is known only now, so that a cap can be passed by the turns under way: `check` tells.
+        It is known only now, so that turns under way can exceed a cap; then `check` raises.
 
         Returns:
-            Whether it must be recorded at once, as it costs money or counts against a cap. What
-            need not be is summed up for `take_stated`.
+            Whether it must be recorded at once, because it costs money or counts against a cap.
+            Other usage is summed up for `take_stated`.
         """
         caps = self._caps
         if caps is None:
@@ -132,12 +132,12 @@ class Budget:
         return False
 
     def take_stated(self) -> Usage:
-        """What turns stated since this was asked last and no journal has."""
-        taken, self._stated = self._stated, NO_USAGE
-        return taken
+        """Return, and forget, the reported usage that is in no journal."""
+        stated, self._stated = self._stated, NO_USAGE
+        return stated
 
     async def reserve(self, worst: Usage, service: str = "this call") -> None:
-        """Set `worst` aside, once it fits beside what others have set aside.
+        """Reserve `worst`, as soon as it fits beside the other reservations.
 
         Raises:
             BudgetError: it does not fit, and nothing in flight can make room for it.
@@ -163,11 +163,11 @@ class Budget:
         self._grant(worst)
 
     def settle(self, worst: Usage, actual: Usage) -> None:
-        """Give a reservation back and book what the call really took."""
+        """Give a reservation back and book what the call spent."""
         self._open -= worst != NO_USAGE
         self._reserved.take_back(worst)
         if not self._open:
-            self._reserved = _Sum()  # a running difference of floats would drift away from zero
+            self._reserved = _Sum()  # a running difference of floats drifts away from zero
         self._spent.add(actual)
         self._wake()
 
@@ -176,7 +176,7 @@ class Budget:
         self._reserved.add(worst)
 
     async def _room(self, worst: Usage) -> None:
-        """Wait until a reservation was granted."""
+        """Wait until a reservation is granted."""
         granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((worst, granted))
         self._wake()
@@ -186,11 +186,11 @@ class Budget:
             if granted.done() and not granted.cancelled() and granted.exception() is None:
                 self.settle(worst, NO_USAGE)
             else:
-                self._wake()  # another one may be the first now
+                self._wake()  # another reservation may be the first now
             raise
 
     def _wake(self) -> None:
-        """Grant what fits now, in order; where nothing ever will, say so to all who wait."""
+        """Grant what fits now, in order; if nothing can fit any more, refuse all that wait."""
         while self._waiting:
             worst, granted = self._waiting[0]
             lacking = self._used_up or self._lacking(worst, self._reserved)
@@ -202,29 +202,29 @@ class Budget:
             if lacking:
                 self._used_up = lacking
                 granted.set_exception(BudgetError(lacking))
-                granted.exception()  # whoever waited may be cancelled before it looks
+                granted.exception()  # its waiter may be cancelled before it reads it
             else:
                 self._grant(worst)
                 granted.set_result(None)
 
     def _lacking(self, worst: Usage, held: _Sum) -> str:
-        """Why the caps do not cover `worst` beside what is held; empty if they do."""
+        """Return why the caps do not cover `worst` beside what is held; empty if they do."""
         caps, spent = self._caps, self._spent
         assert caps is not None
-        for name, cap, taken, aside, more in (
+        for name, cap, used, reserved, more in (
             ("calls", caps.calls, spent.calls, held.calls, worst.calls),
             ("tokens", caps.tokens, spent.tokens, held.tokens, worst.tokens),
             ("usd", caps.usd, spent.usd, held.usd, worst.usd),
         ):
-            if cap is not None and taken + aside + more > cap:
-                return _told(name, cap, taken, aside, more)
+            if cap is not None and used + reserved + more > cap:
+                return _lacks(name, cap, used, reserved, more)
         return ""
 
 
-def _told(name: str, cap: float, taken: float, aside: float, more: float) -> str:
-    text = f"budget.{name}: {taken:g} of {cap:g} spent"
-    if aside:
-        text += f" and {aside:g} reserved"
+def _lacks(name: str, cap: float, used: float, reserved: float, more: float) -> str:
+    text = f"budget.{name}: {used:g} of {cap:g} spent"
+    if reserved:
+        text += f" and {reserved:g} reserved"
     if not more:
         return text
     text += f"; the next call could take {more:g}"
@@ -232,7 +232,7 @@ def _told(name: str, cap: float, taken: float, aside: float, more: float) -> str
 
 
 class _Sum:
-    """A running sum, which costs less than a new usage for every call."""
+    """A running sum: cheaper than a new `Usage` for every call."""
 
     __slots__ = ("calls", "cost", "input_tokens", "output_tokens", "usd")
 

@@ -1,15 +1,23 @@
-"""What plugins may hand the engine: checked once, where it comes in."""
+"""Check what plugin code returned, once, where it comes in.
+
+The first half is for the engine: decisions, steps, outputs, scores, rewards. The second half is
+for the run: problems, a trainer's iterations and metrics, and whether episodes mean anything.
+Calling plugin code safely is the other half of the job, see `orchestrion._guards`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from math import inf
-from typing import Any
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, get_args
 
 import msgspec
 
-from orchestrion._errors import BudgetError, OrchestrionError, ReplayError, RunError, StoreError
-from orchestrion._interrupts import from_outside
+from orchestrion._errors import RunError, UsageError
+from orchestrion._guards import calling
+from orchestrion._interfaces import Metrics
 from orchestrion._records import (
     NO_USAGE,
     Activation,
@@ -17,42 +25,51 @@ from orchestrion._records import (
     Episode,
     Observation,
     Output,
+    Problem,
     Reward,
     Scores,
+    Split,
+    Status,
     Step,
     Trajectory,
     Usage,
     replace,
 )
-from orchestrion._secrets import hidden
+from orchestrion._secrets import encodes
 
 __all__ = [
-    "FATAL",
     "booked",
-    "broken",
     "check_decision",
+    "check_judged",
+    "check_paid",
+    "check_problem",
+    "check_problems",
     "check_step",
-    "check_usage",
-    "describe",
+    "check_turns",
+    "iterations_of",
     "judged",
-    "nothing_given",
+    "merged_metrics",
+    "problems_of",
+    "why_empty",
 ]
 
-# Not an agent's failure but the run's, or our own end: the episode cannot go on. Whatever else
-# plugin code raises must neither end the process nor look like our own cancellation.
-FATAL = (BudgetError, ReplayError, StoreError, GeneratorExit)
-
-NUMBERS = (int, float)
-LARGEST = 1e100
+_NUMBERS = (int, float)
+_LARGEST = 1e100
 """Above every amount that means something, and small enough for sums never to overflow."""
-LONGEST = 10_000
-"""Characters of an error that are kept: there may be one in every turn."""
-COUNTS = 2**53
+_COUNTS = 2**53
 """Above every count: the sum of a thousand still fits into a database."""
+_AMOUNT = f"it must be a finite number, at most {_LARGEST:g}"
+_REASON = 500
+"""Characters of an episode's error that stand in the message of another one."""
+_CHECKED_PROBLEMS = 100_000
+"""Problems of a split that are checked: a task may generate endless ones on demand."""
+
+
+# ------------------------------------------------------------------------------- the engine
 
 
 def check_decision(decision: Any, place: str) -> None:
-    """Raise `RunError` unless a policy's answer is a decision."""
+    """Raise `RunError` unless what a policy returned is a valid decision."""
     kind: Any = type(decision)
     if (
         kind is Decision
@@ -61,24 +78,24 @@ def check_decision(decision: Any, place: str) -> None:
         and type(decision.start) is tuple
         and type(decision.error) is str
     ):
-        for one in decision.start:
-            if type(one) is not Activation or (one.timeout is not None and not _lasts(one.timeout)):
+        for start in decision.start:
+            if type(start) is not Activation or not _is_timeout(start.timeout):
                 break
         else:
             return
     raise RunError(
-        f"{place}: decide() must give Decisions with a tuple of "
-        "Activations, stop true or false, wait 'all' or 'each', and an error in words; a timeout "
-        f"is None or more than 0 s; it gave {decision!r:.200}"
+        f"{place}: decide() must return Decisions: start a tuple of Activations, stop true or "
+        "false, wait 'all' or 'each', error a text; an Activation's timeout None or more than 0 s; "
+        f"it returned {decision!r:.200}"
     )
 
 
-def _lasts(timeout: Any) -> bool:
-    return type(timeout) in NUMBERS and 0 < timeout < inf
+def _is_timeout(timeout: Any) -> bool:
+    return timeout is None or (type(timeout) in _NUMBERS and 0 < timeout < math.inf)
 
 
 def check_step(step: Any, place: str, method: str) -> None:
-    """Raise `RunError` unless what a task's `start` or `step` gave is a step."""
+    """Raise `RunError` unless what a task's `start` or `step` returned is a valid step."""
     kind: Any = type(step)
     if (
         kind is not Step
@@ -86,13 +103,13 @@ def check_step(step: Any, place: str, method: str) -> None:
         or (step.observation is not None and type(step.observation) is not Observation)
     ):
         raise RunError(
-            f"{place}: {method}() must give a Step with an Observation or None, "
-            f"and done true or false; it gave {step!r:.200}"
+            f"{place}: {method}() must return a Step: observation an Observation or None, done "
+            f"true or false; it returned {step!r:.200}"
         )
 
 
 def booked(output: Output, used: Usage, made: Sequence[str] = ()) -> Output:
-    """The output, checked, with what went through calls added to its usage, and their names.
+    """Check an agent's output; return it with the usage and the names of the calls it made.
 
     Raises:
         TypeError, ValueError: it is not what an agent may return.
@@ -120,59 +137,58 @@ def _check_rest(output: Output) -> None:
 
 
 def check_usage(usage: Usage) -> None:
-    """Raise unless a usage is one: counts and finite amounts, none of them negative."""
+    """Raise TypeError or ValueError unless a usage has counts and finite amounts, none negative."""
     if type(usage) is not Usage:
         raise TypeError(f"Output.usage is {type(usage).__name__}, not a Usage")
-    # In one go, since there is one a turn; what is wrong with it is looked for only then.
+    # One expression, since every turn pays for it; which part is wrong is found out afterwards.
     if not (
         type(usage.calls) is type(usage.input_tokens) is type(usage.output_tokens) is int
-        and type(usage.usd) in NUMBERS
-        and type(usage.cost) in NUMBERS
-        and 0 <= usage.calls < COUNTS
-        and 0 <= usage.input_tokens < COUNTS
-        and 0 <= usage.output_tokens < COUNTS
-        and 0 <= usage.usd < LARGEST
-        and 0 <= usage.cost < LARGEST
+        and type(usage.usd) in _NUMBERS
+        and type(usage.cost) in _NUMBERS
+        and 0 <= usage.calls < _COUNTS
+        and 0 <= usage.input_tokens < _COUNTS
+        and 0 <= usage.output_tokens < _COUNTS
+        and 0 <= usage.usd < _LARGEST
+        and 0 <= usage.cost < _LARGEST
     ):
         _refuse_usage(usage)
 
 
 def check_paid(usage: Usage) -> None:
-    """Raise unless a usage of a call is one; its dollars may be unknown (NaN)."""
+    """Check the usage of a call like `check_usage`; its price may be unknown (NaN)."""
     check_usage(replace(usage, usd=0.0) if usage.usd != usage.usd else usage)
 
 
 def _refuse_usage(usage: Usage) -> None:
     for name in ("calls", "input_tokens", "output_tokens"):
         value = getattr(usage, name)
-        if type(value) is not int or not 0 <= value < COUNTS:
+        if type(value) is not int or not 0 <= value < _COUNTS:
             raise ValueError(f"Usage.{name} is {value!r}, not a count")
     for name in ("usd", "cost"):
         value = getattr(usage, name)
-        if type(value) not in NUMBERS or not 0 <= value < LARGEST:
-            raise ValueError(f"Usage.{name} is {value!r}; it must be from 0 to {LARGEST:g}")
+        if type(value) not in _NUMBERS or not 0 <= value < _LARGEST:
+            raise ValueError(f"Usage.{name} is {value!r}; it must be from 0 to {_LARGEST:g}")
 
 
 def judged(
     episode: Episode, scores: Scores, reward: Reward | None = None, team: Collection[str] = ()
 ) -> Episode:
-    """The episode with its judgement; spelled out, since `evolve` costs as much as a turn."""
+    """Check a judgement; return the episode with it.
+
+    Args:
+        episode: not judged yet, or with these scores only.
+        scores: what the verifier returned.
+        reward: what the reward function returned; None before it was called.
+        team: names of agents, which `Reward.agents` may have.
+
+    Raises:
+        TypeError, ValueError: it is not what a verifier or reward function may return.
+    """
     if reward is None:
         _check_scores(scores)
     else:
         _check_reward(reward, len(episode.trajectory), team)
-    return Episode(
-        episode.id,
-        episode.problem,
-        episode.trajectory,
-        episode.decisions,
-        episode.status,
-        scores,
-        reward,
-        episode.error,
-        episode.observation,
-        episode.calls,
-    )
+    return replace(episode, scores=scores, reward=reward)
 
 
 def _check_scores(scores: Scores) -> None:
@@ -188,7 +204,7 @@ def _check_scores(scores: Scores) -> None:
 def _check_reward(reward: Reward, turns: int, team: Collection[str]) -> None:
     if type(reward) is not Reward:
         raise TypeError(f"score() returned {type(reward).__name__}, not a Reward or None")
-    if type(reward.total) not in NUMBERS or not abs(reward.total) < LARGEST:
+    if type(reward.total) not in _NUMBERS or not abs(reward.total) < _LARGEST:
         raise ValueError(f"Reward.total is {reward.total!r}; {_AMOUNT}")
     if reward.turns is not None:
         if len(reward.turns) != turns:
@@ -204,33 +220,16 @@ def _check_reward(reward: Reward, turns: int, team: Collection[str]) -> None:
     _check_numbers("Reward.parts", reward.parts.items())
 
 
-_AMOUNT = f"it must be a finite number, at most {LARGEST:g}"
-
-
 def _check_numbers(what: str, numbers: Iterable[tuple[Any, Any]]) -> None:
     for name, value in numbers:
         if type(name) is not str:
             raise TypeError(f"{what} must have texts for names, not {name!r}")
-        if not isinstance(value, NUMBERS) or not abs(value) < LARGEST:
+        if not isinstance(value, _NUMBERS) or not abs(value) < _LARGEST:
             raise ValueError(f"{what}[{name}] is {value!r}; {_AMOUNT}")
 
 
-def describe(error: BaseException, seconds: float | None) -> str:
-    """An error in a sentence, as it stands in the record of a turn."""
-    if isinstance(error, TimeoutError) and seconds is not None and not error.args:
-        return f"no result within {seconds:g} s"
-    try:
-        text = str(error)
-    except Exception:  # an exception of a plugin's own may be broken itself
-        text = ""
-    text = hidden(text)
-    if len(text) > LONGEST:
-        text = f"{text[:LONGEST]} ... (cut here; it has {len(text)} characters)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def nothing_given(trajectory: Trajectory) -> str:
-    """Why an episode has no answer although agents were asked; empty if it has one."""
+def why_empty(trajectory: Trajectory) -> str:
+    """Return why no turn of an episode completed; empty if one did, or if it has no turns."""
     error = ""
     for turn in trajectory.backward():
         if turn.status == "completed":
@@ -240,8 +239,135 @@ def nothing_given(trajectory: Trajectory) -> str:
     return f"none of its {count} turns gave anything; the last, {error}" if error else ""
 
 
-def broken(place: str, method: str, error: BaseException) -> BaseException:
-    """An error of plugin code with the component and method it came from."""
-    if isinstance(error, OrchestrionError) or from_outside(error):
-        return error
-    return RunError(f"{place}: {method}() raised {describe(error, None)}")
+# ------------------------------------------------------------------------------- the run
+
+
+def problems_of(task: Any, split: Split, place: str) -> Sequence[Problem]:
+    """Return the problems of a task's split.
+
+    Raises:
+        RunError: the task raised an error, or did not return a sequence.
+    """
+    with calling(place, f"problems({split!r})"):
+        problems: Any = task.problems(split)
+        try:
+            len(problems)
+        except TypeError:
+            kind = type(problems).__name__
+            raise RunError(
+                f"{place}: problems({split!r}) must return a sequence, not a {kind}"
+            ) from None
+    return problems  # type: ignore[no-any-return]
+
+
+def check_problems(task: Any, used: Sequence[Split], place: str) -> None:
+    """Check the problems of all splits of a task.
+
+    Args:
+        task: opened.
+        used: splits that must not be empty.
+        place: of the task in the config.
+
+    Raises:
+        UsageError: a split that is used has no problems.
+        RunError: something is not a Problem, an id is not a string, or two problems share one.
+    """
+    seen: dict[str, str] = {}
+    for split in get_args(Split):
+        problems = problems_of(task, split, place)
+        if split in used and not len(problems):
+            raise UsageError(f"{place}: its split {split!r} has no problems, and it is used here")
+        with calling(place, f"problems({split!r})"):
+            for problem in islice(problems, _CHECKED_PROBLEMS):
+                _check_unique(problem, split, seen, place)
+
+
+def _check_unique(problem: Any, split: str, seen: dict[str, str], place: str) -> None:
+    method = f"problems({split!r})"
+    name = check_problem(problem, place, method).id
+    if name in seen:
+        where = f"twice in {split!r}" if seen[name] == split else f"in {seen[name]!r} and {split!r}"
+        raise RunError(f"{place}: problem {name!r} is {where}; ids are unique, splits disjoint")
+    seen[name] = split
+
+
+def check_problem(problem: Any, place: str, method: str) -> Problem:
+    """Return a problem that a task made, checked.
+
+    Raises:
+        RunError: it is not a Problem, or its id is not a non-empty string.
+    """
+    if not isinstance(problem, Problem):
+        kind = type(problem).__name__
+        raise RunError(f"{place}: {method} returned a {kind}, which is not a Problem")
+    name: Any = problem.id
+    if not isinstance(name, str) or not name or not encodes(name):
+        raise RunError(
+            f"{place}: {method}: Problem.id must be a non-empty string, got {name!r:.80}"
+        )
+    return problem
+
+
+def iterations_of(trainer: Any, place: str) -> int:
+    """Return how many iterations a trainer wants.
+
+    Raises:
+        RunError: reading it raised an error, or it is not a count.
+    """
+    with calling(place, "iterations"):
+        count = trainer.iterations
+    if type(count) is not int or count < 0:
+        raise RunError(f"{place}: iterations must be a count, not {count!r:.80}")
+    return count
+
+
+def merged_metrics(own: Metrics, reported: Any, place: str) -> dict[str, float]:
+    """Return an iteration's metrics: those of its trainer, and core's own, which have priority.
+
+    Raises:
+        RunError: the trainer did not report finite numbers by name.
+    """
+    if not isinstance(reported, Mapping):
+        kind = type(reported).__name__
+        raise RunError(f"{place}: iterate returned a {kind}, not metrics: a number for each name")
+    return {**{name: _number(name, value, place) for name, value in reported.items()}, **own}
+
+
+def _number(name: Any, value: Any, place: str) -> float:
+    # `isprintable` also refuses lone surrogates, which no file can hold.
+    if not isinstance(name, str) or not name.isprintable():
+        raise RunError(f"{place}: a metric's name must be printable text, not {name!r:.80}")
+    try:
+        number = math.nan if isinstance(value, (str, bytes)) else float(value)
+    except Exception:
+        number = math.nan
+    if not math.isfinite(number):
+        raise RunError(f"{place}: metric {name!r} must be a finite number, not {value!r:.80}")
+    return value if type(value) is int and abs(value) < 1 << 53 else number
+
+
+def check_judged(episodes: Sequence[Episode], where: str) -> None:
+    """Raise `RunError` if every verification, or every reward, failed."""
+    unverified = [episode.error for episode in episodes if episode.scores is None]
+    unrewarded = [
+        episode.error
+        for episode in episodes
+        if episode.error and episode.reward is None and episode.status is not Status.FAILED
+    ]
+    for what, errors in (("verification", unverified), ("reward", unrewarded)):
+        if errors and len(errors) == len(episodes):
+            (reason, count), *_ = Counter(errors).most_common(1)
+            raise RunError(
+                f"every {what} of {where} failed, {count} of {len(errors)} with {reason:.{_REASON}}"
+            )
+
+
+def check_turns(episodes: Sequence[Episode], where: str, minimum: int) -> None:
+    """Raise `RunError` if there are at least `minimum` turns and all of them failed."""
+    turns = sum(len(episode.trajectory) for episode in episodes)
+    errors = [turn for episode in episodes for turn in episode.turns if turn.status == "failed"]
+    if turns < max(minimum, 1) or len(errors) < turns:
+        return
+    reasons = Counter(f"{turn.agent}: {turn.error}" for turn in errors)
+    (reason, count), *_ = reasons.most_common(1)
+    raise RunError(f"all {turns} turns of {where} failed, {count} of them with {reason:.{_REASON}}")

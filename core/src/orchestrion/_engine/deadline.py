@@ -1,8 +1,8 @@
-"""A time limit that costs next to nothing.
+"""A time limit that costs nearly nothing.
 
-An `asyncio.timeout` for each activation doubles the cost of a turn that waits: each sets a timer
-of its own and takes it back. Here all activations with one limit share one timer, and an
-activation that never waits needs none.
+An `asyncio.timeout` for each activation doubles the cost of a turn that waits, because each sets
+and cancels its own timer. Here all activations with one limit share one timer, and an activation
+that never waits needs none.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["Deadline", "exited", "resume"]
+__all__ = ["Deadlines", "exited", "resume"]
 
 T = TypeVar("T")
 
 PATIENCE = 5.0
-"""Seconds after which work that goes on beyond its limit is cancelled again."""
+"""Seconds after which work that ignores its cancellation is cancelled again."""
 
 _FEW = 64
-"""Pieces of work that are looked through in no time."""
+"""Entries that are not worth pruning."""
 
 
 class _Entry:
@@ -34,20 +34,25 @@ class _Entry:
 
 
 class Deadline:
-    """One limit in seconds for many pieces of work."""
+    """One limit in seconds for many coroutines."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        # All have the same limit, so who came first is due first.
+        # All have the same limit: the first that was added is due first.
         self._waiting: deque[_Entry] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._prune_at = _FEW
 
     async def within(self, work: Coroutine[Any, Any, T], waits_for: Any, who: str) -> T:
-        """The result of `work`, or TimeoutError if it takes longer than the limit.
+        """Return the result of `work`; cancel it at the limit, and ignore what it returns then.
 
-        `work` has been started with `send(None)`, which gave `waits_for`; `who` does it. It is
-        cancelled at the limit, and what it gives after that does not count.
+        Args:
+            work: has been started with `send(None)`.
+            waits_for: what `send(None)` returned.
+            who: does the work, for messages.
+
+        Raises:
+            TimeoutError: it took longer than the limit.
         """
         task = asyncio.current_task()
         assert task is not None
@@ -70,13 +75,13 @@ class Deadline:
             self._forget()
             for _ in range(entry.cancels):
                 task.uncancel()
-            # Cancelled by the limit alone, or by somebody else as well?
+            # Cancelled by the limit alone, or by other code as well?
             others = isinstance(error, asyncio.CancelledError) and task.cancelling() > cancelling
             if entry.cancels and not others and not isinstance(error, KeyboardInterrupt):
                 raise TimeoutError from None
 
     def _prune(self) -> None:
-        """Let go of what is done; one that takes long may be before all of it."""
+        """Remove what is done, also behind an entry that still runs."""
         self._waiting = deque(entry for entry in self._waiting if not entry.done)
         self._prune_at = max(_FEW, 2 * len(self._waiting))
 
@@ -98,28 +103,38 @@ class Deadline:
             self._timer = loop.call_at(waiting[0].at, self._expire)
 
     def _cancel(self, entry: _Entry) -> None:
-        """Cancel work, again and again if it takes no notice."""
+        """Cancel work, and again every few seconds until it ends."""
         if entry.done:
             return
         if entry.cancels == 1:
             logging.getLogger("orchestrion").warning(
                 "%s has not ended %g s after its time limit of %g s, though it was cancelled; "
                 "the run waits for it",
-                *(entry.who, PATIENCE, self.seconds),
+                entry.who,
+                PATIENCE,
+                self.seconds,
             )
         entry.cancels += 1
         entry.task.cancel()
         asyncio.get_running_loop().call_later(PATIENCE, self._cancel, entry)
 
 
+class Deadlines(dict[float, Deadline]):
+    """Time limits by their seconds, made when they are needed first."""
+
+    def __missing__(self, seconds: float) -> Deadline:
+        deadline = self[seconds] = Deadline(seconds)
+        return deadline
+
+
 def exited(error: GeneratorExit) -> RuntimeError:
-    """Stands for a GeneratorExit of plugin code, which would look as if we were closed."""
+    """Return an error for a GeneratorExit of plugin code, which must not close our coroutines."""
     return RuntimeError(f"it raised GeneratorExit: {error}")
 
 
 @types.coroutine
 def resume(work: Coroutine[Any, Any, T], waits_for: Any) -> Generator[Any, Any, T]:
-    """What `await work` would do, had it not been started with `send(None)` yet."""
+    """Await work that has been started with `send(None)`, which returned `waits_for`."""
     while True:
         error: BaseException | None = None
         value = None

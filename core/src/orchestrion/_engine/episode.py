@@ -1,4 +1,4 @@
-"""Episodes from start to reward, and what trainers do with unfinished ones."""
+"""Run episodes from start to reward; extend and judge unfinished ones for trainers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,20 @@ from typing import Any, Protocol
 
 from attrs import evolve
 
+from orchestrion._engine.activation import Setting
 from orchestrion._engine.batch import DecisionBatcher
-from orchestrion._engine.calls import ActivationCalls, CallPath, Facts
-from orchestrion._engine.checks import (
-    FATAL,
-    broken,
-    check_step,
-    describe,
-    judged,
-)
-from orchestrion._engine.deadline import Deadline, exited, resume
-from orchestrion._engine.loop import EpisodeLimits, Loop, late_at
+from orchestrion._engine.calls import ActivationCalls, CallPath
+from orchestrion._engine.checks import check_step, judged
+from orchestrion._engine.deadline import Deadlines, exited, resume
+from orchestrion._engine.loop import EpisodeLimits, Loop
+from orchestrion._engine.recording import Facts, Failure
 from orchestrion._engine.team import Seat, Team, member_of, seats_of
+from orchestrion._guards import FATAL, describe, raise_named
 from orchestrion._interfaces import Agent, Branch, Policy, View
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
 from orchestrion._records import (
     JSON,
-    NO_USAGE,
     Activation,
     Decision,
     Episode,
@@ -42,7 +38,7 @@ __all__ = ["Engine", "EpisodeLimits", "Observers"]
 
 
 class Observers(Protocol):
-    """Who is told what happens; a None attribute means nobody listens."""
+    """Callbacks for what happens in episodes; None means nobody listens."""
 
     @property
     def turn_finished(self) -> Callable[[str, Turn], None] | None: ...
@@ -56,14 +52,14 @@ class _Silent:
 
 
 class Engine:
-    """Runs episodes of one team; see the module `orchestrion._interfaces` for the loop in words.
+    """Run episodes of one team; the module `orchestrion._interfaces` has the loop in words.
 
     Args:
         team: opened components.
         calls: the run's call path.
-        limits: per episode.
-        timeout: seconds for one activation; None means no limit.
-        observers: told of turns and episodes.
+        limits: of each episode.
+        timeout: time limit of one activation in seconds; None means no limit.
+        observers: called after each turn and episode.
     """
 
     def __init__(
@@ -76,64 +72,58 @@ class Engine:
     ) -> None:
         self.team = team
         self.calls = calls or CallPath()
-        # What took too long is on record. No clock of a replay adds to it.
-        timeout = None if self.calls.replay else timeout
         self.limits = limits or EpisodeLimits()
-        self.timeout = timeout
+        self.timeout = self.calls.time_limit(timeout)
         self.observers: Observers = observers or _Silent()
         self.identities: dict[int, str] = {}
-        """What each opened agent is, settings and all, by its id: for members of nested teams."""
+        """For each opened agent, by its `id`, a text that stands for it and its settings."""
         self.places: dict[int, str] = {}
-        """Where each opened component stands, and who supplies it, by its id: for messages."""
+        """For each opened component, by its `id`, how messages name it."""
         self.learnable: Callable[[], Mapping[str, JSON]] = dict
-        """Gives the learnable settings of what is open, by config path."""
+        """Returns the learnable settings of what is open, by config path."""
         self.problems: int | None = None
-        """How many problems of each split may be used, the first ones; None means all."""
+        """How many problems of each split are used, the first ones; None means all."""
         self.stage = ""
-        """The part of the run that it works for, as reports call it."""
+        """The part of the run, for reports."""
         self.viewer: Callable[[str, str], None] | None = None
-        """Is given who says something and a piece of it, as it comes."""
+        """Called with an agent's label and each piece of text it says, for people who watch."""
         self.active = 0
-        """Episodes under way, nested ones included."""
+        """Episodes under way, nested teams included."""
         self.failed_turns: dict[str, int] = {}
-        """How often each (agent, error) came up."""
+        """How often each agent failed with which error, by "agent: error"."""
         self.cut_off: dict[str, str] = {}
-        """Whom an episode had started when it was cancelled, by its name."""
+        """The agents that an episode had started when it was cancelled, by its name."""
         self._executor = ThreadPoolExecutor(256, "orchestrion-agent")
         self._batchers: dict[int, DecisionBatcher] = {}
-        self._deadlines: dict[float, Deadline] = {}
+        self._deadlines = Deadlines()
 
     def close(self) -> None:
-        """Let go of the worker threads."""
+        """Release the worker threads."""
         self._executor.shutdown(wait=False, cancel_futures=True)
 
     def batcher(self, policy: Policy) -> DecisionBatcher:
-        """The one batcher of a policy."""
-        found = self._batchers.get(id(policy))
-        if found is None:
-            place = self.place(policy, "policy")
-            found = self._batchers[id(policy)] = DecisionBatcher(policy, place)
-        return found
+        """Return the batcher of a policy; all its episodes share it."""
+        batcher = self._batchers.get(id(policy))
+        if batcher is None:
+            batcher = DecisionBatcher(policy, self.place(policy, "policy"))
+            self._batchers[id(policy)] = batcher
+        return batcher
 
     def place(self, component: object, kind: str) -> str:
-        """What messages call a component: its place in the config if it has one."""
+        """Return how messages name a component: its place in the config if it has one."""
         return self.places.get(id(component)) or f"{kind} {type(component).__name__}"
 
     def name_of(self, seat: Seat) -> str:
-        """What messages call an agent: its place in the config, else its name."""
+        """Return how messages name an agent: its place in the config, else its name."""
         return self.places.get(id(seat.agent)) or f"agent {seat.name!r}"
 
     async def rest(
         self, seconds: float | None, work: Coroutine[Any, Any, Any], waits_for: Any, who: str
     ) -> Any:
-        """What a started piece of work gives in the end, within a time limit."""
+        """Return the result of started work, see `Deadline.within`; None means no time limit."""
         if seconds is None:
             return await resume(work, waits_for)
-        deadline = self._deadlines.get(seconds)
-        if deadline is None:
-            # One for all activations with this limit.
-            deadline = self._deadlines[seconds] = Deadline(seconds)
-        return await deadline.within(work, waits_for, who)
+        return await self._deadlines[seconds].within(work, waits_for, who)
 
     async def run(
         self,
@@ -143,14 +133,14 @@ class Engine:
         policy: Policy | None = None,
         training: bool = False,
     ) -> Episode:
-        """One episode from start to reward.
+        """Run one episode from start to reward.
 
         Raises:
             BudgetError, ReplayError, StoreError: the run cannot go on.
             RunError: the policy or the task broke its contract.
         """
         step = self.first_step(problem, key)
-        loop = Loop(self, name, problem, step, key, self.team.seats, training, self.limits)
+        loop = Loop(self._setting(name, problem, key), name, step, training, self.limits)
         self.active += 1
         try:
             await loop.run(self.batcher(policy or self.team.policy))
@@ -162,8 +152,12 @@ class Engine:
             self.observers.episode_finished(episode)
         return episode
 
+    def _setting(self, episode: str, problem: Problem, key: Key) -> Setting:
+        """Return what the activations of an episode share."""
+        return Setting(self, problem.public(), key, self.team.seats, self.team.roster, episode)
+
     def first_step(self, problem: Problem, key: Key) -> Step:
-        """The environment at the beginning of an episode.
+        """Return the environment at the beginning of an episode.
 
         Raises:
             RunError: the task's `start` broke its contract.
@@ -175,12 +169,12 @@ class Engine:
         try:
             step: Step = start(problem, key.child("start"))
         except BaseException as error:
-            raise broken(self.place(task, "task"), "start", error) from error
+            raise_named(self.place(task, "task"), "start()", error)
         check_step(step, self.place(task, "task"), "start")
         return step
 
     async def verify(self, branch: Branch, *, final: bool) -> Scores:
-        """The verifier's score of a branch, which may be unfinished."""
+        """Return the verifier's scores of a branch, which may be unfinished."""
         key = branch.key.child("score", int(final))
         handle = ActivationCalls(self, key, who="verifier")
         task = self.team.task
@@ -189,13 +183,13 @@ class Engine:
                 branch.problem, branch.trajectory, branch.step.state, final=final, calls=handle
             )
         except Exception as error:
-            raise broken(self.place(task, "task"), "verify", error) from error
+            raise_named(self.place(task, "task"), "verify()", error)
 
     async def judge(self, episode: Episode, problem: Problem, state: Any, key: Key) -> Episode:
-        """The episode with scores and reward.
+        """Return the episode with scores and reward.
 
-        A verifier that fails makes the episode fail. A reward function that fails leaves its
-        judgement alone: the reward is missing, and `error` says why.
+        If the verifier fails, the episode fails. If the reward function fails, the scores stay,
+        the reward is None, and `error` says why.
         """
         made = list(episode.calls)
         episode = await self._judge(episode, problem, state, key, made)
@@ -204,40 +198,42 @@ class Engine:
     async def _judge(
         self, episode: Episode, problem: Problem, state: Any, key: Key, made: list[str]
     ) -> Episode:
-        handle = ActivationCalls(self, key.child("verify"), who="verifier", made=made)
-        try:
-            self._check_in_time(late_at(episode.id, key.child("verify")))
-            work = self.team.task.verify(
-                problem, episode.trajectory, state, final=True, calls=handle
-            )
-            scores = await self._result(work, self.place(self.team.task, "the verifier of"))
-            episode = judged(episode, scores)
-        except BaseException as error:
-            told = await self._described(
-                error, late_at(episode.id, key.child("verify")), "verifier"
-            )
-            place = self.places.get(id(self.team.task))
+        task, function = self.team.task, self.team.reward
+        child = key.child("verify")
+        handle = ActivationCalls(self, child, who="verifier", made=made)
+        failure = self.calls.late(episode.id, child)
+        if failure is None:
+            try:
+                scores = await self._result(
+                    task.verify(problem, episode.trajectory, state, final=True, calls=handle),
+                    self.place(task, "the verifier of"),
+                )
+                episode = judged(episode, scores)
+            except BaseException as error:
+                failure = await self._failed(error, episode.id, child, "verifier")
+        if failure is not None:
+            place = self.places.get(id(task))
             by = f" by {place}" if place else ""
-            message = self._failure("verifier", f"verifying{by}: {told}")
+            message = f"verifying{by}: {failure.message}"
+            self.count_failure("verifier", message)
             return replace(episode, status=Status.FAILED, error=message, scores=None, reward=None)
-        function = self.team.reward
         if function is None:
             return episode
-        handle = ActivationCalls(self, key.child("reward"), who="reward", made=made)
-        try:
-            self._check_in_time(late_at(episode.id, key.child("reward")))
-            reward = await self._result(
-                function.score(episode, handle), self.place(function, "reward function")
-            )
-            return judged(episode, scores, reward, self.team.seats)
-        except BaseException as error:
-            who = self.place(function, "reward function")
-            told = await self._described(error, late_at(episode.id, key.child("reward")), "reward")
-            message = self._failure(who, told)
-            return replace(episode, error=episode.error or f"{who}: {message}")
+        child = key.child("reward")
+        handle = ActivationCalls(self, child, who="reward", made=made)
+        failure = self.calls.late(episode.id, child)
+        who = self.place(function, "reward function")
+        if failure is None:
+            try:
+                reward = await self._result(function.score(episode, handle), who)
+                return judged(episode, scores, reward, self.team.seats)
+            except BaseException as error:
+                failure = await self._failed(error, episode.id, child, "reward")
+        self.count_failure(who, failure.message)
+        return replace(episode, error=episode.error or f"{who}: {failure.message}")
 
     async def _result(self, work: Coroutine[Any, Any, Any], who: str) -> Any:
-        """What a verifier or reward function gives, within the time limit of an activation."""
+        """Return the result of a verifier or reward function, within the time limit of a turn."""
         try:
             waits_for = work.send(None)
         except StopIteration as stop:
@@ -246,36 +242,34 @@ class Engine:
             raise exited(error) from error
         return await self.rest(self.timeout, work, waits_for, who)
 
-    def _check_in_time(self, scope: str) -> None:
-        """In a replay, whoever was too late in the recorded run is too late again."""
-        if self.calls.replay and self.calls.lateness(scope) is not None:
-            raise TimeoutError
+    async def _failed(self, error: BaseException, episode: str, key: Key, who: str) -> Failure:
+        """Return the failure of a verifier or reward function; record it if it was late.
 
-    async def _described(self, error: BaseException, scope: str, who: str) -> str:
-        """An error of a verifier or reward function in words; raises it if it is the run's."""
+        Raises:
+            BaseException: the error is the run's own, or the user's interrupt.
+        """
         if isinstance(error, FATAL) or from_outside(error):
             raise error
-        late = self.calls.lateness(scope)
-        if late is not None:
-            return late[0]
-        message = describe(error, self.timeout)
+        failure = Failure(describe(error, self.timeout))
         if isinstance(error, TimeoutError):
-            await self.calls.late(scope, message, NO_USAGE, Facts(who=who, stage=self.stage))
-        return message
-
-    def _failure(self, who: str, message: str) -> str:
-        self.count_failure(who, message)
-        return message
+            facts = Facts(who=who, stage=self.stage)
+            await self.calls.record_late(episode, key, failure, facts)
+        return failure
 
     async def extend(
         self, name: str, branch: Branch, activations: tuple[Activation, ...], key: Key
     ) -> Branch:
-        """A branch after these activations, which run in parallel."""
-        loop = Loop(self, name, branch.problem, branch.step, key, self.team.seats, True)
-        loop.trajectory = branch.trajectory
-        loop.started = 1 + max((turn.index for turn in branch.trajectory.turns), default=-1)
-        loop.decisions.append(Decision(activations))
-        await loop.start(activations, 0)
+        """Return a branch after these activations, which run in parallel."""
+        loop = Loop(
+            self._setting(name, branch.problem, key),
+            name,
+            branch.step,
+            training=True,
+            trajectory=branch.trajectory,
+            started=1 + max((turn.index for turn in branch.trajectory.turns), default=-1),
+            decisions=[Decision(activations)],
+        )
+        await loop.start(activations)
         return Branch(branch.problem, loop.trajectory, loop.step, key)
 
     async def nested(
@@ -289,23 +283,28 @@ class Engine:
         label: str | None = None,
         episode: str = "",
     ) -> tuple[Trajectory, str]:
-        """A nested team's trajectory, and why its policy could not go on, if it could not.
+        """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        It shares the call path and the worker threads, and the time limit of the turn it is run
-        in: that cuts off everything inside. `who` and `label` name that turn to people, `episode`
-        is the one it belongs to.
+        It shares the call path, the worker threads, and the time limit of the turn it runs in.
+        `who` and `label` name that turn in reports and for people who watch; `episode` is the name
+        of the episode it belongs to.
         """
-        # Opened components by what they are; what an agent made itself, by its name.
-        known = {name: self.identities.get(id(one), name) for name, one in members.items()}
-        seats = seats_of(members, self._executor, known)
-        step = Step(None, view.observation)
+        # Components of the config have an identity; agents made by an agent go by their names.
+        identities = {name: self.identities.get(id(agent), name) for name, agent in members.items()}
+        setting = Setting(
+            self,
+            view.problem.public(),
+            key,
+            self.seats(members, identities),
+            tuple(member_of(name, agent) for name, agent in members.items()),
+            episode,
+            given=view.turns,
+            who=f"{who or view.agent}/",
+            label=f"{label} > " if label else "",
+        )
         limits = evolve(self.limits, turns=turns or self.limits.turns)
-        loop = Loop(self, view.agent, view.problem, step, key, seats, False, limits, nested=True)
-        loop.given = view.turns
-        loop.episode_name = episode
-        loop.who = f"{who or view.agent}/"
-        loop.label = f"{label} > " if label else ""
-        loop.roster = tuple(member_of(name, one) for name, one in members.items())
+        step = Step(None, view.observation)
+        loop = Loop(setting, view.agent, step, False, limits, nested=True)
         self.active += 1
         try:
             await loop.run(self.batcher(policy))
@@ -314,10 +313,10 @@ class Engine:
         return loop.trajectory, loop.error
 
     def seats(self, agents: Mapping[str, Agent], identities: Mapping[str, str]) -> dict[str, Seat]:
-        """Seats that use this engine's worker threads."""
+        """Return seats whose plain `act` functions run in this engine's worker threads."""
         return seats_of(agents, self._executor, identities)
 
     def count_failure(self, who: str, message: str) -> None:
-        """Note that an agent, verifier or reward function failed."""
+        """Count a failure of an agent, verifier or reward function."""
         label = f"{who}: {message}"
         self.failed_turns[label] = self.failed_turns.get(label, 0) + 1

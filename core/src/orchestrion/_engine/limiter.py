@@ -1,4 +1,4 @@
-"""How fast each service is asked: concurrency, requests and tokens a minute, adaptive."""
+"""Limit how fast each service is called: concurrency, requests and tokens a minute, adaptive."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BURST_SECONDS = 10.0
 
 
 class _Bucket:
-    """A token bucket that holds ten seconds' worth."""
+    """A token bucket that holds what ten seconds allow."""
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         self._rate = per_minute / 60
@@ -38,11 +38,11 @@ class _Bucket:
 
 
 class ServiceLimiter:
-    """One service's queue. First come, first served.
+    """The queue of one service. First come, first served.
 
-    Without a concurrency limit a fan-out is as wide as it asks to be, until the service answers
-    with a rate limit: then concurrency shrinks to 80 % of what was in flight, once in 15 seconds,
-    and grows by 5 % with every clean round.
+    Without a concurrency limit all calls are made at once, until the service answers with a rate
+    limit: then concurrency shrinks to 80 % of the calls in flight, at most once in 15 seconds, and
+    grows by 5 % with every round of calls without one.
     """
 
     def __init__(self, limits: CallLimits, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,7 +62,7 @@ class ServiceLimiter:
         self._pause_until = 0.0
         self._shrunk_at = float("-inf")
         self.waited = 0.0
-        """Seconds that calls have waited here, all together."""
+        """Seconds that all calls together have waited here."""
 
     @property
     def active(self) -> int:
@@ -70,11 +70,11 @@ class ServiceLimiter:
         return self._active
 
     def slot(self, tokens: int) -> _Slot:
-        """Hold one place in the service while the block runs; `tokens` is the expected size."""
+        """Hold a slot of the service while the block runs; `tokens` is the expected size."""
         return _Slot(self, tokens)
 
     async def enter(self, tokens: int) -> None:
-        """Wait for a place, and for the time to use it."""
+        """Wait for a slot, and until the rate allows to use it."""
         if self._limit is None and not self._paced:
             self._active += 1
             return
@@ -88,7 +88,7 @@ class ServiceLimiter:
         self.waited += self._clock() - start
 
     def leave(self) -> None:
-        """Give a place up."""
+        """Give a slot back."""
         self._active -= 1
         if self._waiting:
             self._wake()
@@ -131,7 +131,7 @@ class ServiceLimiter:
             self._tokens.take(tokens)
 
     def rate_limited(self, pause: float) -> None:
-        """The service said it is asked too often: all callers wait `pause` seconds."""
+        """Let all callers wait `pause` seconds, after the service answered with a rate limit."""
         now = self._clock()
         self._pause_until = max(self._pause_until, now + pause)
         self._paced = True
@@ -142,7 +142,7 @@ class ServiceLimiter:
             self._limit = max(1.0, min(current, self._active or current) * _SHRINK)
 
     def succeeded(self) -> None:
-        """A call came back clean."""
+        """Count a call without a rate limit; grow concurrency after a round of them."""
         if self._limit is None or self._limit == self._cap:
             return
         self._clean += 1
@@ -155,7 +155,7 @@ class ServiceLimiter:
 
 
 class _Slot:
-    """One place in a service, held by a block."""
+    """A slot of a service, held by a block."""
 
     __slots__ = ("_limiter", "_tokens")
 

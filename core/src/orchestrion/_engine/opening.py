@@ -1,4 +1,4 @@
-"""From a config's components to runtimes: opened once, wired, closed in reverse."""
+"""Open a config's components: each once, wired into each other, closed in reverse order."""
 
 from __future__ import annotations
 
@@ -15,35 +15,41 @@ from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine, EpisodeLimits, Observers
 from orchestrion._engine.team import Team, member_of
 from orchestrion._errors import OrchestrionError, RunError
-from orchestrion._guards import calling, described, place_of
+from orchestrion._guards import calling, in_one_line, place_of
 from orchestrion._interfaces import Member, OpenContext, Stateful
 from orchestrion._interrupts import from_outside
 from orchestrion._keys import Key
+from orchestrion._records import Saved
 
 if TYPE_CHECKING:
     from orchestrion._config import Config, Entry
 
-__all__ = ["Opened", "open_components"]
+__all__ = ["Opened", "load_states", "open_components", "save_states"]
 
 
 class Opened:
-    """The runtimes of a config's components, by config path."""
+    """Hold the runtimes of a config's components, by config path."""
 
     def __init__(self, config: Config, runtimes: Mapping[str, Any]) -> None:
         self.config = config
         self.runtimes = dict(runtimes)
 
     def roster(self, agents: Sequence[str] | None = None) -> tuple[Member, ...]:
-        """Members by agent path; by default the config's team."""
+        """Return the members at these paths; by default the config's team."""
         return tuple(self.member(path) for path in agents or self.config.roster)
 
     def member(self, path: str) -> Member:
-        """An agent as policies see it."""
+        """Return an agent as policies see it.
+
+        Raises:
+            RunError: its options or role are not valid.
+        """
         agent, place = self.runtimes[path], place_of(self.config, path)
         with calling(place, "options or role"):
             member = member_of(_name(self.config, path), agent)
         options = member.options
-        if not all(type(one) is str and one for one in options) or len({*options}) < len(options):
+        texts = all(type(option) is str and option for option in options)
+        if not texts or len({*options}) < len(options):
             raise RunError(f"{place}: options must be different texts, not {options!r:.200}")
         return member
 
@@ -54,7 +60,7 @@ class Opened:
         agents: Sequence[str] | None = None,
         observers: Observers | None = None,
     ) -> Engine:
-        """An engine for the team with this policy."""
+        """Return an engine for a team (by default the config's) with this policy."""
         config = self.config
         paths = list(agents or config.roster)
         limits = config.limits
@@ -105,17 +111,17 @@ async def open_components(
     Args:
         config: structured and checked.
         stack: closes them, in reverse.
-        key: randomness; each component has its own below it.
+        key: of the randomness; each component gets a key below it.
         directory: the run's folder.
-        previous: an opening of the same config with other learnable settings: what did not
-            change is taken over as it is, and what did takes over the learned state.
-        note: called with a component's path and what it notes, see `OpenContext.note`.
+        previous: the same config, opened with other learnable settings: runtimes of unchanged
+            components are kept; changed components get the learned state of their predecessors.
+        note: called with a component's path, a name and a text, see `OpenContext.note`.
         live: whether calls to the outside may follow, see `OpenContext.live`.
         trial: whether nothing will be run, see `OpenContext.trial`.
 
     Raises:
-        OrchestrionError: as raised by a component's `open`; any other error of it as a
-            `RunError` that names the component's place.
+        OrchestrionError: as raised by a component's `open`.
+        RunError: `open` raised another error; the message names the component.
     """
     opener = _Opener(config, stack, key, directory, previous, note, live, trial)
     # Agents first: policies choose from them.
@@ -162,11 +168,11 @@ class _Opener:
         }
 
     def is_nested(self, path: str) -> bool:
-        """Whether another component refers to this one, and so opens it."""
+        """Return whether another component refers to this one, and therefore opens it."""
         return path in self._nested
 
     async def ensure(self, path: str, roster: tuple[Member, ...]) -> Any:
-        """The runtime at a path; opens it and what it refers to if need be."""
+        """Return the runtime at a path; open it, and first what it refers to, if it is not open."""
         if path in self.runtimes:
             return self.runtimes[path]
         entry = self.config.components[path]
@@ -226,11 +232,11 @@ class _Opener:
         except BaseException as error:
             if from_outside(error):
                 raise
-            raise RunError(f"{place} cannot be opened: {described(error)}") from error
+            raise RunError(f"{place} cannot be opened: {in_one_line(error)}") from error
 
 
 class _Closing:
-    """An opened component whose end can neither fail what was done with it nor hide its error."""
+    """Close a component so that an error in closing is logged, and does not replace the run's."""
 
     def __init__(self, manager: AbstractAsyncContextManager[Any], place: str) -> None:
         self._manager, self._place = manager, place
@@ -248,12 +254,56 @@ class _Closing:
                 raise
             if raised is not error:
                 logging.getLogger("orchestrion").warning(
-                    "%s: raised %s when it was closed", self._place, described(raised)
+                    "%s: raised %s when it was closed", self._place, in_one_line(raised)
                 )
 
 
+# ------------------------------------------------------------------------------- learned state
+
+
+def save_states(opened: Opened) -> dict[str, Saved]:
+    """Return the learned state of every component that has one, by config path.
+
+    A runtime that several paths share is saved once, by the first path.
+
+    Raises:
+        RunError: a component's `save` raised an error, or did not return a `Saved`.
+    """
+    states: dict[str, Saved] = {}
+    saved: set[int] = set()
+    for path, runtime in opened.runtimes.items():
+        if isinstance(runtime, Stateful) and id(runtime) not in saved:
+            saved.add(id(runtime))
+            states[path] = _saved(runtime, place_of(opened.config, path))
+    return states
+
+
+def _saved(runtime: Stateful, place: str) -> Saved:
+    with calling(place, "save"):
+        state: Any = runtime.save()
+    if not isinstance(state, Saved):
+        raise RunError(f"{place}: save returned a {type(state).__name__}, not a Saved")
+    return state
+
+
+def load_states(opened: Opened, states: Mapping[str, Saved]) -> None:
+    """Give saved states back to the components they came from.
+
+    Raises:
+        RunError: a component's `load` raised an error.
+    """
+    for path, state in states.items():
+        runtime = opened.runtimes.get(path)
+        if isinstance(runtime, Stateful):
+            with calling(place_of(opened.config, path), "load"):
+                runtime.load(state)
+
+
+# ------------------------------------------------------------------------------- names
+
+
 def _name(config: Config, path: str) -> str:
-    """The name of a component defined in a section of its own; others go by their path."""
+    """Return the name of an agent or model defined in its own section; else the path."""
     section, _, name = path.partition(".")
     if section not in ("agents", "models") or not name:
         return path
@@ -262,7 +312,7 @@ def _name(config: Config, path: str) -> str:
 
 
 def _identity(config: Config, path: str) -> str:
-    """A component with its settings and, if it has any wired in, theirs."""
+    """Return a text for a component, its version and settings, and those of what it refers to."""
     entry = config.components[path]
     parts = [entry.found.qualified, entry.found.component.version, repr(entry.component)]
     parts += [_identity(config, ref) for refs in entry.refs.values() for ref in refs]

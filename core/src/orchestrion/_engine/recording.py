@@ -1,40 +1,61 @@
-"""What of a call goes on record, and how records become durable: many in one commit."""
+"""Journal rows: what they hold, and how they become durable, many in one commit."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple, Protocol
 
+import msgspec
+
+from orchestrion._interfaces import Answer, Request
+from orchestrion._keys import Key
 from orchestrion._records import JSON, NO_USAGE, Usage
 
-__all__ = ["Batch", "Facts", "Journal", "Kind", "Recorded"]
+__all__ = [
+    "AnswerCache",
+    "Batch",
+    "Facts",
+    "Failure",
+    "Journal",
+    "JournalWriter",
+    "Kind",
+    "Recorded",
+    "SharedCache",
+    "answer_of",
+    "cut",
+    "ended",
+    "joined",
+    "place_of",
+]
+
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
 
 Kind = Literal[
-    "answer",  # what a call gave
-    "cached",  # what an equal earlier call gave: its full cost, and no spend
-    "failed",  # it failed for good: its error, for a replay; a resumed run tries again
-    "started",  # an attempt under way; still there after a crash, it counts as `lost`
-    "lost",  # cut off by a crash: what it may have taken
-    "timeout",  # an attempt without an answer in time: what it may have taken
-    "cut",  # an attempt cut off by the run itself: what it may have taken
+    "answer",  # the answer of a call
+    "cached",  # the answer of an equal earlier call: its full cost, and no spend
+    "failed",  # the error of a call without an answer, for a replay; a resumed run tries again
+    "started",  # an attempt in flight; if it is still there after a crash, it counts as `lost`
+    "lost",  # an attempt cut off by a crash: what it may have spent
+    "timeout",  # an attempt without an answer in time: what it may have spent
+    "cut",  # an attempt cut off by the run itself: what it may have spent
     "billed",  # an attempt that failed and was paid for
-    "stated",  # what turns stated that they took beside their calls, by agent and stage
-    "arrival",  # which turns came first
-    "late",  # a turn that took too long, for a replay
+    "stated",  # usage that turns reported beside their calls, by agent and stage
+    "arrival",  # the completion order of turns
+    "late",  # a turn that exceeded its time limit, for a replay
 ]
 
 
 class Facts(NamedTuple):
-    """What is told of a call beside its answer; no result depends on it.
+    """Describe a call in reports; no result depends on it.
 
     Args:
-        service: whom it asked.
-        who: on whose behalf: an agent ("crew/writer" in a nested team), "verifier", "reward" or
+        service: the service that was called.
+        who: the caller: an agent ("crew/writer" in a nested team), "verifier", "reward" or
             "trainer".
         stage: the part of the run.
-        seconds: what the attempt that was answered took.
-        attempts: how many there were.
+        seconds: duration of the attempt that was answered.
+        attempts: number of attempts.
         estimated: whether the usage is an estimate.
     """
 
@@ -47,18 +68,18 @@ class Facts(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """A call, or an attempt at one, as the journal holds it.
+    """One row of the journal: a call, an attempt at one, a completion order, a late turn.
 
     Args:
         key: its name in the run; "" for a row that only ends another.
-        request: digest of what was asked.
-        answer: None for an attempt that gave none.
-        usage: what it took.
+        request: digest of the request.
+        answer: None for an attempt without an answer.
+        usage: what it used.
         kind: see `Kind`.
         facts: for reports.
-        ends: key of the attempt that is not under way any more.
-        text: the answer as JSON, where somebody has written it already.
-        pieces: what was asked, see `engine.pieces`; empty where nobody keeps it.
+        ends: key of the attempt that is no longer in flight.
+        text: the answer as JSON, if it has been encoded already.
+        pieces: the request, see `cut`; empty if the journal does not keep requests.
     """
 
     key: str
@@ -72,19 +93,41 @@ class Recorded(NamedTuple):
     pieces: tuple[bytes, ...] = ()
 
 
-class Journal(Protocol):
-    """Where calls are recorded, durably, before their answers are used.
+class Failure(NamedTuple):
+    """A failed turn or judgement."""
 
-    One with a true `keeps_attempts` is also given what is under way: a crash then loses no spend.
-    One with a true `keeps_requests` is given what was asked.
+    message: str
+    usage: Usage = NO_USAGE  # of its calls
+    made: tuple[str, ...] = ()  # names of its calls
+
+
+class Journal(Protocol):
+    """Keeps calls durably; each is written before its answer is used.
+
+    A journal with a true `keeps_attempts` also gets attempts in flight: a crash then loses no
+    spend. A journal with a true `keeps_requests` gets the requests as well.
     """
 
     def get(self, key: str) -> Recorded | None: ...
     def put_many(self, rows: list[Recorded]) -> None: ...
 
 
+class AnswerCache(Protocol):
+    """Keeps answers beyond an iteration of a run, by request digest."""
+
+    def get(self, key: str) -> Recorded | None: ...
+    def put(self, row: Recorded) -> None: ...
+
+
+class SharedCache(Protocol):
+    """Keeps answers for several runs, by request digest."""
+
+    def get(self, key: str) -> Recorded | None: ...
+    def put_many(self, rows: list[Recorded]) -> None: ...
+
+
 class Batch:
-    """Rows that are ready together share one commit.
+    """Write rows that are ready together in one commit.
 
     Args:
         write: makes rows durable; called in a worker thread, never twice at once.
@@ -92,12 +135,12 @@ class Batch:
 
     def __init__(self, write: Callable[[list[Recorded]], None]) -> None:
         self._write = write
-        # Each row with whoever waits for it: one future for all would be cancelled by one of them.
+        # One future per row: a future shared by all would be cancelled by any of them.
         self._next: list[tuple[Recorded, asyncio.Future[None]]] = []
         self._flushing: asyncio.Task[None] | None = None
 
     def add(self, row: Recorded) -> asyncio.Future[None]:
-        """Queue a row; the result is there when it is durable."""
+        """Queue a row; return a future that is done when the row is durable."""
         done = asyncio.get_running_loop().create_future()
         self._next.append((row, done))
         if self._flushing is None:
@@ -105,9 +148,9 @@ class Batch:
         return done
 
     async def drain(self) -> None:
-        """Return when all rows are written, or cannot be; a cancellation does not cut that off.
+        """Return when all rows are written or have failed; a cancellation is raised after that.
 
-        Whoever added a row is told of an error; here nobody is.
+        An error of a row is raised where it was added, not here.
         """
         cancelled = False
         while (flushing := self._flushing) is not None and not flushing.done():
@@ -134,7 +177,7 @@ class Batch:
                         done.set_result(None)
                     else:
                         done.set_exception(error)
-                        done.exception()  # whoever waited may be gone
+                        done.exception()  # nobody may wait for it any more: no warning
                 if error is not None and not isinstance(error, Exception):
                     raise error
         finally:
@@ -142,5 +185,99 @@ class Batch:
 
 
 def ended(key: str) -> Recorded:
-    """That an attempt is over, and took nothing."""
+    """Return the row that ends an attempt which spent nothing."""
     return Recorded("", "", None, NO_USAGE, ends=key)
+
+
+def answer_of(row: Recorded) -> Answer:
+    """Return a recorded answer as the call gave it."""
+    return Answer(row.answer, row.usage, row.facts.estimated)
+
+
+def place_of(episode: str, key: Key) -> str:
+    """Name a place in the run for a row; several episodes may share the key."""
+    return f"{episode}:{key.hex()}"
+
+
+class JournalWriter:
+    """Read and write a journal from the event loop.
+
+    Args:
+        journal: None if nothing is recorded.
+    """
+
+    def __init__(self, journal: Journal | None) -> None:
+        self._journal = journal
+        self._batch = None if journal is None else Batch(journal.put_many)
+        self.keeps_attempts = bool(getattr(journal, "keeps_attempts", False))
+
+    def get(self, key: str) -> Recorded | None:
+        """Return the row under this key, if there is one."""
+        return None if self._journal is None else self._journal.get(key)
+
+    async def add(self, row: Recorded) -> None:
+        """Return when the row is durable."""
+        if self._batch is not None:
+            await self._batch.add(row)
+
+    def add_soon(self, row: Recorded) -> None:
+        """Queue a row without waiting for it, as a cancelled caller must do."""
+        if self._batch is not None:
+            self._batch.add(row)
+
+    def pieces(self, request: Request) -> tuple[bytes, ...]:
+        """Return the request in pieces; empty if the journal does not keep requests now."""
+        # Not cached: a run's retention can be lowered while it is open.
+        if not getattr(self._journal, "keeps_requests", False):
+            return ()
+        return cut(request.content if request.shown is None else request.shown)
+
+    async def drain(self) -> None:
+        """Return when all rows are durable or have failed."""
+        if self._batch is not None:
+            await self._batch.drain()
+
+
+# ------------------------------------------------------------------------------- requests
+
+_SHORT = 64
+"""Bytes up to which a value is not worth a piece of its own."""
+
+
+def cut(content: JSON) -> tuple[bytes, ...]:
+    """Return a request's content as pieces of JSON, which `joined` puts together again.
+
+    What many requests share (a long prompt, tools) is stored once. The first piece holds short
+    values (settings) and says where the other pieces belong: each record of a list (messages,
+    tools) is a piece, and so is each other long value.
+    """
+    if not isinstance(content, dict):
+        return (_encode([content, []]),)
+    short: dict[str, JSON] = {}
+    places: list[list[JSON]] = []
+    pieces: list[bytes] = []
+    for name, value in content.items():
+        if isinstance(value, (list, tuple)) and value and isinstance(value[0], dict):
+            places.append([name, len(value)])
+            pieces += map(_encode, value)
+            continue
+        if isinstance(value, (str, list, tuple, dict)):
+            data = _encode(value)
+            if len(data) > _SHORT:
+                places.append([name, None])
+                pieces.append(data)
+                continue
+        short[name] = value
+    return (_encode([short, places]), *pieces)
+
+
+def joined(pieces: Sequence[str]) -> JSON:
+    """Return the content that was cut into these pieces."""
+    content, places = _decode(pieces[0])
+    start = 1
+    for name, count in places:
+        end = start + (1 if count is None else count)
+        values = [_decode(piece) for piece in pieces[start:end]]
+        start = end
+        content[name] = values[0] if count is None else values
+    return content

@@ -1,4 +1,4 @@
-"""Results of pure computations, done once and shared by content."""
+"""Compute pure results once and share them by content."""
 
 from __future__ import annotations
 
@@ -14,29 +14,30 @@ __all__ = ["Reuse", "digest"]
 
 
 def digest(*content: Any) -> str:
-    """32 hex digits that stand for a JSON value; equal values give equal digests."""
+    """Return 32 hex digits for JSON values; equal values have equal digests."""
     return blake2b(msgspec.json.encode(content, order="deterministic"), digest_size=16).hexdigest()
 
 
 class Reuse:
-    """A bounded memory in which equal requests that come together are computed once."""
+    """A bounded cache of results; requests that wait for the same result compute it once.
+
+    Args:
+        size: results that are kept; the oldest goes first.
+    """
 
     def __init__(self, size: int = 200_000) -> None:
         self._size = size
         self._known: OrderedDict[str, Any] = OrderedDict()
         self._pending: dict[str, asyncio.Future[Any]] = {}
-        self.hits = 0
-        self.misses = 0
 
     async def get(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        """The result under `name`; `do` computes it if nobody has and nobody is about to.
+        """Return the result under `name`; call `do` if it is neither known nor being computed.
 
-        An error goes to everyone who waits and is not kept. If the one who computes is
-        cancelled, one of those who wait computes instead.
+        An error is raised in all that wait for the result, and is not kept. If the caller that
+        computes is cancelled, one of those that wait computes instead.
         """
         while True:
             if name in self._known:
-                self.hits += 1
                 self._known.move_to_end(name)
                 return self._known[name]
             pending = self._pending.get(name)
@@ -44,11 +45,9 @@ class Reuse:
                 return await self._compute(name, do)
             await asyncio.wait([pending])
             if not pending.cancelled():
-                self.hits += 1
                 return pending.result()
 
     async def _compute(self, name: str, do: Callable[[], Awaitable[Any]]) -> Any:
-        self.misses += 1
         pending = asyncio.get_running_loop().create_future()
         self._pending[name] = pending
         try:
@@ -58,7 +57,7 @@ class Reuse:
             raise
         except BaseException as error:
             pending.set_exception(error)
-            pending.exception()  # nobody may be waiting; that is no reason for a warning
+            pending.exception()  # nobody may wait for it: no warning
             raise
         else:
             pending.set_result(result)

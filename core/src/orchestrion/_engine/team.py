@@ -1,4 +1,4 @@
-"""Components as the engine runs them: opened, wired, and named."""
+"""The components of a team as the engine runs them."""
 
 from __future__ import annotations
 
@@ -29,9 +29,16 @@ Act = Callable[[View, Key, Calls], Coroutine[Any, Any, Output]]
 
 @frozen
 class Seat:
-    """One agent of a team, with all that the engine needs to know of it.
+    """An agent of a team, with all that the engine needs to know about it.
 
-    `identity` stands for the component and its settings in the keys of reused results.
+    Args:
+        name: in the team.
+        agent: opened.
+        act: its `act`, as a coroutine function.
+        options: which of them a policy must choose.
+        pure: whether equal views give equal outputs.
+        memo: returns what of a view its output depends on; None means all of it.
+        identity: a text for the component and its settings, in the keys of reused results.
     """
 
     name: str
@@ -45,7 +52,7 @@ class Seat:
 
 @frozen
 class Team:
-    """What episodes run with."""
+    """The components that episodes run with."""
 
     seats: Mapping[str, Seat]
     roster: tuple[Member, ...]
@@ -57,7 +64,7 @@ class Team:
 def seats_of(
     agents: Mapping[str, Agent], executor: Executor, identities: Mapping[str, str]
 ) -> dict[str, Seat]:
-    """Seats for agents by name; plain `act` functions are moved to worker threads."""
+    """Return seats for agents by name; plain `act` functions run in worker threads."""
     return {
         name: Seat(
             name=name,
@@ -73,7 +80,11 @@ def seats_of(
 
 
 def options_of(agent: Agent) -> tuple[str, ...]:
-    """An agent's options, in its own order."""
+    """Return an agent's options, in its order.
+
+    Raises:
+        TypeError: they are a text, not a sequence of texts.
+    """
     options = getattr(agent, "options", ())
     if isinstance(options, str):
         raise TypeError(f"options is the text {options!r:.80}, not a sequence of texts")
@@ -81,7 +92,7 @@ def options_of(agent: Agent) -> tuple[str, ...]:
 
 
 def member_of(name: str, agent: Agent) -> Member:
-    """An agent as policies and other agents see it."""
+    """Return an agent as policies and other agents see it."""
     role = getattr(agent, "role", "")
     ends = getattr(agent, "ends", False) is True
     return Member(name, options_of(agent), role if isinstance(role, str) else "", ends)
@@ -95,7 +106,7 @@ def _async_act(agent: Agent, executor: Executor) -> Act:
     def guarded(*arguments: Any) -> Any:
         try:
             return act(*arguments)
-        except StopIteration as error:  # no future can hold it, and we would wait for ever
+        except StopIteration as error:  # no future can hold it: we would wait forever
             raise RuntimeError("act() raised StopIteration") from error
 
     async def in_thread(view: View, key: Key, calls: Calls) -> Output:

@@ -9,7 +9,7 @@ from typing import Any
 
 from attrs import frozen
 
-from orchestrion._engine.pieces import joined
+from orchestrion._engine.recording import joined
 from orchestrion._records import JSON, Trajectory, Turn, Usage
 from orchestrion._secrets import hidden_bytes
 from orchestrion._store.database import Database, text_digest

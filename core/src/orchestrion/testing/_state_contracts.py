@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion._choices import choices
 from orchestrion._config import Config, from_data
+from orchestrion._engine.opening import load_states, save_states
 from orchestrion._errors import OrchestrionError
-from orchestrion._guards import load_states, save_states
 from orchestrion._interfaces import Stateful
 from orchestrion._readiness import check_trainer
 from orchestrion._records import Saved, replace

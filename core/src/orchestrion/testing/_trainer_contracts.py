@@ -12,8 +12,8 @@ from attrs import frozen
 
 from orchestrion._config import Config
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.opening import load_states, save_states
 from orchestrion._errors import OrchestrionError
-from orchestrion._guards import load_states, save_states
 from orchestrion._interfaces import Branch, Job, Session
 from orchestrion._keys import Key
 from orchestrion._readiness import check_trainer

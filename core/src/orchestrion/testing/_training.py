@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion._config import Config, from_data
 from orchestrion._engine.calls import CallPath
+from orchestrion._engine.checks import merged_metrics
 from orchestrion._engine.opening import Opened
 from orchestrion._errors import ConfigError, OrchestrionError
-from orchestrion._guards import merged_metrics
 from orchestrion._keys import Key
 from orchestrion._records import Saved
 from orchestrion._session import EngineSession

@@ -1,57 +1,61 @@
-"""Who acts next on a branch: the team's policy says so, or a fixed rotation."""
+"""Decide who acts next on a branch: by the team's policy, in rotation, or everybody at once."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+from attrs import define, field, frozen
+
 from orchestrion import (
     Activation,
     Branch,
     Decision,
     Key,
+    Member,
     Policy,
     Problem,
     RunError,
     Situation,
     UsageError,
+    choices,
     is_blocked,
+    parse_choice,
 )
 
-__all__ = ["Chooser", "Everybody", "PolicyChooser", "Rotation", "Start"]
+__all__ = ["Chooser", "Everybody", "PolicyChooser", "Rotation", "Start", "rotation_of"]
 
 Start = tuple[Activation, ...] | None
-"""What to start on a branch; None means that it is finished."""
+"""The activations to start together on a branch; None ends the branch."""
 
 
 class Chooser(Protocol):
-    """Decides for many branches at once; what else is in the batch changes nothing."""
+    """Decides for many branches at once; each decision is independent of the rest of the batch."""
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
-        """One answer for each branch."""
+        """Return one decision for each branch."""
         ...
 
 
+@define(eq=False)
 class PolicyChooser(Chooser):
-    """The team's policy.
+    """Asks the team's policy."""
 
-    Args:
-        policy: decides.
-        turns: how many turns a trajectory may have.
-        training: whether it should explore.
-        at_once: how many agents it may start at once.
-    """
-
-    def __init__(self, policy: Policy, turns: int, training: bool, at_once: int) -> None:
-        self.policy, self.turns, self.training = policy, turns, training
-        self.at_once = at_once
-        self._public: dict[int, tuple[Problem, Problem]] = {}
+    policy: Policy
+    turns: int  # most turns of a trajectory
+    training: bool  # whether the policy should explore
+    at_once: int  # most agents that the policy may start at once
+    _public: dict[int, tuple[Problem, Problem]] = field(init=False, factory=dict)
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
-        """One batch of decisions."""
+        """Return the policy's decisions, from one batch.
+
+        Raises:
+            RunError: the policy has an error, decides nothing, or starts too many agents.
+        """
         situations = [
             Situation(
-                self._shown(branch.problem),
+                self._public_part(branch.problem),
                 branch.trajectory,
                 branch.step.observation,
                 turns_left=max(0, self.turns - len(branch.trajectory)),
@@ -61,40 +65,43 @@ class PolicyChooser(Chooser):
         ]
         decisions = self.policy.decide(situations, keys)
         return [
-            self._start(one, s.turns_left) for one, s in zip(decisions, situations, strict=True)
+            self._start(decision, situation.turns_left)
+            for decision, situation in zip(decisions, situations, strict=True)
         ]
 
-    def _shown(self, problem: Problem) -> Problem:
-        # Policies may tell problems apart by identity, and a batch holds one many times.
-        known = self._public.get(id(problem))
-        if known is None:
-            known = self._public[id(problem)] = (problem, problem.public())
-        return known[1]
+    def _public_part(self, problem: Problem) -> Problem:
+        # The same object for the same problem: policies may tell problems apart by identity.
+        if id(problem) not in self._public:
+            self._public[id(problem)] = (problem, problem.public())
+        return self._public[id(problem)][1]
 
-    def _start(self, decision: Decision, left: int | None) -> Start:
+    def _start(self, decision: Decision, turns_left: int | None) -> Start:
+        name = type(self.policy).__name__
         if decision.stop:
             if decision.error:
                 raise RunError(f"the policy cannot go on: {decision.error}")
             return None
         if not decision.start:
             raise RunError(
-                f"policy {type(self.policy).__name__} neither started an agent nor stopped, with "
-                "nothing running"
+                f"policy {name} neither started an agent nor stopped although no agent is running"
             )
-        start = decision.start[:left]
+        start = decision.start[:turns_left]
         if len(start) > self.at_once:
             raise RunError(
-                f"policy {type(self.policy).__name__} starts {len(start)} agents at once; allow "
-                f"that with `at_once: {len(start)}`, which the dry run counts with"
+                f"policy {name} starts {len(start)} agents at once, but `at_once` is "
+                f"{self.at_once}; set `at_once: {len(start)}` (the dry run multiplies by it)"
             )
         return start
 
 
 class Rotation(Chooser):
-    """Choices one after the other, and from the start again; what the task blocks is passed over.
+    """Lets choices act one after the other, again and again, without those that the task blocks.
 
     Args:
         order: at least one choice.
+
+    Raises:
+        UsageError: `order` is empty.
     """
 
     def __init__(self, order: Sequence[Activation]) -> None:
@@ -103,7 +110,7 @@ class Rotation(Chooser):
         self.order = tuple(order)
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
-        """Whose turn it is, by the number of turns so far."""
+        """Return the choice whose turn it is, by the number of turns so far."""
         return [self._start(branch) for branch in branches]
 
     def _start(self, branch: Branch) -> Start:
@@ -115,20 +122,25 @@ class Rotation(Chooser):
         return None
 
 
+@frozen
 class Everybody(Chooser):
-    """All at once, round after round: each reads what all said in the rounds before.
+    """Starts all members at once, round after round: each reads all earlier rounds."""
 
-    Args:
-        members: who speaks.
-    """
-
-    def __init__(self, members: Sequence[Activation]) -> None:
-        self.members = tuple(members)
+    members: Sequence[Activation]
 
     def starts(self, branches: Sequence[Branch], keys: Sequence[Key]) -> list[Start]:
-        """Everybody whom the task does not block."""
+        """Return all members that the task does not block."""
         free = [
-            tuple(one for one in self.members if not is_blocked(one, branch.step.observation))
+            tuple(m for m in self.members if not is_blocked(m, branch.step.observation))
             for branch in branches
         ]
         return [members or None for members in free]
+
+
+def rotation_of(names: Sequence[str], roster: Sequence[Member]) -> tuple[Activation, ...]:
+    """Return the choices with these names, or all choices of the team if there are no names.
+
+    Raises:
+        UsageError: a name is no choice of the team.
+    """
+    return tuple(parse_choice(name, roster) for name in names) or choices(roster)

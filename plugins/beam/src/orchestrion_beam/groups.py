@@ -1,117 +1,140 @@
-"""From what a search ended with to a group: rewards compared, one chosen, turns credited."""
+"""Turn the results of searches into groups: rewards compared, one chosen, turns credited.
+
+The counterfactual credit of a turn is the score that is lost without it:
+
+    credit_t = score(trajectory) - score(trajectory without turn t)
+
+The trajectory is forked before turn t and goes on with the turns after it: the same activations
+under the same keys. Agents that draw from their key alone then give the same output, unless they
+read turn t. Turns that started together are left out together and share the credit. Scores are
+the verifier's, so costs of turns have no part in it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from orchestrion import Episode, Key, Session
-from orchestrion_beam.advantages import equal_shares, group_advantages, per_agent
-from orchestrion_beam.credit import counterfactual
-from orchestrion_beam.interfaces import Group
-from orchestrion_beam.nodes import Node
-from orchestrion_beam.search import Flight, Found
-from orchestrion_beam.together import together
+from orchestrion import Activation, Key, Session, replace
+from orchestrion_beam.interfaces import Group, Scale, make_group, reward_of
+from orchestrion_beam.search import Search, SearchNode, new_turns, run_all
 
-if TYPE_CHECKING:
-    from orchestrion_beam.trainer import GrpoBeam
-
-__all__ = ["Judged", "judge", "reward_of"]
+__all__ = ["JudgedSearch", "counterfactual_credits", "judge_searches"]
 
 
-class Judged(NamedTuple):
-    """A search with its group; `nodes` are in the order of the group's episodes."""
+class JudgedSearch(NamedTuple):
+    """A search with the group of its finalists; `nodes` are in the order of the group."""
 
-    found: Found
+    search: Search
     group: Group
-    nodes: tuple[Node, ...]
-    chosen: int | None
-    """Place of the trajectory that was selected; None if there is none."""
+    nodes: Sequence[SearchNode]
+    chosen: SearchNode | None
 
 
-def reward_of(episode: Episode) -> float | None:
-    """The team's total; None if it is missing."""
-    return None if episode.reward is None else episode.reward.total
-
-
-async def judge(
-    settings: GrpoBeam,
+async def judge_searches(
     session: Session,
-    searches: Sequence[tuple[Found, Key]],
-    flight: Flight,
-    credit: bool = True,
-) -> list[Judged]:
-    """Verify and reward everything the searches ended with, and compare it within each problem.
+    searches: Sequence[Search],
+    *,
+    select: Literal["reward", "value"],
+    scale: Scale = "mean",
+    least_std: float = 0.0,
+    credited: int = 0,
+) -> list[JudgedSearch]:
+    """Verify and reward all finalists, and compare them within each problem.
 
     Args:
-        settings: of the trainer.
-        session: finishes episodes, which get their numbers in the order given here.
-        searches: what was found, each with the key of its search.
-        flight: counts what runs.
-        credit: whether turns may be left out to see what they are worth.
+        session: finishes episodes; they are numbered in the order of `searches`.
+        searches: searches that were run.
+        select: whether the chosen trajectory is the best by reward or by value.
+        scale: see `group_advantages`.
+        least_std: see `group_advantages`.
+        credited: for how many trajectories of a problem, best first, turns get counterfactual
+            credits; the turns of all others share the advantage equally.
     """
-    nodes = [node for found, _ in searches for node in found.finalists]
-    episodes = await together(session.finish(node.branch) for node in nodes)
-    ends = iter(zip(nodes, episodes, strict=True))
-    return await together(
-        _group(settings, session, found, key, [next(ends) for _ in found.finalists], flight, credit)
-        for found, key in searches
+    nodes = [node for search in searches for node in search.finalists]
+    for node, episode in zip(
+        nodes, await run_all(session.finish(node.branch) for node in nodes), strict=True
+    ):
+        node.episode = episode
+
+    async def judged(search: Search) -> JudgedSearch:
+        ranked = sorted(search.finalists, key=_rank_by_reward)
+        credits: dict[int, tuple[float, ...]] = {}
+        for n, node in enumerate(ranked[:credited]):
+            if node.episode is not None and node.episode.scores is not None:
+                score = node.episode.scores.value
+                credits[n], turns = await counterfactual_credits(session, node, score, search.key)
+                search.counts.credit_turns += turns
+        group = make_group(
+            [node.episode for node in ranked if node.episode is not None],
+            search.problem.public(),
+            search.counts.calls,
+            scale=scale,
+            least_std=least_std,
+            credits=credits,
+        )
+        if select == "value":
+            chosen = min(ranked, key=lambda node: node.rank, default=None)
+        else:
+            chosen = next((node for node in ranked if reward_of(node.episode) is not None), None)
+        return JudgedSearch(search, group, ranked, chosen)
+
+    return await run_all(judged(search) for search in searches)
+
+
+def _rank_by_reward(node: SearchNode) -> tuple[bool, float, bytes]:
+    reward = reward_of(node.episode)
+    return (reward is None, -(reward or 0.0), node.tie)
+
+
+async def counterfactual_credits(
+    session: Session, node: SearchNode, score: float, key: Key
+) -> tuple[tuple[float, ...], int]:
+    """Return the credit of each turn of a trajectory, and how many turns were run for that.
+
+    Args:
+        session: extends and scores.
+        node: the end of the trajectory.
+        score: the verifier's score of the trajectory.
+        key: the key of the search.
+    """
+    lineage = node.lineage()
+    results = await run_all(_score_without(session, lineage, t, key) for t in range(len(lineage)))
+    credits: dict[int, float] = {}
+    for (other_score, _), step in zip(results, lineage, strict=True):
+        for turn in step.turns:
+            credits[turn.index] = (score - other_score) / len(step.turns)
+    turns_run = sum(turns for _, turns in results)
+    return tuple(credits[turn.index] for turn in node.branch.trajectory.turns), turns_run
+
+
+async def _score_without(
+    session: Session, lineage: Sequence[SearchNode], left_out: int, key: Key
+) -> tuple[float, int]:
+    """Return the score of a trajectory without one of its steps, and the turns run for it."""
+    before = lineage[left_out].parent
+    assert before is not None
+    branch = before.branch
+    new_index = {turn.index: turn.index for turn in branch.trajectory.turns}
+    turns_run = 0
+    for step in lineage[left_out + 1 :]:
+        if branch.step.done:
+            break
+        start = tuple(_with_reads(activation, new_index) for activation in step.start)
+        length = len(branch.trajectory)
+        branch = await session.extend(branch, start, key.child("extend", *step.path))
+        turns = new_turns(branch.trajectory, length)
+        new_index |= {old.index: new.index for old, new in zip(step.turns, turns, strict=True)}
+        turns_run += len(turns)
+        if any(turn.output.final for turn in turns):
+            break
+    return (await session.score(branch, final=True)).value, turns_run
+
+
+def _with_reads(activation: Activation, new_index: Mapping[int, int]) -> Activation:
+    """Return the activation reading the same turns at their new indices."""
+    if activation.reads is None:
+        return activation
+    return replace(
+        activation, reads=tuple(new_index[i] for i in activation.reads if i in new_index)
     )
-
-
-async def _group(
-    settings: GrpoBeam,
-    session: Session,
-    found: Found,
-    key: Key,
-    ends: Sequence[tuple[Node, Episode]],
-    flight: Flight,
-    credit: bool,
-) -> Judged:
-    def rank(end: tuple[Node, Episode]) -> tuple[bool, float, bytes]:
-        reward = reward_of(end[1])
-        return (reward is None, -(reward or 0.0), key.child("tie", *end[0].path).digest)
-
-    ends = sorted(ends, key=rank)
-    episodes = tuple(episode for _, episode in ends)
-    advantages = group_advantages(
-        [reward_of(one) for one in episodes], settings.advantage, settings.least_std
-    )
-    credits = [
-        equal_shares(advantage, len(one.trajectory))
-        for advantage, one in zip(advantages, episodes, strict=True)
-    ]
-    if credit and settings.credit == "counterfactual":
-        for n, (node, episode) in enumerate(ends[: settings.credited]):
-            if episode.scores is not None:
-                credits[n], spent = await counterfactual(
-                    session, node, episode.scores.value, key, flight
-                )
-                found.counts.credit_turns += spent
-    group = Group(
-        found.problem.public(),
-        episodes,
-        tuple(advantages),
-        tuple(credits),
-        tuple(
-            per_agent([turn.agent for turn in one.turns], credit)
-            for one, credit in zip(episodes, credits, strict=True)
-        ),
-        found.counts.calls,
-    )
-    nodes = tuple(node for node, _ in ends)
-    return Judged(found, group, nodes, _chosen(settings, nodes, episodes, key))
-
-
-def _chosen(
-    settings: GrpoBeam, nodes: Sequence[Node], episodes: Sequence[Episode], key: Key
-) -> int | None:
-    """The best by reward or by value; ties go by key."""
-    if settings.select == "reward":
-        # They stand in that order.
-        return 0 if episodes and reward_of(episodes[0]) is not None else None
-    ranks = [
-        (node.value is None, -(node.value or 0.0), key.child("tie", *node.path).digest)
-        for node in nodes
-    ]
-    return min(range(len(nodes)), key=ranks.__getitem__) if nodes else None

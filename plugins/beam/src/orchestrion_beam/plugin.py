@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""Register the trainer, the values and the kinds of this distribution."""
 
 from __future__ import annotations
 
@@ -21,28 +21,22 @@ def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "grpo-beam",
         f"{HERE}.trainer:GrpoBeam",
-        "searches the team's trajectories side by side, and learns from what wins",
+        "searches the team's trajectories side by side, and learns from the best",
         example={"rounds": 2, "problems": 2, "beam_width": 2, "samples": 2, "turns": 2},
     )
 
 
 @hookimpl
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
-    yield (
-        "value",
-        Component("task", f"{HERE}.values:TaskValue", "the task's partial score", around=_AROUND),
-    )
-    yield (
-        "value",
-        Component("noise", f"{HERE}.values:Noise", "says nothing: to compare with", around=_AROUND),
-    )
-    yield (
-        "value",
-        Component(
+    for name, cls, summary, example in (
+        ("task", "TaskValue", "the task's partial score", {}),
+        ("noise", "Noise", "a random number, to compare with", {}),
+        (
             "combined",
-            f"{HERE}.values:Combined",
+            "Combined",
             "the weighted mean of several",
-            example={"parts": [{"use": "task"}, {"use": "noise"}], "weights": [3, 1]},
-            around=_AROUND,
+            {"parts": [{"use": "task"}, {"use": "noise"}], "weights": [3, 1]},
         ),
-    )
+    ):
+        path = f"{HERE}.values:{cls}"
+        yield "value", Component(name, path, summary, example=example, around=_AROUND)

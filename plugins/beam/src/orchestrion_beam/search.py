@@ -1,129 +1,309 @@
-"""The search: one problem, many trajectories side by side. Read `Search.run` first.
+"""Search one problem: many trajectories side by side. Read `Search.run` first.
 
-    beam = [nothing]
-    until all of the beam are finished:
-        children = k samples of the next turn for each that is not, all in flight at once
-        drop failed and equal ones; estimate what each will be worth
+    beam = [the empty trajectory]
+    until all trajectories of the beam are finished:
+        children = `samples` next turns for each unfinished trajectory, all in flight at once
+        drop failed and duplicate children; estimate the value of the others
         beam     = the `beam_width` best, with enough different parents and first turns
 
-A level waits for its slowest call, since siblings are compared; problems do not wait for each
-other. What is drawn for a trajectory goes by its path in the tree, what it is worth by its
-content, and equal values are told apart by a key: nothing depends on which sample arrives first.
+This is the breadth-first search of Yao et al. (2023), Tree of Thoughts, algorithm 1. Differences:
+
+* Finished trajectories stay in the beam and compete with unfinished ones.
+* Trajectories with equal content are kept once and valued once.
+* The beam has a least number of different parents and of different first turns (`choose`).
+* A trajectory can be rolled on before it is valued (`lookahead`).
+* With `early_stop` a trajectory goes if its bound is no better than a score already reached.
+
+A level waits for its slowest call, because siblings are compared; problems do not wait for each
+other. Keys of turns come from the path in the tree, keys of values from the content, and a key
+decides between equal values: nothing depends on the order in which samples complete.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import json
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from hashlib import blake2b
+from itertools import islice
 from math import isnan
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from attrs import define, evolve, field, frozen
+from attrs import Attribute, define, evolve, field, frozen
 
-from orchestrion import Branch, CallError, Key, Problem, RunError, Session
-from orchestrion_beam.choosers import Chooser, Start
+from orchestrion import (
+    JSON,
+    Activation,
+    Branch,
+    CallError,
+    Episode,
+    Key,
+    Meta,
+    Problem,
+    RunError,
+    Session,
+    Trajectory,
+    Turn,
+)
+from orchestrion_beam.choosers import Chooser, PolicyChooser, Rotation, rotation_of
 from orchestrion_beam.interfaces import Valued, ValueEstimator
-from orchestrion_beam.nodes import Node, calls_of, new_turns
-from orchestrion_beam.selection import Candidate, choose
-from orchestrion_beam.together import together
 
-if TYPE_CHECKING:
-    from orchestrion_beam.trainer import GrpoBeam
+__all__ = [
+    "EstimateCache",
+    "Fate",
+    "Search",
+    "SearchCounts",
+    "SearchNode",
+    "SearchSettings",
+    "calls_of",
+    "choose",
+    "new_turns",
+    "run_all",
+]
 
-__all__ = ["Counts", "Estimates", "Flight", "Found", "Search"]
-
-
-@define
-class Flight:
-    """How many extensions run at this moment, and how many did at most."""
-
-    now: int = 0
-    most: int = 0
-
-    async def extend(self, session: Session, branch: Branch, start: Start, key: Key) -> Branch:
-        """`session.extend`, counted."""
-        self.now += 1
-        self.most = max(self.most, self.now)
-        try:
-            return await session.extend(branch, start or (), key)
-        finally:
-            self.now -= 1
+Count = Annotated[int, Meta(ge=1)]
+Fate = Literal["", "failed", "duplicate", "pruned", "cut", "final"]
+"""What became of a trajectory: `cut` by early stop; empty if it was extended."""
+T = TypeVar("T")
 
 
-@define
-class Counts:
-    """What a search did, in numbers.
+@frozen
+class SearchSettings:
+    """Settings of one search.
 
     Args:
-        samples: extensions that were drawn.
-        widest: of these, the most that were in flight at once.
-        failed: of these, those whose turns all failed.
-        duplicates: those that said what another one said.
-        scored: those with an estimate.
-        unreadable: estimates that say nothing.
-        asked: estimates that were computed; equal content is estimated once.
-        cut: trajectories that could not win any more.
-        activations: turns, those of lookahead included.
-        turn_calls: of turns, where one without calls counts as one.
-        estimate_calls: of estimates.
-        parents: of each level, how many different trajectories the beam grew from.
-        credit_turns: turns that were run again, to see what one that was left out is worth.
-        last_error: of a turn that failed.
+        beam_width: trajectories that are kept. One is enough for a value without error; the
+            larger the error of the value, the more.
+        samples: next turns that are sampled for each of them. A turn makes `beam_width` x
+            `samples` calls.
+        turns: a trajectory ends after so many turns, if it does not end before.
+        order: who acts next: the team's policy, asked for each sample, or a rotation.
+        rotation: the choices of the rotation, "agent" or "agent:option"; the whole team by default.
+        at_once: most agents that the policy may start at once on a trajectory; a policy that
+            starts more ends the run. `train --dry-run` multiplies by it.
+        lookahead: before a trajectory is valued, it is rolled on by so many starts.
+        min_parents: least number of different trajectories that the beam's members grew from.
+        min_roots: least number of different first turns in the beam.
+        early_stop: drop a trajectory whose bound is no better than a verified score already
+            reached. The bound comes from the estimator; without one it is 1. Scores are compared,
+            so use it where the reward is the score.
     """
 
-    samples: int = 0
-    widest: int = 0
-    failed: int = 0
-    duplicates: int = 0
-    scored: int = 0
-    unreadable: int = 0
-    asked: int = 0
-    cut: int = 0
-    activations: int = 0
-    turn_calls: int = 0
+    beam_width: Count = 6
+    samples: Count = 4
+    turns: Count = 15
+    order: Literal["policy", "rotation"] = "policy"
+    rotation: Sequence[str] = ()
+    at_once: Count = 1
+    lookahead: Annotated[int, Meta(ge=0)] = 0
+    min_parents: Count = field(default=2)
+    min_roots: Count = field(default=2)
+    early_stop: bool = False
+
+    @min_parents.validator
+    @min_roots.validator
+    def _check_diversity(self, attribute: Attribute[Any], value: int) -> None:
+        if attribute.default != value and value > self.beam_width:
+            raise ValueError(
+                f"{attribute.name}: got {value}, more than `beam_width` ({self.beam_width})"
+            )
+
+    @property
+    def samples_per_search(self) -> int:
+        """Return the most samples of one search: sum over t of k min(width, k ^ (t - 1))."""
+        total, beam = 0, 1
+        for _ in range(self.turns):
+            total += self.samples * beam
+            beam = min(self.beam_width, self.samples * beam)
+        return total
+
+    def chooser(self, session: Session, training: bool) -> Chooser:
+        """Return what decides who acts next.
+
+        Raises:
+            UsageError: `rotation` has a name that is no choice of the team.
+        """
+        if self.order == "rotation":
+            return Rotation(rotation_of(self.rotation, session.roster))
+        return PolicyChooser(session.policy, self.turns, training, self.at_once)
+
+
+# ------------------------------------------------------------------------------------ the tree
+
+
+@define(eq=False)
+class SearchNode:
+    """Hold one trajectory of the search, and what became of it."""
+
+    branch: Branch
+    path: tuple[int, ...] = ()  # number of the sample at each level; names the keys
+    parent: SearchNode | None = field(default=None, repr=False)
+    start: tuple[Activation, ...] = ()  # activations of the last extension
+    turns: tuple[Turn, ...] = ()  # turns of the last extension
+    digest: bytes = b""  # equal for equal content: turns, observation, end
+    calls: int = 0  # of the last extension; a turn without calls counts as one
+    finished: bool = False  # is not extended any more
+    valued: Valued | None = None
+    tie: bytes = b""  # decides between equal values and equal rewards
+    fate: Fate = ""
+    score: float | None = None  # final score, if early stop asked for it
+    episode: Episode | None = None  # once it is verified and rewarded
+
+    @property
+    def value(self) -> float | None:
+        """Return the estimated value; None without estimate."""
+        return None if self.valued is None else self.valued.value
+
+    @property
+    def root(self) -> int | None:
+        """Return the number of its first turn's sample; None for the empty trajectory."""
+        return self.path[0] if self.path else None
+
+    @property
+    def rank(self) -> tuple[bool, float, bytes]:
+        """Return a key that sorts the highest value first, and nodes without value last."""
+        return (self.value is None, -(self.value or 0.0), self.tie)
+
+    @property
+    def name(self) -> str:
+        """Return the path as text, e.g. "3.0.1"."""
+        return ".".join(map(str, self.path))
+
+    def lineage(self) -> list[SearchNode]:
+        """Return the nodes from the first extension to this one."""
+        nodes: list[SearchNode] = []
+        node: SearchNode | None = self
+        while node is not None and node.parent is not None:
+            nodes.append(node)
+            node = node.parent
+        return nodes[::-1]
+
+    def child(self, sample: int, start: tuple[Activation, ...], branch: Branch) -> SearchNode:
+        """Return the node of a branch that extends this one."""
+        turns = new_turns(branch.trajectory, len(self.branch.trajectory))
+        return SearchNode(
+            branch,
+            (*self.path, sample),
+            self,
+            start,
+            turns,
+            _digest(self.digest, turns, branch),
+            calls_of(turns),
+            branch.step.done or any(turn.output.final for turn in turns),
+        )
+
+
+def new_turns(trajectory: Trajectory, before: int) -> tuple[Turn, ...]:
+    """Return the turns after the first `before` ones."""
+    return tuple(islice(trajectory.backward(), len(trajectory) - before))[::-1]
+
+
+def calls_of(turns: Iterable[Turn]) -> int:
+    """Return how many calls these turns made; a turn without calls counts as one."""
+    return sum(max(turn.usage.calls, 1) for turn in turns)
+
+
+def _digest(before: bytes, turns: Sequence[Turn], branch: Branch) -> bytes:
+    seen = branch.step.observation
+    content: JSON = [
+        [[t.agent, t.option, t.status, t.output.content, t.output.data] for t in turns],
+        None if seen is None else [seen.text, seen.data, list(seen.features)],
+        branch.step.done,
+    ]
+    text = json.dumps(content, sort_keys=True, default=_as_json)
+    return blake2b(before + text.encode(), digest_size=16).digest()
+
+
+def _as_json(value: Any) -> JSON:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return sorted(value) if isinstance(value, AbstractSet) else repr(value)
+
+
+# ------------------------------------------------------------------------------- the selection
+
+
+def choose(
+    nodes: Sequence[SearchNode], width: int, min_parents: int = 1, min_roots: int = 1
+) -> list[SearchNode]:
+    """Return the `width` nodes to keep, the best first.
+
+    They have at least `min_roots` different first turns and `min_parents` different parents, or as
+    many as there are: the best node of each of the best families comes before all others.
+    """
+    ranked = sorted(nodes, key=lambda node: node.rank)
+    kept: list[SearchNode] = []
+    for node in ranked:
+        if len(kept) < min(width, min_roots) and node.root not in {k.root for k in kept}:
+            kept.append(node)
+    for node in ranked:
+        parents = {k.path[:-1] for k in kept}
+        if len(kept) < width and len(parents) < min_parents and node.path[:-1] not in parents:
+            kept.append(node)
+    others = [node for node in ranked if node not in kept]
+    kept += others[: width - len(kept)]
+    return sorted(kept, key=lambda node: node.rank)
+
+
+# ---------------------------------------------------------------------------------- the values
+
+
+@define
+class SearchCounts:
+    """Count what a search did."""
+
+    samples: int = 0  # extensions
+    widest: int = 0  # most extensions in flight at once
+    failed: int = 0  # extensions all of whose turns failed
+    duplicates: int = 0  # extensions with the same content as another
+    scored: int = 0  # extensions with an estimate
+    unreadable: int = 0  # of these, estimates without a value
+    estimates: int = 0  # computed estimates; equal content is estimated once
+    cut: int = 0  # trajectories that early stop dropped
+    activations: int = 0  # turns, those of lookahead included
+    turn_calls: int = 0  # a turn without calls counts as one
     estimate_calls: int = 0
-    parents: list[int] = field(factory=list)
-    credit_turns: int = 0
-    last_error: str = ""
+    parents: list[int] = field(factory=list)  # by level: different parents in the beam
+    credit_turns: int = 0  # turns that were run again for credit
+    last_error: str = ""  # of a failed turn
 
     @property
     def calls(self) -> int:
-        """All of them, those that credit took aside."""
+        """Return all calls but those for credit."""
         return self.turn_calls + self.estimate_calls
 
+    def add_turns(self, turns: Sequence[Turn]) -> None:
+        """Count the turns of one extension."""
+        self.activations += len(turns)
+        self.turn_calls += calls_of(turns)
 
-class Estimates:
-    """The one place where branches of a search are valued; equal content is valued once.
 
-    Args:
-        estimator: says what a branch is worth.
-        session: for its calls.
-        key: every estimate's own is named by the content under it.
-        counts: what is done is added here.
-        ahead: how to roll a branch on before it is valued.
-    """
+@define(eq=False, repr=False)
+class EstimateCache:
+    """Values branches; equal content is valued once, under a key that the content names."""
 
-    def __init__(
-        self,
-        estimator: ValueEstimator,
-        session: Session,
-        key: Key,
-        counts: Counts,
-        ahead: Lookahead | None = None,
-    ) -> None:
-        self.estimator, self.session, self.key = estimator, session, key
-        self.counts, self.ahead = counts, ahead
-        self._known: dict[bytes, asyncio.Future[Valued]] = {}
+    estimator: ValueEstimator
+    session: Session
+    key: Key
+    counts: SearchCounts = field(factory=SearchCounts)
+    settings: SearchSettings | None = None  # for lookahead; without them there is none
+    chooser: Chooser | None = None  # for lookahead
+    _known: dict[bytes, asyncio.Future[Valued]] = field(factory=dict)
 
-    async def of(self, node: Node) -> Valued:
-        """What a trajectory is worth."""
+    async def value_of(self, node: SearchNode) -> Valued:
+        """Return the estimate for a trajectory.
+
+        Raises:
+            RunError: the estimator returned no number from 0 to 1.
+        """
         known = self._known.get(node.digest)
         if known is None:
             known = self._known[node.digest] = asyncio.get_running_loop().create_future()
             try:
-                known.set_result(await self._ask(node))
+                known.set_result(await self._estimate(node))
             except BaseException:
-                # Whoever waits for it is ended with the one who asked.
+                # Those that wait for the same content end together with this one.
                 known.cancel()
                 raise
         valued = await known
@@ -131,37 +311,50 @@ class Estimates:
         self.counts.unreadable += valued.value is None
         return valued
 
-    async def _ask(self, node: Node) -> Valued:
-        self.counts.asked += 1
+    async def _estimate(self, node: SearchNode) -> Valued:
+        self.counts.estimates += 1
         key, branch = self.key.child(node.digest.hex()), node.branch
-        if self.ahead is not None and not node.finished:
-            branch = await self.ahead.roll(self.session, branch, key.child("ahead"), self.counts)
+        if self.settings is not None and self.settings.lookahead and not node.finished:
+            branch = await self._roll_on(branch, self.settings, key.child("ahead"))
         try:
             valued = await self.estimator.estimate(branch, self.session, key.child("value"))
         except CallError:
-            # No estimate is no reason to lose what was paid for; it ranks last, and is counted.
+            # The turn is paid for: without estimate it ranks last and is counted as unreadable.
             return Valued(None)
         self._check(valued, node)
         self.counts.estimate_calls += valued.usage.calls
-        # What is known of the branch that was rolled on bounds nothing else that may become of it.
+        # A bound for the rolled-on branch is no bound for what else can grow from this one.
         return valued if branch is node.branch else evolve(valued, bound=1.0)
 
-    def _check(self, valued: Any, node: Node) -> None:
-        """What an estimator gave is an estimate.
+    async def _roll_on(self, branch: Branch, settings: SearchSettings, key: Key) -> Branch:
+        """Return the branch after `lookahead` more starts, or fewer if it ends before."""
+        assert self.chooser is not None
+        for n in range(settings.lookahead):
+            before = len(branch.trajectory)
+            if branch.step.done or before >= settings.turns:
+                break
+            [start] = self.chooser.starts([branch], [key.child("decide", n)])
+            if start is None:
+                break
+            branch = await self.session.extend(branch, start, key.child("extend", n))
+            turns = new_turns(branch.trajectory, before)
+            self.counts.add_turns(turns)
+            if any(turn.output.final for turn in turns):
+                break
+        return branch
 
-        Raises:
-            RunError: it is none.
-        """
-        given = valued
+    def _check(self, valued: Any, node: SearchNode) -> None:
+        wrong = valued
         if isinstance(valued, Valued):
-            given = valued.value
-            if given is None or (_is_number(given) and 0 <= given <= 1):
-                given = valued.bound
-                if _is_number(given):
+            wrong = valued.value
+            if wrong is None or (_is_number(wrong) and 0 <= wrong <= 1):
+                wrong = valued.bound
+                if _is_number(wrong):
                     return
         raise RunError(
-            f"value estimator {type(self.estimator).__name__} gave {given!r} on problem "
-            f"{node.branch.problem.id!r}; a value is from 0 to 1, or None, and a bound is a number"
+            f"value estimator {type(self.estimator).__name__} gave {wrong!r} on problem "
+            f"{node.branch.problem.id!r}; a value is None or a number from 0 to 1, and a bound is "
+            "a number"
         )
 
 
@@ -169,163 +362,109 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isnan(value)
 
 
-@frozen
-class Lookahead:
-    """Rolls a branch on, to value it by what becomes of it.
-
-    Args:
-        steps: how far.
-        turns: no further than to that many turns.
-        chooser: who acts.
-        flight: counts what runs.
-    """
-
-    steps: int
-    turns: int
-    chooser: Chooser
-    flight: Flight
-
-    async def roll(self, session: Session, branch: Branch, key: Key, counts: Counts) -> Branch:
-        """The branch after `steps` more starts, or as far as it goes."""
-        for n in range(self.steps):
-            before = len(branch.trajectory)
-            if branch.step.done or before >= self.turns:
-                break
-            [start] = self.chooser.starts([branch], [key.child("decide", n)])
-            if start is None:
-                break
-            branch = await self.flight.extend(session, branch, start, key.child("extend", n))
-            turns = new_turns(branch.trajectory, before)
-            counts.activations += len(turns)
-            counts.turn_calls += calls_of(turns)
-            if any(turn.output.final for turn in turns):
-                break
-        return branch
+# ---------------------------------------------------------------------------------- the search
 
 
-@frozen
-class Found:
-    """What a search ended with.
-
-    Args:
-        problem: with its hidden part.
-        finalists: highest value first; empty if the first turn failed in all samples.
-        nodes: every trajectory there was, in the order of their paths level by level.
-        counts: what was done for it.
-    """
-
-    problem: Problem
-    finalists: tuple[Node, ...] = field(repr=False)
-    nodes: tuple[Node, ...] = field(repr=False)
-    counts: Counts
-
-
+@define(eq=False, repr=False)
 class Search:
-    """Beam search on one problem.
+    """Beam search on one problem."""
 
-    Args:
-        settings: of the trainer.
-        session: extends and scores.
-        problem: with its hidden part.
-        chooser: who acts next.
-        estimator: says what a trajectory is worth.
-        key: of this search.
-        flight: counts what runs.
-    """
+    settings: SearchSettings
+    session: Session
+    problem: Problem  # with its hidden part
+    chooser: Chooser  # decides who acts next
+    estimator: ValueEstimator
+    key: Key
+    counts: SearchCounts = field(init=False, factory=SearchCounts)
+    values: EstimateCache = field(init=False)
+    nodes: list[SearchNode] = field(init=False, factory=list)  # level by level, by path
+    finalists: list[SearchNode] = field(init=False, factory=list)  # the last beam
 
-    def __init__(
-        self,
-        settings: GrpoBeam,
-        session: Session,
-        problem: Problem,
-        chooser: Chooser,
-        estimator: ValueEstimator,
-        key: Key,
-        flight: Flight,
-    ) -> None:
-        self.settings, self.session, self.problem = settings, session, problem
-        self.chooser, self.key, self.flight = chooser, key, flight
-        self.counts = Counts()
-        ahead = Lookahead(settings.lookahead, settings.turns, chooser, flight)
-        self.values = Estimates(
-            estimator,
-            session,
-            key.child("values"),
-            self.counts,
-            ahead if settings.lookahead else None,
+    @values.default
+    def _values(self) -> EstimateCache:
+        key = self.key.child("values")
+        return EstimateCache(
+            self.estimator, self.session, key, self.counts, self.settings, self.chooser
         )
-        self.nodes: list[Node] = []
 
-    async def run(self) -> Found:
-        """Search to the end."""
-        beam = [Node(self.session.begin(self.problem, self.key.child("begin")))]
+    async def run(self) -> None:
+        """Search until all trajectories of the beam are finished.
+
+        `finalists` is empty afterwards if all first turns failed.
+
+        Raises:
+            RunError: the policy cannot go on, or an estimate is no number from 0 to 1.
+        """
+        beam = [SearchNode(self.session.begin(self.problem, self.key.child("begin")))]
         beam[0].finished = beam[0].branch.step.done
-        while growing := [node for node in beam if not node.finished]:
-            children = await self._grow(growing)
+        while unfinished := [node for node in beam if not node.finished]:
+            children = await self._extend(unfinished)
             candidates = self._distinct([node for node in beam if node.finished] + children)
             if not candidates:
-                # Nothing came of the whole level: what there was before it is all there is.
-                beam = [node for node in growing if node.path]
+                # The whole level failed: the search ends with the level before.
+                beam = [node for node in unfinished if node.path]
                 break
             if self.settings.early_stop:
-                candidates = await self._cut(candidates)
+                candidates = await self._without_hopeless(candidates)
             beam = self._select(candidates)
         for node in beam:
             node.fate = "final"
-        return Found(self.problem, tuple(beam), tuple(self.nodes), self.counts)
+        self.finalists = beam
 
-    async def _grow(self, growing: Sequence[Node]) -> list[Node]:
-        """All samples of all trajectories, all at once; those that failed are left out."""
-        pairs = [(node, n) for node in growing for n in range(self.settings.samples)]
+    def samples_of_level(self) -> int:
+        """Return how many next turns each trajectory gets at this level."""
+        return self.settings.samples
+
+    async def _extend(self, unfinished: Sequence[SearchNode]) -> list[SearchNode]:
+        """Return all samples of all trajectories, in flight at once, without those that failed."""
+        samples = self.samples_of_level()
+        pairs = [(node, n) for node in unfinished for n in range(samples)]
         keys = [self.key.child("decide", *node.path, n) for node, n in pairs]
         starts = self.chooser.starts([node.branch for node, _ in pairs], keys)
-        work = []
+        extensions = []
         for (node, n), start in zip(pairs, starts, strict=True):
             if start is None:
                 node.finished = True
             else:
-                work.append(self._sample(node, n, start[: self._left(node)]))
-        self.counts.widest = max(self.counts.widest, len(work))
-        children = await together(work)
+                extensions.append(self._sample(node, n, start[: self._turns_left(node)]))
+        self.counts.widest = max(self.counts.widest, len(extensions))
+        children = await run_all(extensions)
         self.nodes += children
         return [child for child in children if child.fate != "failed"]
 
-    def _left(self, node: Node) -> int:
+    def _turns_left(self, node: SearchNode) -> int:
         return self.settings.turns - len(node.branch.trajectory)
 
-    async def _sample(self, node: Node, n: int, start: Start) -> Node:
-        """One more turn (or several at once), with an estimate as soon as it is there."""
-        assert start is not None
+    async def _sample(self, node: SearchNode, n: int, start: tuple[Activation, ...]) -> SearchNode:
+        """Return one extension, valued as soon as it is complete."""
         key = self.key.child("extend", *node.path, n)
-        branch = await self.flight.extend(self.session, node.branch, start, key)
-        child = node.child(n, start, branch)
-        child.finished = child.finished or self._left(child) <= 0
+        child = node.child(n, start, await self.session.extend(node.branch, start, key))
+        child.finished = child.finished or self._turns_left(child) <= 0
         counts, turns = self.counts, child.turns
         counts.samples += 1
-        counts.activations += len(turns)
-        counts.turn_calls += child.calls
+        counts.add_turns(turns)
         if all(turn.status != "completed" for turn in turns):
             child.fate = "failed"
             counts.failed += 1
             counts.last_error = max(counts.last_error, f"{turns[0].agent}: {turns[0].error}")
         else:
-            child.valued = await self.values.of(child)
+            child.valued = await self.values.value_of(child)
         return child
 
-    def _distinct(self, candidates: Sequence[Node]) -> list[Node]:
-        """One trajectory of each content: the first by order of parents and samples."""
-        seen: dict[bytes, Node] = {}
+    def _distinct(self, candidates: Sequence[SearchNode]) -> list[SearchNode]:
+        """Return the first trajectory of each content, by order of parents and samples."""
+        first_of: dict[bytes, SearchNode] = {}
         for node in candidates:
-            if seen.setdefault(node.digest, node) is not node:
+            if first_of.setdefault(node.digest, node) is not node:
                 node.fate = "duplicate"
                 self.counts.duplicates += 1
-        return list(seen.values())
+        return list(first_of.values())
 
-    async def _cut(self, candidates: Sequence[Node]) -> list[Node]:
-        """Without those that can end no better than one that has ended."""
-        ended = [node for node in candidates if node.finished]
-        await together(self._verify(node) for node in ended if node.score is None)
-        best = max((node.score or 0.0 for node in ended), default=-1.0)
+    async def _without_hopeless(self, candidates: Sequence[SearchNode]) -> list[SearchNode]:
+        """Drop unfinished trajectories whose bound is no better than a finished one's score."""
+        finished = [node for node in candidates if node.finished]
+        await run_all(self._verify(node) for node in finished if node.score is None)
+        best = max((node.score or 0.0 for node in finished), default=-1.0)
         kept = []
         for node in candidates:
             if node.finished or node.valued is None or node.valued.bound > best:
@@ -335,27 +474,32 @@ class Search:
                 self.counts.cut += 1
         return kept
 
-    async def _verify(self, node: Node) -> None:
+    async def _verify(self, node: SearchNode) -> None:
         node.score = (await self.session.score(node.branch, final=True)).value
 
-    def _select(self, candidates: Sequence[Node]) -> list[Node]:
+    def _select(self, nodes: Sequence[SearchNode]) -> list[SearchNode]:
+        for node in nodes:
+            node.tie = self.key.child("tie", *node.path).digest
         settings = self.settings
-        kept = choose(
-            [
-                Candidate(
-                    node.value,
-                    self.key.child("tie", *node.path).digest,
-                    node.path[:-1],
-                    node.root,
-                )
-                for node in candidates
-            ],
-            settings.beam_width,
-            settings.min_parents,
-            settings.min_roots,
-        )
-        for i in set(range(len(candidates))).difference(kept):
-            candidates[i].fate = "pruned"
-        beam = [candidates[i] for i in kept]
+        beam = choose(nodes, settings.beam_width, settings.min_parents, settings.min_roots)
+        for node in nodes:
+            if node not in beam:
+                node.fate = "pruned"
         self.counts.parents.append(len({node.path[:-1] for node in beam}))
         return beam
+
+
+async def run_all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Run coroutines concurrently, started in order; return their results in order.
+
+    The first error cancels the others and is raised itself, not as part of a group.
+    """
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(coroutine) for coroutine in work]
+    except BaseExceptionGroup as errors:
+        error: BaseException = errors
+        while isinstance(error, BaseExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+    return [task.result() for task in tasks]

@@ -1,4 +1,4 @@
-"""Estimators of unfinished trajectories that come with the search."""
+"""Estimate the value of unfinished trajectories: by the task, by noise, by several estimators."""
 
 from __future__ import annotations
 
@@ -7,53 +7,40 @@ from typing import Annotated, Any
 
 from attrs import Attribute, Factory, field, frozen
 
-from orchestrion import Branch, Key, Meta, Session, Usage, no_calls
+from orchestrion import Branch, Key, Meta, Session, Usage, ceiling_of, no_calls
 from orchestrion_beam.interfaces import Valued, ValueEstimator
+from orchestrion_beam.search import run_all
 
 __all__ = ["Combined", "Noise", "TaskValue"]
-
-BOUND = "bound"
 
 
 @frozen
 class TaskValue(ValueEstimator):
     """The task's own partial score: `verify` with `final=False`.
 
-    A task that knows how good a trajectory can still become says so in its partial score, as the
-    part `bound`.
+    A task that knows the best score that a trajectory can still reach gives it as the part `bound`
+    of its partial score.
     """
 
+    label = "task"
     ceiling = no_calls
 
-    @property
-    def label(self) -> str:
-        """Its name."""
-        return "task"
-
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """What the task says."""
+        """Return the partial score and its bound."""
         scores = await session.score(branch)
-        return Valued(scores.value, bound=scores.parts.get(BOUND, 1.0))
+        return Valued(scores.value, bound=scores.parts.get("bound", 1.0))
 
 
 @frozen
 class Noise(ValueEstimator):
-    """A number that has nothing to do with the trajectory: shows what a search is worth without."""
+    """A random number, independent of the trajectory: shows the search without a value."""
 
+    label = "noise"
+    scores = 0
     ceiling = no_calls
 
-    @property
-    def label(self) -> str:
-        """Its name."""
-        return "noise"
-
-    @property
-    def scores(self) -> int:
-        """None."""
-        return 0
-
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """Uniform on [0, 1); equal for equal content."""
+        """Return a number uniform on [0, 1); equal for equal content."""
         return Valued(key.child("noise").uniform())
 
 
@@ -62,8 +49,8 @@ class Combined(ValueEstimator):
     """The weighted mean of several estimates.
 
     Args:
-        parts: at least one.
-        weights: one for each; all equal by default.
+        parts: at least one estimator.
+        weights: one for each part; equal weights by default.
     """
 
     parts: Annotated[Sequence[ValueEstimator], Meta(min_length=1)]
@@ -76,41 +63,34 @@ class Combined(ValueEstimator):
 
     @property
     def label(self) -> str:
-        """The names of all parts."""
-        return " and ".join(one.label for one in self.parts)
+        """Return the names of all parts."""
+        return " and ".join(part.label for part in self.parts)
 
     @property
     def scores(self) -> int:
-        """Of all parts."""
-        return sum(one.scores for one in self.parts)
+        """Return how many partial scores all parts ask for."""
+        return sum(part.scores for part in self.parts)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """Of all parts."""
-        total = Usage()
-        for one in self.parts:
-            say = getattr(one, "ceiling", None)
-            most = None if say is None else say(tokens)
-            if most is None:
-                return None
-            total += most
-        return total
+        """Return the most that all parts use together; None if a part has no bound."""
+        usages = [ceiling_of(part, tokens) for part in self.parts]
+        known = [usage for usage in usages if usage is not None]
+        return sum(known, Usage()) if len(known) == len(usages) else None
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """All parts; without those that can say nothing."""
-        from orchestrion_beam.together import together
-
-        found = await together(
-            [one.estimate(branch, session, key.child(n)) for n, one in enumerate(self.parts)]
+        """Return the weighted mean of the parts that have a value."""
+        estimates = await run_all(
+            [part.estimate(branch, session, key.child(n)) for n, part in enumerate(self.parts)]
         )
-        weights = self.weights or (1.0,) * len(found)
-        pairs = [
-            (one.value, weight)
-            for one, weight in zip(found, weights, strict=True)
-            if one.value is not None
+        weights = self.weights or (1.0,) * len(estimates)
+        weighted = [
+            (valued.value, weight)
+            for valued, weight in zip(estimates, weights, strict=True)
+            if valued.value is not None
         ]
-        usage = sum((one.usage for one in found), Usage())
-        bound = min(one.bound for one in found)
-        if not pairs:
+        usage = sum((valued.usage for valued in estimates), Usage())
+        bound = min(valued.bound for valued in estimates)
+        if not weighted:
             return Valued(None, usage, bound)
-        total = sum(weight for _, weight in pairs)
-        return Valued(sum(value * weight for value, weight in pairs) / total, usage, bound)
+        total = sum(weight for _, weight in weighted)
+        return Valued(sum(value * weight for value, weight in weighted) / total, usage, bound)

@@ -1,4 +1,4 @@
-"""Graphs of agents: what they are made of, whether they are right, how they look.
+"""Graphs of agents: their records, validation, policies and drawings.
 
     from orchestrion_dag import Edge, Graph, Node, policy_of, to_mermaid, validate
 
@@ -8,7 +8,7 @@
     policy = policy_of(graph, roster) # a policy's runtime, e.g. for `Job(policy=...)`
     print(to_mermaid(graph))
 
-Public names are imported on first use, so that listing plugins costs next to nothing.
+Public names are imported on first use, so that listing plugins stays fast.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from orchestrion_dag.graph import Wiring as Wiring
     from orchestrion_dag.graph import as_config as as_config
     from orchestrion_dag.graph import wire as wire
-    from orchestrion_dag.scope import NodeState as NodeState
-    from orchestrion_dag.svg import to_svg as to_svg
+    from orchestrion_dag.machine import NodeState as NodeState
+    from orchestrion_dag.plan import Plan as Plan
     from orchestrion_dag.validation import validate as validate
 
 _HOMES = {
     "dag": "Dag DagPolicy node_states policy_of",
     "drawing": "to_dot to_mermaid",
     "graph": "Edge Graph Node Wiring as_config wire",
-    "scope": "NodeState",
-    "svg": "to_svg",
+    "machine": "NodeState",
+    "plan": "Plan",
     "validation": "validate",
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names.split()}

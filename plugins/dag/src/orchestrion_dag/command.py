@@ -1,4 +1,4 @@
-"""`orchestrion graph`: draw the graph that a config or a run describes, or how a run went on."""
+"""`orchestrion graph`: draw the graph of a config or a run, or who acted after whom in a run."""
 
 from __future__ import annotations
 
@@ -27,13 +27,11 @@ __all__ = ["graph", "graphs_in"]
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["mermaid", "dot", "svg"]),
+    type=click.Choice(["mermaid", "dot"]),
     default="mermaid",
     show_default=True,
 )
-@click.option(
-    "--policy", "path", help="Where the graph stands in the config, if there are several."
-)
+@click.option("--policy", "path", help="Which graph to draw, by its path in the config.")
 @click.option("--front", is_flag=True, help="Draw all graphs that the run's search ended with.")
 @click.option("--turns", is_flag=True, help="Draw who acted after whom in the run's episodes.")
 @click.option(
@@ -48,7 +46,7 @@ __all__ = ["graph", "graphs_in"]
     type=click.FloatRange(0, 1),
     default=0.05,
     show_default=True,
-    help="For --turns: leave out arrows that are rarer among those of their agent.",
+    help="For --turns: leave out arrows with a smaller share of their agent's.",
 )
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file.")
 @click.pass_context
@@ -68,8 +66,8 @@ def graph(
     """Draw the graph of CONFIG (default: orchestrion.yaml), or of RUN as it was learned.
 
     For policies with a graph: `dag`, and those with a fixed sequence of steps. Nested teams that
-    run a graph are drawn inside their node. Of a RUN whose policy has no graph, like one that a
-    network decides on, it is drawn who acted after whom, as with --turns.
+    run a graph are drawn inside their node. For a RUN whose policy has no graph, such as a neural
+    one, it draws who acted after whom, as with --turns.
     """
     config, learned, directory = _config(target, overrides, [*options(ctx).block, *block])
     graphs = dict(graphs_in(config, learned))
@@ -77,9 +75,11 @@ def graph(
     if front:
         text, what = _front(config, learned, form), "the front"
     elif directory and (turns or source or (path is None and "policy" not in graphs)):
-        text, what = _followed(directory, source, form, least)
+        text, what = _following(directory, source, form, least)
     elif turns or source:
-        raise UsageError(f"{config.policy}: --turns draws the episodes of a run; name one")
+        raise UsageError(
+            f"{config.policy}: --turns draws the episodes of a run; name one, not a config"
+        )
     elif chosen in graphs:
         text, what = _drawn(graphs, chosen, form), chosen
     else:
@@ -96,71 +96,68 @@ def graph(
 
 
 def _drawn(graphs: Mapping[str, Graph], chosen: str, form: str) -> str:
-    """One graph, with those of nested teams inside it."""
+    """Return a graph with those of nested teams inside it, as text."""
     inner = {
-        where.removeprefix("agents.").removesuffix(".policy"): one
-        for where, one in graphs.items()
+        where.removeprefix("agents.").removesuffix(".policy"): graph
+        for where, graph in graphs.items()
         if where.startswith("agents.")
     }
-    return _in_form(graphs[chosen], form, inner)
+    from orchestrion_dag.drawing import GRAPHS
 
-
-def _in_form(graph: Graph, form: str, inner: Mapping[str, Graph]) -> str:
-    from orchestrion_dag.drawing import to_dot, to_mermaid
-    from orchestrion_dag.svg import to_svg
-
-    return {"mermaid": to_mermaid, "dot": to_dot, "svg": to_svg}[form](graph, inner)
+    return GRAPHS[form](graphs[chosen], inner)
 
 
 def _front(config: Config, learned: Mapping[str, Saved], form: str) -> str:
-    """All graphs that a trainer ended with, each in a box."""
+    """Return all graphs that a trainer ended with, each in a box, as text."""
+    from orchestrion_dag.drawing import GRAPHS
     from orchestrion_dag.graph import Graph, Node
 
-    found: dict[str, Graph] = {}
+    front: dict[str, Graph] = {}
     for path, entry in config.components.items():
         graphs = getattr(entry.component, "front", None)
         if entry.kind == "trainer" and callable(graphs) and path in learned:
-            found |= graphs(learned[path])
-    if not found:
+            front |= graphs(learned[path])
+    if not front:
         raise UsageError(
-            "--front: nothing here ended with several graphs; name a finished run of a trainer "
-            "that searches them, like evolution"
+            "--front: no trainer here ended with several graphs; name a finished run of a search, "
+            "such as evolution"
         )
-    return _in_form(Graph(nodes={name: Node(body=one) for name, one in found.items()}), form, {})
+    return GRAPHS[form](Graph(nodes={name: Node(body=graph) for name, graph in front.items()}), {})
 
 
-def _followed(directory: Path, source: str | None, form: str, least: float) -> tuple[str, str]:
-    """Who acted after whom in a run, and which episodes these were."""
+def _following(directory: Path, source: str | None, form: str, least: float) -> tuple[str, str]:
+    """Return who acted after whom in a run as text, and which episodes these were."""
     from orchestrion import fold, waves
     from orchestrion.runs import RunReader
-    from orchestrion_dag.following import DRAWINGS
+    from orchestrion_dag.drawing import FOLLOWING
 
     with RunReader(directory) as reader:
         # The run's own policy is evaluated before every baseline.
         name = source or next(iter(reader.load_evaluations()), "train")
-        kept = [one for one in _episodes(reader, name) if one.turn_count]
-        found, retention = fold(waves(one.episode.turns) for one in kept), reader.retention
-    if not found.episodes:
-        lost = f"; the run kept no turns (run.retention: {retention})" if kept else ""
+        stored = [episode for episode in _episodes(reader, name) if episode.turn_count]
+        acted = fold(waves(episode.episode.turns) for episode in stored)
+        retention = reader.retention
+    if not acted.episodes:
+        lost = f"; the run kept no turns (run.retention: {retention})" if stored else ""
         raise UsageError(
             f"{directory}: no episodes of {name!r} to draw{lost}; --of takes train, learned (team, "
             "where nothing is trained), or the name of a baseline"
         )
-    return DRAWINGS[form](found, least), f"{found.episodes} episodes of {name}"
+    return FOLLOWING[form](acted, least), f"{acted.episodes} episodes of {name}"
 
 
 def _episodes(reader: RunReader, source: str) -> Iterator[StoredEpisode]:
-    """Of an evaluation, or of the last quarter of training."""
+    """Yield the episodes of an evaluation, or of the last quarter of training."""
     if source != "train":
         yield from reader.episodes(source=source)
         return
     done = reader.iterations()
-    for one in done[-max(1, len(done) // 4) :] if done else ():
-        yield from reader.episodes(source="train", stage=one.stage, iteration=one.iteration)
+    for last in done[-max(1, len(done) // 4) :] if done else ():
+        yield from reader.episodes(source="train", stage=last.stage, iteration=last.iteration)
 
 
 def graphs_in(config: Config, learned: Mapping[str, Saved]) -> Iterator[tuple[str, Graph]]:
-    """Every graph that a config's policies run, by config path; `learned` is their state."""
+    """Yield the graphs of a config's policies by config path; `learned` is the policies' state."""
     from orchestrion_dag.graph import Graph
 
     for path, entry in config.components.items():
@@ -173,7 +170,7 @@ def graphs_in(config: Config, learned: Mapping[str, Saved]) -> Iterator[tuple[st
 
 
 def _steps(policy: Any, learned: Saved | None) -> list[str]:
-    """The steps of a policy that is a fixed sequence, as they were learned if they were."""
+    """Return the steps of a policy with a fixed sequence, learned ones if there are any."""
     steps = getattr(policy, "steps", None)
     if learned is not None and isinstance(learned.data, dict):
         steps = learned.data.get("steps", steps)
@@ -184,7 +181,7 @@ def _steps(policy: Any, learned: Saved | None) -> list[str]:
 def _config(
     target: str | None, overrides: tuple[str, ...], block: list[str]
 ) -> tuple[Config, Mapping[str, Saved], Path | None]:
-    """A config, or that of a run with what it learned and its folder."""
+    """Return a config, and for a run what it learned and its folder."""
     from orchestrion.config import load
     from orchestrion.runs import RunReader, run_directory
 

@@ -1,8 +1,8 @@
-"""The policy `dag`: starts what a graph says as soon as it may start.
+"""The policy `dag`: starts each node of a graph as soon as it may start.
 
-There is no scheduler here. The engine asks after each finished turn (`wait: each`), and the
-policy answers with everything that became ready. What it knows of an episode it can always work
-out again from the trajectory; a machine for each episode under way only saves it from doing so.
+There is no scheduler here. The engine asks after each finished turn (`wait: each`), and the policy
+returns everything that became ready. The state of an episode is a function of its trajectory; a
+machine for each running episode is a cache of it.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from orchestrion import (
     is_blocked,
 )
 from orchestrion_dag.graph import Graph, Wiring
-from orchestrion_dag.machine import Machine
+from orchestrion_dag.machine import Machine, NodeState
 from orchestrion_dag.order import is_sequence
 from orchestrion_dag.plan import Plan, plan_of
-from orchestrion_dag.scope import NodeState
 from orchestrion_dag.validation import check_roster, validate
 
 __all__ = ["Dag", "DagPolicy", "node_states", "policy_of"]
 
-_MOST_EPISODES = 16_384
+MAX_EPISODES = 16_384
+"""Number of episodes whose machines are kept."""
 
 
 @frozen
 class Dag(Graph):
-    """Runs a graph of agents: each node as soon as what it needs is there, nothing twice.
+    """Runs a graph of agents: each node once, as soon as its join allows.
 
-    An episode ends when every output is decided; what still runs then is cancelled. It has failed
-    if no output was reached, or a node failed that nothing takes care of.
+    An episode ends when every output is decided; nodes that still run then are cancelled. It has
+    failed if no output was reached, or if a node failed and nothing handles that failure.
     """
 
     def __attrs_post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Dag(Graph):
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
-        """Check the agents against the team."""
+        """Yield the policy; raise UsageError if the graph names agents that are not in the team."""
         try:
             yield policy_of(self, ctx.roster)
         except ValueError as error:
@@ -62,10 +62,10 @@ class Dag(Graph):
 
 
 def policy_of(graph: Graph | Wiring, roster: Sequence[Member]) -> DagPolicy:
-    """The policy that runs a graph with this team; for searches that make many of them.
+    """Return the policy that runs a graph with this team; fast, for searches over graphs.
 
     Raises:
-        ValueError: something is wrong with the graph, or it names agents that are not there.
+        ValueError: the graph is invalid, or names agents that are not in the team.
     """
     wiring = validate(graph)
     problems = list(check_roster(wiring, roster))
@@ -79,25 +79,26 @@ def policy_of(graph: Graph | Wiring, roster: Sequence[Member]) -> DagPolicy:
 def node_states(
     graph: Graph | Wiring, trajectory: Trajectory, problem: Problem | None = None
 ) -> dict[str, NodeState]:
-    """How it went with every node in an episode; inside bodies "loop[2]/review".
+    """Return the state of every node in an episode, those in bodies as "loop[2]/review".
 
     Args:
         graph: what the episode ran.
-        trajectory: of the episode. Turns of a stored episode stand in the order of activation,
-            not of arrival, by which `any` and `k_of_n` go.
-        problem: public part, for conditions that look at it.
+        trajectory: of the episode. Turns of a stored episode stand in order of activation, while
+            `any` and `k_of_n` depend on the order of arrival.
+        problem: public part, for conditions that use it.
     """
     wiring = validate(graph)
-    names = _agents(plan := plan_of(wiring, _Anything()))
+    plan = plan_of(wiring, _AnyTeam())
+    agents = _agents(plan)
     machine = Machine(plan, problem or Problem(""), None)
     for turn in reversed(list(trajectory.backward())):
-        if turn.agent in names:
+        if turn.agent in agents:
             machine.arrive(turn)
     return dict(machine.states())
 
 
-class _Anything(dict[str, Activation]):
-    """Choices by name without a team."""
+class _AnyTeam(dict[str, Activation]):
+    """Choices by name, of a team that has every agent."""
 
     def __missing__(self, name: str) -> Activation:
         agent, _, option = name.partition(":")
@@ -105,31 +106,31 @@ class _Anything(dict[str, Activation]):
 
 
 def _agents(plan: Plan) -> set[str]:
-    found: set[str] = set()
+    agents: set[str] = set()
     for step in plan.steps:
-        found.update(agent for agent, _ in step.tries)
+        agents.update(agent for agent, _ in step.tries)
         if step.body is not None:
-            found |= _agents(step.body)
-    return found
+            agents |= _agents(step.body)
+    return agents
 
 
-def routed(plan: Plan, sure: bool) -> list[Collection[str]]:
-    """The turns that a graph can have.
+def _route(plan: Plan, sure: bool) -> list[Collection[str]]:
+    """Return for each turn that a graph can have who may take it; "" if it may be left out.
 
     Args:
         plan: of the graph.
-        sure: whether the graph runs for certain.
+        sure: whether the graph runs in every episode.
     """
     simple = all(step.simple and step.join == "all" for step in plan.steps)
-    sure = sure and simple and not any(one.test or one.otherwise for one in plan.first)
-    found: list[Collection[str]] = []
+    sure = sure and simple and not any(link.test or link.otherwise for link in plan.first)
+    turns: list[Collection[str]] = []
     for step in plan.steps:
         if step.body is not None:
             for n in range(step.times):
-                found += routed(step.body, sure and (n == 0 or step.until is None))
+                turns += _route(step.body, sure and (n == 0 or step.until is None))
         for n, (agent, _) in enumerate(step.tries):
-            found.append((agent,) if sure and n == 0 else (agent, ""))
-    return found
+            turns.append((agent,) if sure and n == 0 else (agent, ""))
+    return turns
 
 
 class DagPolicy(Policy):
@@ -137,37 +138,37 @@ class DagPolicy(Policy):
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
-        # By the identity of the trajectory that it has been fed; that is kept alive with it.
+        # By the identity of the trajectory that it was fed, which is kept alive with it.
         self._machines: dict[int, tuple[Trajectory, Machine]] = {}
-        # What was seen at each trajectory, for graphs with conditions on that.
+        # What was observed at each trajectory, for conditions on observations.
         self._observed: dict[int, tuple[Trajectory, Observation | None]] = {}
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Everything that may start in each."""
-        return [self._one(situation) for situation in situations]
+        """Return in each situation all activations that may start."""
+        return [self._decide(situation) for situation in situations]
 
     def route(self, turns: int | None) -> Sequence[Collection[str]] | None:
-        """Every try of every node; one that a condition or a failure decides on may be left out."""
-        return routed(self.plan, True)
+        """Return who may take each turn; "" if a condition or failure may leave it out."""
+        return _route(self.plan, True)
 
-    def _one(self, situation: Situation) -> Decision:
+    def _decide(self, situation: Situation) -> Decision:
         machine = self._machine(situation)
         start = _ready(machine, situation)
         if machine.over:
             return Decision(stop=True, error=machine.error)
         if not start and not situation.running:
-            return Decision(stop=True, error="the graph was cut off: a turn was cancelled")
+            return Decision(stop=True, error="a turn was cancelled, and nothing else can start")
         trajectory = situation.trajectory
         self._machines[id(trajectory)] = (trajectory, machine)
         _forget(self._machines)
         return Decision(start, wait="each", arrival=self.plan.races)
 
     def _machine(self, situation: Situation) -> Machine:
-        """The machine that was fed this trajectory, or can be fed the rest of it."""
+        """Return the machine of this trajectory."""
         before = situation.trajectory.before
         known = self._machines.get(id(before))
         if known and known[0] is before and known[1].problem is situation.problem:
-            # One more turn than when it was asked last, as nearly always.
+            # The usual case: one more turn than in the last call.
             del self._machines[id(before)]
             machine = known[1]
             machine.observation = situation.observation
@@ -183,7 +184,7 @@ class DagPolicy(Policy):
         _forget(self._observed)
 
     def _caught_up(self, situation: Situation) -> Machine:
-        """The machine of the longest part of the trajectory that is known, fed the rest."""
+        """Return the machine of the longest known part of the trajectory, fed with the rest."""
         missing: list[Trajectory] = []
         machine: Machine | None = None
         place: Trajectory | None = situation.trajectory
@@ -191,7 +192,7 @@ class DagPolicy(Policy):
             self._note(situation)
         while place is not None:
             known = self._machines.get(id(place))
-            # An empty trajectory may be that of several problems.
+            # Several problems may share the empty trajectory.
             if known and known[0] is place and known[1].problem is situation.problem:
                 del self._machines[id(place)]
                 machine = known[1]
@@ -199,8 +200,8 @@ class DagPolicy(Policy):
             missing.append(place)
             place = place.before
         if machine is None:
-            begun = self._seen_at(missing[-1], situation)
-            machine = Machine(self.plan, situation.problem, begun)
+            observed = self._seen_at(missing[-1], situation)
+            machine = Machine(self.plan, situation.problem, observed)
         for place in reversed(missing):
             if place.last is not None:
                 machine.observation = self._seen_at(place, situation)
@@ -208,29 +209,29 @@ class DagPolicy(Policy):
         return machine
 
     def _seen_at(self, place: Trajectory, situation: Situation) -> Observation | None:
-        """What was observed then, as far as this policy was asked then."""
+        """Return what was observed then, or what is observed now if that is unknown."""
         known = self._observed.get(id(place))
         return known[1] if known and known[0] is place else situation.observation
 
 
 def _forget(known: dict[int, Any]) -> None:
-    """Keep what is newest."""
-    if len(known) > _MOST_EPISODES:
+    """Drop the oldest entry of a full cache."""
+    if len(known) > MAX_EPISODES:
         del known[next(iter(known))]
 
 
 def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:
-    """What may start and does not run yet, in the order of the graph."""
+    """Return the activations that may start and do not run yet, in the order of the graph."""
     active, fresh, running = machine.active, machine.fresh, situation.running
     if len(running) + len(fresh) != len(active):
-        # The episode was cut somewhere: what was lost starts again.
-        there = {one.index for one in running}
+        # The episode was interrupted: lost activations start again.
+        indices = {activation.index for activation in running}
         machine.fresh = fresh = [
-            index for index in active if index not in there and not active[index][0].over
+            index for index in active if index not in indices and not active[index][0].over
         ]
     observation = situation.observation
     if observation is not None and observation.blocked:
-        _pass_over_blocked(machine, situation)
+        _skip_blocked(machine, situation)
         fresh = [index for index in machine.fresh if index in active]
     machine.fresh = []
     if len(fresh) == 1:
@@ -238,33 +239,33 @@ def _ready(machine: Machine, situation: Situation) -> tuple[Activation, ...]:
     return tuple(active[index][3] for index in sorted(fresh))
 
 
-def _pass_over_blocked(machine: Machine, situation: Situation) -> None:
-    # What follows from passing over a node may be blocked as well.
+def _skip_blocked(machine: Machine, situation: Situation) -> None:
+    # The nodes after a skipped one may be blocked as well.
     seen: set[int] = set()
-    while more := [one for one in machine.fresh if one in machine.active and one not in seen]:
+    while more := [i for i in machine.fresh if i in machine.active and i not in seen]:
         seen.add(more[0])
         if is_blocked(machine.active[more[0]][3], situation.observation):
-            machine.pass_over(more[0])
+            machine.skip(more[0])
 
 
 # ------------------------------------------------------------------------------------ sequences
 
 
 class SequentialPolicy(DagPolicy):
-    """A graph in which only one thing is ever done at a time says its probabilities, too."""
+    """Runs a graph in which at most one node runs at a time; it gives probabilities, too."""
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        tries = dict.fromkeys(one for step in plan.steps for one in step.tries)
+        tries = dict.fromkeys(attempt for step in plan.steps for attempt in step.tries)
         self.choices: tuple[tuple[str, str | None] | None, ...] = (*tries, None)
-        """What it may do; None is stopping."""
+        """Agent and option of each choice; None means to stop."""
 
     def probabilities(self, situations: Sequence[Situation]) -> list[list[float]]:
-        """1 for what it does in each situation, 0 for the rest [n, choices]."""
+        """Return n x choices: 1 for what it does in a situation, 0 for the rest."""
         rows = []
         for situation in situations:
-            decision = self._one(situation)
-            one = decision.start[0] if decision.start else None
-            place = self.choices.index(None if one is None else (one.agent, one.option))
+            decision = self._decide(situation)
+            first = decision.start[0] if decision.start else None
+            place = self.choices.index(None if first is None else (first.agent, first.option))
             rows.append([float(i == place) for i in range(len(self.choices))])
         return rows

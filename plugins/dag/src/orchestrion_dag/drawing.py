@@ -1,34 +1,111 @@
-"""Graphs as Mermaid and DOT text. Bodies and nested teams are boxes around their nodes."""
+"""Drawings as Mermaid and DOT text: of graphs, and of who acted after whom in episodes.
+
+Bodies and nested teams are boxes around their nodes. In a drawing of episodes, an arrow from A to B
+says in which share of the steps after A it was B that acted; its width says the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, NamedTuple
 
-from orchestrion_dag.graph import START, Edge, Graph, Node, Wiring, wire
+from attrs import Factory, frozen
+
+from orchestrion import END, START, Activations
+from orchestrion_dag.graph import Edge, Graph, Node, Wiring, wire
 
 __all__ = [
+    "FOLLOWING",
+    "GRAPHS",
+    "Follower",
     "Inner",
-    "dot_text",
-    "edge_label",
-    "escaped",
-    "mermaid_text",
-    "node_label",
+    "followers",
+    "following_dot",
+    "following_mermaid",
+    "names",
     "to_dot",
     "to_mermaid",
-    "wired",
 ]
 
 Inner = Mapping[str, Graph | Wiring]
-"""Graphs inside agents: what a nested team that an agent's name stands for runs."""
+"""Graphs inside agents: what the nested team of that name runs."""
+
+MAX_WIDTH = 4.0
+"""Pixels of an arrow that is always taken."""
+
+Shape = Literal["circle", "node", "output", "box", "end of box"]
 
 
-def wired(graph: Graph | Wiring) -> Wiring:
-    """The graph written out."""
-    return wire(graph) if isinstance(graph, Graph) else graph
+class _Arrow(NamedTuple):
+    source: str
+    target: str
+    label: str = ""
+    dashed: bool = False
+    width: float | None = None
 
 
-def node_label(name: str, node: Node) -> tuple[str, ...]:
-    """A node's name, and what a reader should know of it, line by line."""
+@frozen
+class _Drawing:
+    """What to draw; nodes have ids, since their names may hold any character.
+
+    Args:
+        shapes: depth, shape, id and label lines of each node and box, in order.
+        arrows: between ids.
+        notes: lines below the drawing.
+    """
+
+    shapes: list[tuple[int, Shape, str, tuple[str, ...]]] = Factory(list)
+    arrows: list[_Arrow] = Factory(list)
+    notes: tuple[str, ...] = ()
+
+
+# ------------------------------------------------------------------------------------ graphs
+
+
+def to_mermaid(graph: Graph | Wiring, inner: Inner | None = None) -> str:
+    """Return a graph as a Mermaid flowchart."""
+    return _mermaid(_of_graph(graph, inner or {}))
+
+
+def to_dot(graph: Graph | Wiring, inner: Inner | None = None) -> str:
+    """Return a graph as a DOT digraph, for Graphviz."""
+    return _dot(_of_graph(graph, inner or {}))
+
+
+def _of_graph(graph: Graph | Wiring, inner: Inner) -> _Drawing:
+    drawing, count = _Drawing(), 0
+
+    def add(given: Graph | Wiring, depth: int, teams: tuple[str, ...]) -> None:
+        nonlocal count
+        wiring, ids = wire(given) if isinstance(given, Graph) else given, {}
+        begins = [START] if any(edge.source == START for edge in wiring.edges) else []
+        for name in (*begins, *wiring.nodes):
+            count += 1
+            ids[name] = id_ = f"n{count}"
+            if name == START:
+                drawing.shapes.append((depth, "circle", id_, (START,)))
+                continue
+            node = wiring.nodes[name]
+            # A team may run itself: draw it once.
+            within = inner.get(node.agent) if node.agent not in teams else None
+            body = within if node.body is None else node.body
+            if body is None:
+                shape: Shape = "output" if name in wiring.outputs else "node"
+                drawing.shapes.append((depth, shape, id_, _node_label(name, node)))
+            else:
+                drawing.shapes.append((depth, "box", id_, _node_label(name, node)))
+                add(body, depth + 1, (*teams, node.agent))
+                drawing.shapes.append((depth, "end of box", id_, ()))
+        for edge in wiring.edges:
+            dashed = bool(edge.when or edge.otherwise or edge.on == "failure")
+            arrow = _Arrow(ids[edge.source], ids[edge.target], _edge_label(edge), dashed)
+            drawing.arrows.append(arrow)
+
+    add(graph, 1, ())
+    return drawing
+
+
+def _node_label(name: str, node: Node) -> tuple[str, ...]:
     lines = [name]
     if node.body is None and node.agent not in ("", name):
         lines.append(node.agent)
@@ -45,8 +122,7 @@ def node_label(name: str, node: Node) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def edge_label(edge: Edge) -> str:
-    """What an edge says beside its arrow."""
+def _edge_label(edge: Edge) -> str:
     words = [] if edge.on == "success" else [f"on {edge.on}"]
     if edge.when:
         words.append(edge.when)
@@ -57,143 +133,139 @@ def edge_label(edge: Edge) -> str:
     return ", ".join(words)
 
 
-class _Writer:
-    """One drawing; nodes are numbered, since their names may hold anything."""
-
-    def __init__(self, inner: Inner) -> None:
-        self.inner = inner
-        self.count = 0
-        self.edges: list[str] = []
-
-    def nodes(self, wiring: Wiring, depth: int, seen: tuple[str, ...]) -> Iterator[str]:
-        ids = {}
-        if any(edge.source == START for edge in wiring.edges):
-            ids[START] = self._next()
-            yield "  " * depth + self.start(ids[START])
-        for name, node in wiring.nodes.items():
-            ids[name] = self._next()
-            body = self._body(node, seen)
-            label = node_label(name, node)
-            if body is None:
-                yield "  " * depth + self.node(ids[name], label, name in wiring.outputs)
-            else:
-                yield "  " * depth + self.opening(ids[name], label)
-                yield from self.nodes(body, depth + 1, (*seen, node.agent))
-                yield "  " * depth + self.closing()
-        for edge in wiring.edges:
-            self.edges.append(self.edge(ids[edge.source], ids[edge.target], edge))
-
-    def _body(self, node: Node, seen: tuple[str, ...]) -> Wiring | None:
-        if node.body is not None:
-            return wire(node.body)
-        within = self.inner.get(node.agent) if node.agent not in seen else None
-        return None if within is None else wired(within)
-
-    def _next(self) -> str:
-        self.count += 1
-        return f"n{self.count}"
-
-    def start(self, number: str) -> str:
-        raise NotImplementedError
-
-    def node(self, number: str, label: Sequence[str], is_output: bool) -> str:
-        raise NotImplementedError
-
-    def opening(self, number: str, label: Sequence[str]) -> str:
-        raise NotImplementedError
-
-    def closing(self) -> str:
-        raise NotImplementedError
-
-    def edge(self, source: str, target: str, edge: Edge) -> str:
-        raise NotImplementedError
+# ------------------------------------------------------------------------------------ episodes
 
 
-class _Mermaid(_Writer):
-    def start(self, number: str) -> str:
-        return f"{number}((start))"
+class Follower(NamedTuple):
+    """The share of the steps after `source` in which `target` acted."""
 
-    def node(self, number: str, label: Sequence[str], is_output: bool) -> str:
-        text = mermaid_text(label)
-        return f'{number}(["{text}"])' if is_output else f'{number}["{text}"]'
+    source: str
+    target: str
+    share: float
 
-    def opening(self, number: str, label: Sequence[str]) -> str:
-        return f'subgraph {number}["{mermaid_text(label)}"]'
-
-    def closing(self) -> str:
-        return "end"
-
-    def edge(self, source: str, target: str, edge: Edge) -> str:
-        label = edge_label(edge)
-        arrow = "-.->" if edge.when or edge.otherwise or edge.on == "failure" else "-->"
-        return f"{source} {arrow}" + (f'|"{escaped(label)}"| ' if label else " ") + target
+    @property
+    def label(self) -> str:
+        """Return the share in per cent."""
+        return f"{100 * self.share:.0f}%"
 
 
-def mermaid_text(lines: Sequence[str]) -> str:
-    """Lines as a label in Mermaid."""
-    return "<br/>".join(map(escaped, lines))
+def followers(acted: Activations, least: float = 0.0) -> list[Follower]:
+    """Return all pairs with at least this share, by source, the most frequent first."""
+    pairs = {**acted.edges, **acted.ends}
+    leaving: dict[str, int] = {}
+    for (source, _), count in pairs.items():
+        leaving[source] = leaving.get(source, 0) + count
+    shares = [Follower(a, b, count / leaving[a]) for (a, b), count in pairs.items()]
+    order = {name: i for i, name in enumerate(names(acted))}
+    shares.sort(key=lambda pair: (order[pair.source], -pair.share, order[pair.target]))
+    return [pair for pair in shares if pair.share >= least]
 
+
+def names(acted: Activations) -> list[str]:
+    """Return the start, the agents from most to fewest turns, and the end."""
+    agents = sorted(acted.turns, key=lambda name: (-acted.turns[name], name))
+    return [START, *agents, END] if agents else []
+
+
+def following_mermaid(acted: Activations, least: float = 0.0) -> str:
+    """Return who acted after whom as a Mermaid flowchart."""
+    return _mermaid(_of_activations(acted, least))
+
+
+def following_dot(acted: Activations, least: float = 0.0) -> str:
+    """Return who acted after whom as a DOT digraph, for Graphviz."""
+    return _dot(_of_activations(acted, least))
+
+
+def _of_activations(acted: Activations, least: float) -> _Drawing:
+    ids = {name: f"n{i}" for i, name in enumerate(names(acted))}
+    kept = followers(acted, least)
+    hidden = len(acted.edges) + len(acted.ends) - len(kept)
+    more = [f"{hidden} rarer arrows are left out"] if hidden else []
+    drawing = _Drawing(notes=(*acted.summary(), *more))
+    for name, id_ in ids.items():
+        if name in (START, END):
+            drawing.shapes.append((1, "circle", id_, (name,)))
+        else:
+            turns = f"{acted.turns[name] / acted.episodes:.2f} turns"
+            drawing.shapes.append((1, "node", id_, (name, turns)))
+    for pair in kept:
+        width = 0.5 + (MAX_WIDTH - 0.5) * pair.share
+        arrow = _Arrow(ids[pair.source], ids[pair.target], pair.label, width=width)
+        drawing.arrows.append(arrow)
+    return drawing
+
+
+# ------------------------------------------------------------------------------------ formats
 
 _CODES = str.maketrans(
     {"#": "#35;", '"': "#quot;", "<": "#lt;", ">": "#gt;", "|": "#124;", "`": "#96;"}
 )
 
 
-def escaped(text: str) -> str:
-    """Text without what Mermaid would read as its own."""
-    return text.translate(_CODES)
+def _mermaid(drawing: _Drawing) -> str:
+    lines = ["flowchart LR", *(f"  %% {note}" for note in drawing.notes)]
+    for depth, shape, id_, label in drawing.shapes:
+        text = "<br/>".join(line.translate(_CODES) for line in label)
+        form = {
+            "circle": f"{id_}(({text}))",
+            "node": f'{id_}["{text}"]',
+            "output": f'{id_}(["{text}"])',
+            "box": f'subgraph {id_}["{text}"]',
+            "end of box": "end",
+        }[shape]
+        lines.append("  " * depth + form)
+    for arrow in drawing.arrows:
+        line = "-.->" if arrow.dashed else "-->"
+        label_text = f'|"{arrow.label.translate(_CODES)}"|' if arrow.label else ""
+        lines.append(f"  {arrow.source} {line}{label_text} {arrow.target}")
+    for i, arrow in enumerate(drawing.arrows):
+        if arrow.width is not None:
+            lines.append(f"  linkStyle {i} stroke-width:{arrow.width:.1f}px")
+    return "\n".join(lines) + "\n"
 
 
-def to_mermaid(graph: Graph | Wiring, inner: Inner | None = None) -> str:
-    """A Mermaid flowchart, for documents on many platforms."""
-    writer = _Mermaid(inner or {})
-    lines = ["flowchart LR", *writer.nodes(wired(graph), 1, ())]
-    return "\n".join([*lines, *(f"  {edge}" for edge in writer.edges)]) + "\n"
+def _dot(drawing: _Drawing) -> str:
+    """Arrows to a box end at a point inside it, and are cut off at its border."""
+    notes = f" label={_quoted(drawing.notes)};" if drawing.notes else ""
+    lines = [
+        "digraph {",
+        f"  rankdir=LR; compound=true;{notes}",
+        "  node [shape=box, style=rounded];",
+    ]
+    boxes = {id_ for _, shape, id_, _ in drawing.shapes if shape == "box"}
+    for depth, shape, id_, label in drawing.shapes:
+        text = _quoted(label)
+        form = {
+            "circle": f"{id_} [label={text}, shape=circle];",
+            "node": f"{id_} [label={text}];",
+            "output": f"{id_} [label={text}, peripheries=2];",
+            "box": f"subgraph cluster_{id_} {{ label={text}; "
+            f'{id_} [label="", shape=point, style=invis];',
+            "end of box": "}",
+        }[shape]
+        lines.append("  " * depth + form)
+    for arrow in drawing.arrows:
+        settings = [f"label={_quoted([arrow.label])}"] if arrow.label else []
+        settings += ["style=dashed"] if arrow.dashed else []
+        settings += [f"ltail=cluster_{arrow.source}"] if arrow.source in boxes else []
+        settings += [f"lhead=cluster_{arrow.target}"] if arrow.target in boxes else []
+        settings += [f"penwidth={arrow.width:.1f}"] if arrow.width is not None else []
+        end = f" [{', '.join(settings)}];" if settings else ";"
+        lines.append(f"  {arrow.source} -> {arrow.target}{end}")
+    return "\n".join([*lines, "}"]) + "\n"
 
 
-class _Dot(_Writer):
-    """Edges to a box end at a point inside it, and are cut off at its border."""
-
-    def __init__(self, inner: Inner) -> None:
-        super().__init__(inner)
-        self.boxes: set[str] = set()
-
-    def start(self, number: str) -> str:
-        return f'{number} [label="start", shape=circle];'
-
-    def node(self, number: str, label: Sequence[str], is_output: bool) -> str:
-        shape = ", peripheries=2" if is_output else ""
-        return f'{number} [label="{dot_text(label)}"{shape}];'
-
-    def opening(self, number: str, label: Sequence[str]) -> str:
-        self.boxes.add(number)
-        anchor = f'{number} [label="", shape=point, style=invis];'
-        return f'subgraph cluster_{number} {{ label="{dot_text(label)}"; {anchor}'
-
-    def closing(self) -> str:
-        return "}"
-
-    def edge(self, source: str, target: str, edge: Edge) -> str:
-        settings = []
-        if label := edge_label(edge):
-            settings.append(f'label="{dot_text([label])}"')
-        if edge.when or edge.otherwise or edge.on == "failure":
-            settings.append("style=dashed")
-        if source in self.boxes:
-            settings.append(f"ltail=cluster_{source}")
-        if target in self.boxes:
-            settings.append(f"lhead=cluster_{target}")
-        return f"{source} -> {target}" + (f" [{', '.join(settings)}]" if settings else "") + ";"
+def _quoted(lines: Sequence[str]) -> str:
+    text = "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
+    return f'"{text}"'
 
 
-def dot_text(lines: Sequence[str]) -> str:
-    """Lines as a label in DOT."""
-    return "\\n".join(line.replace("\\", "\\\\").replace('"', '\\"') for line in lines)
-
-
-def to_dot(graph: Graph | Wiring, inner: Inner | None = None) -> str:
-    """A DOT digraph, for Graphviz."""
-    writer = _Dot(inner or {})
-    head = ["digraph {", "  rankdir=LR; compound=true;", "  node [shape=box, style=rounded];"]
-    lines = [*head, *writer.nodes(wired(graph), 1, ())]
-    return "\n".join([*lines, *(f"  {edge}" for edge in writer.edges), "}"]) + "\n"
+GRAPHS: Mapping[str, Callable[[Graph | Wiring, Inner], str]] = {
+    "mermaid": to_mermaid,
+    "dot": to_dot,
+}
+FOLLOWING: Mapping[str, Callable[[Activations, float], str]] = {
+    "mermaid": following_mermaid,
+    "dot": following_dot,
+}

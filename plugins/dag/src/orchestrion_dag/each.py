@@ -1,4 +1,4 @@
-"""The agent `map`: one nested team for each element of a list, side by side."""
+"""The agent `map`: one nested team for each element of a list, in parallel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from orchestrion import (
     View,
     replace,
 )
-from orchestrion_dag.expressions import Value, compiled, parse, paths
+from orchestrion_dag.conditions import Value, compiled, parse, paths
+from orchestrion_dag.plan import problem_value
 
 __all__ = ["Map"]
 
@@ -35,21 +36,21 @@ _ROOTS = ("data", "content", "problem")
 
 @frozen
 class Map:
-    """Runs a nested team on every element of a list; its data is the list of what they gave.
+    """Runs a nested team on every element of a list; its data is the list of their results.
 
-    In the nested team the element is the problem: its text, if it is text, else its data. Results
-    stand in the order of the elements, whichever is ready first. An element's result is the data
-    of its team's last completed turn, or the content where there is no data.
+    In the nested team the element is the problem: its text if it is text, else its data. Results
+    stand in the order of the elements. An element's result is the data of its team's last
+    completed turn, or the content if there is no data.
 
     Args:
         members: the agents, by name; they leave the outer team.
-        policy: who of them acts next.
-        over: the list, as an expression: of the latest turn it reads (`data`, `content`) or of
-            the `problem`.
-        parallel: how many elements at once; 0 means all.
-        most: fail where the list is longer.
-        turns: at most so many turns for one element.
-        on_error: whether an element without a completed turn fails this turn, or gives null.
+        policy: which of them acts next.
+        over: the list, as a path or list in the language of conditions: of the latest turn it
+            reads (`data`, `content`) or of the `problem`.
+        parallel: number of elements at once; 0 means all.
+        most: maximum length of the list; a longer one fails this turn.
+        turns: maximum number of turns for one element.
+        on_error: an element without a completed turn fails this turn (`fail`) or gives null.
     """
 
     members: list[Agent]
@@ -66,13 +67,13 @@ class Map:
             if path.root not in _ROOTS:
                 known = ", ".join(_ROOTS)
                 raise ValueError(
-                    f"column {path.column}: no {path.root!r} here (there are: {known}), "
+                    f"column {path.column}: {path.root!r} is unknown here (there are: {known}), "
                     f"in {value!r}"
                 )
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Learn the members' names."""
+        """Yield the runtime, which knows the members' names."""
         find = compiled(parse(self.over), lambda root: lambda frame: frame[root])
         yield _Opened(self, dict(zip(ctx.names["members"], self.members, strict=True)), find)
 
@@ -87,12 +88,12 @@ class _Opened(Agent):
         elements = self._elements(view)
         slots = asyncio.Semaphore(self.settings.parallel or max(1, len(elements)))
 
-        async def one(i: int, element: JSON) -> Turn:
+        async def run(i: int, element: JSON) -> Turn:
             async with slots:
-                return await self._one(view, key.child("element", i), calls, i, element)
+                return await self._run(view, key.child("element", i), calls, i, element)
 
-        # Results, not a group's first error: what the others give and cost is kept.
-        work = (one(i, element) for i, element in enumerate(elements))
+        # Exceptions are collected: the results and costs of the other elements are kept.
+        work = (run(i, element) for i, element in enumerate(elements))
         done = await asyncio.gather(*work, return_exceptions=True)
         turns = []
         for turn in done:
@@ -109,33 +110,20 @@ class _Opened(Agent):
 
     def _elements(self, view: View) -> list[JSON]:
         latest = view.turns[-1].output if view.turns else Output()
-        problem = view.problem
-        found = self.find(
-            {
-                "data": latest.data,
-                "content": latest.content,
-                "problem": {
-                    "id": problem.id,
-                    "text": problem.text,
-                    "category": problem.category,
-                    "data": problem.data,
-                },
-            }
-        )
-        if not isinstance(found, list | tuple):
-            raise RunError(f"{self.settings.over!r} is {json.dumps(found)[:80]}, not a list")
-        if len(found) > self.settings.most:
-            raise RunError(
-                f"{self.settings.over!r} has {len(found)} elements, and `most` is "
-                f"{self.settings.most}"
-            )
-        return list(found)
+        problem = problem_value(view.problem)
+        over, most = self.settings.over, self.settings.most
+        elements = self.find({"data": latest.data, "content": latest.content, "problem": problem})
+        if not isinstance(elements, list | tuple):
+            raise RunError(f"{over!r} is {json.dumps(elements)[:80]}, not a list")
+        if len(elements) > most:
+            raise RunError(f"{over!r} has {len(elements)} elements, and `most` is {most}")
+        return list(elements)
 
-    async def _one(self, view: View, key: Key, calls: Calls, i: int, element: JSON) -> Turn:
-        """An element's team, as one turn with its trajectory inside."""
+    async def _run(self, view: View, key: Key, calls: Calls, i: int, element: JSON) -> Turn:
+        """Return an element's run as one turn with the team's trajectory inside."""
         text = element if isinstance(element, str) else json.dumps(element)
         problem = Problem(f"{view.problem.id}/{i}", text, element, view.problem.category)
-        # The element is what there is to read: not the list it is from, nor what is observed.
+        # The team reads the element only: neither the list nor what is observed.
         alone = replace(
             view, problem=problem, trajectory=Trajectory(), observation=None, reads=(), given=()
         )

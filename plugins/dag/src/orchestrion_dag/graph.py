@@ -1,4 +1,4 @@
-"""Graphs of agents, as a config writes them and written out.
+"""Graphs of agents: as written in a config, and with every shorthand expanded.
 
     Graph(chain="planner -> coder -> tester")
     Graph(
@@ -6,8 +6,8 @@
         edges=["draft -> review", "review -> publish when data.ok", "review -> revise otherwise"],
     )
 
-`wire` writes every shorthand out: a `Wiring` has a `Node` for each name and an `Edge` for each
-arrow. Both are plain frozen records; making them checks nothing (see `validation.validate`).
+`wire` expands every shorthand: a `Wiring` has a `Node` for each name and an `Edge` for each arrow.
+Both are plain frozen records; `validation.validate` checks them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Annotated, Any, Literal
 
-from attrs import Factory, evolve, field, frozen
+from attrs import Factory, evolve, field, fields, frozen
 
 from orchestrion import JSON, Meta, learnable
 
 __all__ = ["START", "Edge", "Graph", "Node", "Wiring", "as_config", "edges_of", "wire"]
 
 START = "start"
-"""Stands for the beginning of a graph, as the source of an edge."""
+"""Name of the beginning of a graph, as the source of an edge."""
 
 Join = Literal["all", "any", "k_of_n", "all_done"]
 OnError = Literal["fail", "skip", "continue"]
@@ -39,22 +39,21 @@ class Node:
     Args:
         agent: "agent" or "agent:option"; by default the node's own name.
         body: a graph in the place of an agent; its outputs are the node's.
-        until: repeat the body until this holds of it, e.g. "review.data.ok".
-        max: run the body at most so often; needed with `until`. Reaching it is no failure, and
+        until: repeat the body until this condition on it holds, e.g. "review.data.ok".
+        max: maximum number of runs of the body; needed with `until`. Reaching it is no failure;
             conditions see it as `capped`.
         join: when it runs. `all`: every edge that leads here is decided, at least one is taken,
-            and nothing before it failed; `any`: the first is taken; `k_of_n`: the k-th is;
-            `all_done`: every edge is decided, whatever came of it.
+            and no node before it failed; `any`: the first edge is taken; `k_of_n`: the k-th edge
+            is taken; `all_done`: every edge is decided, taken or not.
         k: for `k_of_n`.
-        retries: how often a failed turn is tried again. Calls have retries of their own, with
-            pauses; these come on top.
+        retries: number of further tries of a failed turn, in addition to the retries of calls.
         timeout: seconds for one try; by default the run's.
         fallback: "agent" or "agent:option" to run in its place when every try failed.
-        on_error: what a failure means that no `on failure` edge takes care of. `fail`: the graph
-            fails at once; `skip`: everything that needs it is skipped; `continue`: it counts as
-            a node that was skipped.
-        inputs: types of what it reads, by name; "text?" may be left out, "text*" takes many.
-        output: type of its data, or of each field of it; "text" is its content.
+        on_error: the effect of a failure that no `on failure` edge handles. `fail`: the graph
+            fails at once; `skip`: every node that needs it is skipped; `continue`: it counts as
+            a skipped node.
+        inputs: types of what it reads, by name; "text?" is optional, "text*" takes several edges.
+        output: type of its data, or of each field of it; "text" means its content.
         reuse: take the result of an equal activation of this run if there is one.
     """
 
@@ -75,14 +74,14 @@ class Node:
 
 @frozen
 class Edge:
-    """An arrow: its target may read what its source gave.
+    """An arrow: its target may read the result of its source.
 
     Args:
         source: a node, or "start".
         target: a node.
-        when: a condition, see `expressions`; the edge is taken if it holds.
-        otherwise: taken if no conditional edge of its source is.
-        on: whether it follows the source's `success`, its `failure`, or either (`done`).
+        when: a condition, see `conditions`; the edge is taken if it holds.
+        otherwise: the edge is taken if no condition of its source holds.
+        on: whether it follows the source's `success`, its `failure`, or both (`done`).
         output: the field of the source's output that it carries.
         input: the input of the target that it feeds.
     """
@@ -98,14 +97,14 @@ class Edge:
 
 @frozen
 class Graph:
-    """Nodes and edges. Names that `nodes` does not define are nodes that run that agent.
+    """Nodes and edges. A name that `nodes` does not define is a node that runs that agent.
 
     Args:
-        chain: nodes in one line, "a -> b -> c"; a name that comes again is another node.
-        nodes: settings by name; text is short for its `agent`.
-        edges: in words, "a, b -> c", "a -> b when data.ok", "a -> c otherwise",
+        chain: nodes in one line, "a -> b -> c"; a repeated name is another node.
+        nodes: settings by name; a string stands for its `agent`.
+        edges: as text, "a, b -> c", "a -> b when data.ok", "a -> c otherwise",
             "a -> d on failure", "a.score -> b.limit", or as mappings.
-        outputs: the nodes whose results are the graph's; by default those that lead nowhere.
+        outputs: the nodes whose results are the graph's; by default those without outgoing edges.
     """
 
     chain: str = learnable("")
@@ -116,14 +115,14 @@ class Graph:
 
 @frozen
 class Wiring:
-    """A graph with every shorthand written out.
+    """A graph with every shorthand expanded.
 
     Args:
         nodes: by name, in the order in which they were first named.
         edges: one for each arrow.
         outputs: never empty, unless there are no nodes.
         places: where each edge comes from, e.g. "edges[2]".
-        problems: what could not be read.
+        problems: what could not be read, with places.
     """
 
     nodes: Mapping[str, Node]
@@ -134,20 +133,20 @@ class Wiring:
 
     @property
     def labels(self) -> Sequence[str]:
-        """Where each edge comes from, or else its own place."""
+        """Return where each edge comes from; without that, its own place."""
         return self.places or [f"edges[{i}]" for i in range(len(self.edges))]
 
 
 def wire(graph: Graph) -> Wiring:
-    """Write every shorthand out."""
+    """Return the graph with every shorthand expanded."""
     nodes = {
         name: Node(agent=node) if isinstance(node, str) else node
         for name, node in graph.nodes.items()
     }
-    found: list[tuple[str, Edge]] = []
+    placed: list[tuple[str, Edge]] = []
     problems: list[str] = []
     try:
-        found += [("chain", edge) for edge in _chain(graph.chain, nodes)]
+        placed += [("chain", edge) for edge in _chain(graph.chain, nodes)]
     except ValueError as error:
         problems.append(f"chain: {error}")
     for i, given in enumerate(graph.edges):
@@ -156,8 +155,8 @@ def wire(graph: Graph) -> Wiring:
         except ValueError as error:
             problems.append(f"edges[{i}]: {error}")
             continue
-        found += [(f"edges[{i}]", _with_ports(edge, nodes)) for edge in several]
-    edges = tuple(edge for _, edge in found)
+        placed += [(f"edges[{i}]", _with_ports(edge, nodes)) for edge in several]
+    edges = tuple(edge for _, edge in placed)
     for edge in edges:
         for name in (edge.source, edge.target):
             if name != START and name not in nodes:
@@ -169,7 +168,7 @@ def wire(graph: Graph) -> Wiring:
     if not outputs:
         sources = {edge.source for edge in edges}
         outputs = tuple(name for name in nodes if name not in sources)
-    return Wiring(nodes, edges, outputs, tuple(place for place, _ in found), tuple(problems))
+    return Wiring(nodes, edges, outputs, tuple(place for place, _ in placed), tuple(problems))
 
 
 _ARROW = re.compile(r"\s*->\s*")
@@ -195,7 +194,7 @@ def _chain(text: str, nodes: dict[str, Node]) -> Iterator[Edge]:
 
 
 def edges_of(text: str) -> list[Edge]:
-    """The edges that a line of words stands for.
+    """Return the edges that a line of text stands for.
 
     Raises:
         ValueError: it cannot be read.
@@ -209,7 +208,9 @@ def edges_of(text: str) -> list[Edge]:
         raise ValueError(f"{text!r} is no edge; write it as 'a -> b'")
     settings = _tail(tail, text) if tail.strip() else {}
     if settings and len(groups) > 2:
-        raise ValueError(f"{text!r}: a condition belongs to one arrow; give it a line of its own")
+        raise ValueError(
+            f"{text!r}: a condition belongs to one arrow; write that arrow on a line of its own"
+        )
     return [
         Edge(source, target, **settings)
         for sources, targets in pairwise(groups)
@@ -224,7 +225,7 @@ def _tail(tail: str, text: str) -> dict[str, Any]:
         raise ValueError(f"{text!r}: expected 'when CONDITION', 'otherwise' or 'on failure'")
     _, on, _, when, otherwise = match.groups()
     if on not in (None, "success", "failure", "done"):
-        raise ValueError(f"{text!r}: 'on' takes success, failure or done, not {on}")
+        raise ValueError(f"{text!r}: 'on' takes success, failure or done, got {on}")
     return {
         "on": on or "success",
         "when": (when or "").strip(),
@@ -235,12 +236,12 @@ def _tail(tail: str, text: str) -> dict[str, Any]:
 def _name(name: str, text: str) -> str:
     name = name.strip()
     if not name or re.search(r"\s", name):
-        raise ValueError(f"{text!r}: {name!r} is no name of a node; write edges as 'a -> b'")
+        raise ValueError(f"{text!r}: {name!r} is not a node's name; write edges as 'a -> b'")
     return name
 
 
 def _with_ports(edge: Edge, nodes: Mapping[str, Node]) -> Edge:
-    """ "a.score" means the output `score` of a node `a` that is defined."""
+    """Read "a.score" as the output `score` of `a`, if `nodes` defines `a` and not `a.score`."""
     source, output = _split(edge.source, nodes)
     target, port = _split(edge.target, nodes)
     if not output and not port:
@@ -260,14 +261,13 @@ def _split(name: str, nodes: Mapping[str, Node]) -> tuple[str, str]:
 
 
 def as_config(graph: Graph | Wiring) -> dict[str, JSON]:
-    """The settings of policy `dag` that mean this graph, without those at their defaults."""
+    """Return the graph as settings of the policy `dag`, without those at their defaults."""
     wiring = wire(graph) if isinstance(graph, Graph) else graph
-    config: dict[str, JSON] = {
+    return {
         "nodes": {name: _node_config(name, node) for name, node in wiring.nodes.items()},
         "edges": [_edge_config(edge) for edge in wiring.edges],
         "outputs": list(wiring.outputs),
     }
-    return config
 
 
 def _node_config(name: str, node: Node) -> JSON:
@@ -285,9 +285,9 @@ def _edge_config(edge: Edge) -> JSON:
 
 
 def _changed(record: Any, plain: Any) -> dict[str, JSON]:
-    found: dict[str, JSON] = {}
-    for name in record.__slots__:
-        if name != "__weakref__" and getattr(record, name) != getattr(plain, name):
-            value = getattr(record, name)
-            found[name] = dict(value) if isinstance(value, Mapping) else value
-    return found
+    changed: dict[str, JSON] = {}
+    for name in (attribute.name for attribute in fields(type(record))):
+        value = getattr(record, name)
+        if value != getattr(plain, name):
+            changed[name] = dict(value) if isinstance(value, Mapping) else value
+    return changed

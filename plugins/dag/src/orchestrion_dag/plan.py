@@ -1,139 +1,139 @@
-"""A graph made ready to run: places in a list instead of names, conditions as functions.
+"""A graph made ready to run: positions in a list in place of names, conditions as functions.
 
-Every try of every node has an index of its own, fixed before the run: a node's turns stand in
-the trajectory where the graph puts them, whenever they arrive. A node takes as many indices as it
-has tries, a body as many as all its nodes have, times how often it may run.
+Every try of every node has an index of its own, fixed before the run: a node's turns stand in the
+trajectory where the graph puts them, whenever they arrive. A node takes as many indices as it has
+tries; a body takes the indices of all its nodes, times the number of times it may run.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from attrs import Factory, define
 
 from orchestrion import Activation
-from orchestrion_dag.expressions import compiled, parse
+from orchestrion_dag.conditions import Value, compiled, parse
 from orchestrion_dag.graph import START, Edge, Node, Wiring, wire
 from orchestrion_dag.order import topological
 from orchestrion_dag.ports import Type, output_type
 
-if TYPE_CHECKING:
-    from orchestrion_dag.scope import Scope
+__all__ = ["Link", "Plan", "Step", "plan_of"]
 
-__all__ = ["Link", "Plan", "Step", "Test", "plan_of"]
-
-Test = Callable[[tuple["Scope", int]], Any]
-"""A condition, asked of a scope and the place of the edge's source in it (-1 for the start)."""
+# A condition is a function of a frame: the scope it is asked in, and the place of the edge's source
+# there (-1 for the start). A scope gives `value(place)`, `problem`, `observation`, `iteration`.
 
 
+@define(eq=False)
 class Link:
-    """An edge as its source sees it."""
+    """An edge, seen from its source.
 
-    __slots__ = ("failure", "otherwise", "success", "target", "test")
+    Args:
+        target: the place of its target.
+        test: its condition, None without one.
+        otherwise: whether it is taken if no condition of its source holds.
+        success: whether it can be taken if its source succeeds.
+        failure: whether it can be taken if its source fails.
+    """
 
-    def __init__(self, edge: Edge, target: int, test: Test | None) -> None:
-        self.target, self.test, self.otherwise = target, test, edge.otherwise
-        self.success = edge.on in ("success", "done")
-        self.failure = edge.on in ("failure", "done")
+    target: int
+    test: Value | None
+    otherwise: bool
+    success: bool
+    failure: bool
 
 
+@define(eq=False)
 class Step:
-    """A node."""
+    """A node.
 
-    __slots__ = (
-        "body",
-        "check",
-        "handled",
-        "is_output",
-        "join",
-        "links",
-        "name",
-        "need",
-        "node",
-        "offset",
-        "place",
-        "simple",
-        "size",
-        "times",
-        "tries",
-        "until",
-    )
+    Args:
+        name: of the node.
+        place: its position among the steps of its graph.
+        node: its settings.
+        offset: its first index, counted from that of its graph.
+        links: the edges that leave it.
+        tries: agent and option of each try.
+        body: the graph that runs in the place of an agent.
+        until: the condition that ends repeating the body.
+        times: maximum number of runs of the body.
+        check: the type that its data must have.
+        need: number of edges that start it before all are decided; 0 if it waits for all.
+        size: number of indices it takes.
+        is_output: whether its result is one of the graph's.
+        handled: whether an edge takes care of its failure.
+        simple: whether all its edges are taken if it succeeds, and only then.
+    """
 
-    def __init__(self, name: str, place: int, node: Node, offset: int) -> None:
-        self.name, self.place, self.node, self.offset = name, place, node, offset
-        self.links: list[Link] = []
-        self.tries: tuple[tuple[str, str | None], ...] = ()
-        self.body: Plan | None = None
-        self.until: Test | None = None
-        self.times = 1
-        self.check: Type | None = None
-        self.join = node.join
-        # How many edges must be taken for it to run before all are decided.
-        self.need = {"any": 1, "k_of_n": node.k}.get(node.join, 0)
-        self.size = 0
-        self.is_output = False
-        self.handled = False
-        """Whether an edge takes care of its failure."""
-        self.simple = True
-        """Whether nothing about its edges has to be asked when it succeeds."""
+    name: str
+    place: int
+    node: Node
+    offset: int
+    links: list[Link] = Factory(list)
+    tries: tuple[tuple[str, str | None], ...] = ()
+    body: Plan | None = None
+    until: Value | None = None
+    times: int = 1
+    check: Type | None = None
+    need: int = 0
+    size: int = 0
+    is_output: bool = False
+    handled: bool = False
+    simple: bool = True
+
+    @property
+    def join(self) -> str:
+        """When it runs; see `Node`."""
+        return self.node.join
 
 
+@define(eq=False)
 class Plan:
-    """A graph. `waits` is how many edges lead to each step; `first` what the start leads to."""
+    """A graph.
 
-    __slots__ = (
-        "first",
-        "observes",
-        "outputs",
-        "places",
-        "races",
-        "roots",
-        "size",
-        "steps",
-        "waits",
-    )
+    Args:
+        steps: every source before its targets.
+        places: of the steps, by name.
+        waits: number of edges that lead to each step.
+        first: the edges that leave the start.
+        roots: places of steps without incoming edges.
+        outputs: places of the steps whose results are the graph's.
+        size: number of indices it takes.
+        races: whether the result depends on which of several turns arrives first.
+        observes: whether a condition looks at what is observed.
+    """
 
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.places: dict[str, int] = {}
-        self.waits: list[int] = []
-        self.first: list[Link] = []
-        self.roots: list[int] = []
-        self.outputs: list[int] = []
-        self.size = 0
-        self.races = False
-        """Whether it matters which of several turns arrives first."""
-        self.observes = False
-        """Whether a condition looks at what is observed."""
+    steps: list[Step] = Factory(list)
+    places: dict[str, int] = Factory(dict)
+    waits: list[int] = Factory(list)
+    first: list[Link] = Factory(list)
+    roots: list[int] = Factory(list)
+    outputs: list[int] = Factory(list)
+    size: int = 0
+    races: bool = False
+    observes: bool = False
 
 
 def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> Plan:
-    """Make a graph ready.
-
-    Args:
-        wiring: with nothing wrong in it.
-        known: the team's choices by name.
-    """
-    plan = Plan()
+    """Return a valid graph made ready to run; `known` holds the team's choices by name."""
     order = topological(wiring)
-    plan.places = {name: place for place, name in enumerate(order)}
-    plan.waits = [0] * len(order)
-    for place, name in enumerate(order):
-        step = _step(name, place, wiring.nodes[name], plan.size, known)
+    plan = Plan(places={name: place for place, name in enumerate(order)}, waits=[0] * len(order))
+    for name in order:
+        step = _step(name, plan, wiring.nodes[name], known)
         plan.steps.append(step)
         plan.size += step.size
         if step.body is not None:
-            plan.races = plan.races or step.body.races
-            looks = "observation" in step.node.until
-            plan.observes = plan.observes or step.body.observes or looks
+            plan.races |= step.body.races
+            plan.observes |= step.body.observes or "observation" in step.node.until
     for edge in wiring.edges:
         _add(plan, edge)
     for step in plan.steps:
-        plan.races = plan.races or (step.need > 0 and plan.waits[step.place] > 1)
+        plan.races |= step.need > 0 and plan.waits[step.place] > 1
         step.handled = any(link.failure for link in step.links)
         step.simple = all(
             link.success and link.test is None and not link.otherwise for link in step.links
         )
-    plan.races = plan.races or plan.observes
+    plan.races |= plan.observes
     plan.roots = [place for place, count in enumerate(plan.waits) if not count]
     plan.outputs = [plan.places[name] for name in wiring.outputs]
     for place in plan.outputs:
@@ -141,17 +141,19 @@ def plan_of(wiring: Wiring, known: Mapping[str, Activation]) -> Plan:
     return plan
 
 
-def _step(name: str, place: int, node: Node, offset: int, known: Mapping[str, Activation]) -> Step:
-    step = Step(name, place, node, offset)
+def _step(name: str, plan: Plan, node: Node, known: Mapping[str, Activation]) -> Step:
+    # `any` and `k_of_n` run before all edges are decided.
+    need = {"any": 1, "k_of_n": node.k}.get(node.join, 0)
+    step = Step(name, plan.places[name], node, plan.size, need=need)
     if node.body is not None:
         step.body = plan_of(wire(node.body), known)
         step.times = node.max or 1
         step.size = step.body.size * step.times
         if node.until:
-            step.until = compiled(parse(node.until), _finder(step.body.places))
+            step.until = compiled(parse(node.until), _names_in(step.body.places))
         return step
-    names = [node.agent] * (node.retries + 1) + ([node.fallback] if node.fallback else [])
-    step.tries = tuple((known[one].agent, known[one].option) for one in names)
+    agents = [node.agent] * (node.retries + 1) + ([node.fallback] if node.fallback else [])
+    step.tries = tuple((known[agent].agent, known[agent].option) for agent in agents)
     step.size = len(step.tries)
     if node.output and node.output != "text":
         step.check = output_type(node.output)
@@ -161,19 +163,17 @@ def _step(name: str, place: int, node: Node, offset: int, known: Mapping[str, Ac
 def _add(plan: Plan, edge: Edge) -> None:
     target = plan.places[edge.target]
     plan.waits[target] += 1
-    test = compiled(parse(edge.when), _finder(plan.places)) if edge.when else None
+    test = compiled(parse(edge.when), _names_in(plan.places)) if edge.when else None
+    success, failure = edge.on in ("success", "done"), edge.on in ("failure", "done")
     links = plan.first if edge.source == START else plan.steps[plan.places[edge.source]].links
-    links.append(Link(edge, target, test))
-    plan.observes = plan.observes or "observation" in edge.when
+    links.append(Link(target, test, edge.otherwise, success, failure))
+    plan.observes |= "observation" in edge.when
 
 
-# ------------------------------------------------------------------------------------ names
+def _names_in(places: Mapping[str, int]) -> Callable[[str], Value]:
+    """Return how conditions find names: it gives the function of a frame for each name."""
 
-
-def _finder(places: Mapping[str, int]) -> Callable[[str], Test]:
-    """How conditions find names in a scope."""
-
-    def find(root: str) -> Test:
+    def find(root: str) -> Value:
         if root in _ROOTS:
             return _ROOTS[root]
         place = places[root]
@@ -182,30 +182,25 @@ def _finder(places: Mapping[str, int]) -> Callable[[str], Test]:
     return find
 
 
-def _problem(frame: tuple[Scope, int]) -> Any:
-    problem = frame[0].machine.problem
-    return {
-        "id": problem.id,
-        "text": problem.text,
-        "category": problem.category,
-        "data": problem.data,
-    }
-
-
-def _observation(frame: tuple[Scope, int]) -> Any:
-    seen = frame[0].machine.observation
+def _observation(frame: Any) -> Any:
+    seen = frame[0].observation
     if seen is None:
         return None
     return {"text": seen.text, "data": seen.data, "progress": seen.progress}
 
 
-def _own(name: str) -> Test:
+def _own(name: str) -> Value:
     return lambda frame: frame[0].value(frame[1])[name] if frame[1] >= 0 else None
 
 
-_ROOTS: dict[str, Test] = {
-    "problem": _problem,
+_ROOTS: dict[str, Value] = {
+    "problem": lambda frame: problem_value(frame[0].problem),
     "observation": _observation,
     "iteration": lambda frame: frame[0].iteration + 1,
     **{name: _own(name) for name in ("data", "content", "status", "error")},
 }
+
+
+def problem_value(problem: Any) -> dict[str, Any]:
+    """Return a problem as conditions see it."""
+    return {name: getattr(problem, name) for name in ("id", "text", "category", "data")}

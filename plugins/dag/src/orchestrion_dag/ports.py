@@ -1,8 +1,8 @@
-"""Types of what flows along edges: a few words, checked before a run and while it runs.
+"""Types of the values that edges carry, checked before a run and while it runs.
 
     text  number  integer  boolean  list  list[number]  object  any
 
-An input may end with `?` (no edge need feed it) or `*` (several edges may).
+An input may end with `?` (it needs no edge) or `*` (several edges may feed it).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LIST = re.compile(r"list\[(.+)\]")
 
 @frozen
 class Type:
-    """A type by name; `item` of a list, `fields` of an object, where they are known."""
+    """A type by name, with the `item` of a list and the `fields` of an object if known."""
 
     name: str
     item: Type | None = None
@@ -32,7 +32,7 @@ class Type:
         if self.item is not None:
             return f"list[{self.item}]"
         if self.fields is not None:
-            return "{" + ", ".join(f"{name}: {one}" for name, one in self.fields.items()) + "}"
+            return "{" + ", ".join(f"{name}: {type_}" for name, type_ in self.fields.items()) + "}"
         return self.name
 
 
@@ -42,7 +42,7 @@ _PLAIN = {name: Type(name) for name in _NAMES}
 
 @frozen
 class Port:
-    """An input: its type, whether it may be left without an edge, and whether it takes many."""
+    """An input: its type, whether it is optional, and whether several edges may feed it."""
 
     type: Type
     optional: bool = False
@@ -50,10 +50,10 @@ class Port:
 
 
 def parse_type(text: str) -> Type:
-    """A type from its words.
+    """Return the type that a text names.
 
     Raises:
-        ValueError: there is no such type; says which there are.
+        ValueError: there is no such type; names those there are.
     """
     text = text.strip()
     if (plain := _PLAIN.get(text)) is not None:
@@ -64,21 +64,21 @@ def parse_type(text: str) -> Type:
 
 
 def parse_port(text: str) -> Port:
-    """An input from its words; raises ValueError as `parse_type` does."""
+    """Return the input that a text describes; raise ValueError as `parse_type` does."""
     bare = text.strip()
     mark = bare[-1:] if bare[-1:] in ("?", "*") else ""
     return Port(parse_type(bare.removesuffix(mark)), mark == "?", mark == "*")
 
 
 def output_type(declared: str | Mapping[str, str]) -> Type:
-    """The type of a node's output as its settings declare it; raises ValueError."""
+    """Return the type that a node declares for its output; raise ValueError as `parse_type`."""
     if isinstance(declared, str):
         return parse_type(declared) if declared else ANY
     return Type("object", fields={name: parse_type(text) for name, text in declared.items()})
 
 
 def fits(given: Type, wanted: Type) -> bool:
-    """Whether what has one type may go where another is wanted; what is unknown may."""
+    """Return whether a value of one type may go where another is wanted; unknown types fit."""
     if "any" in (given.name, wanted.name) or given == wanted:
         return True
     if given.name == "integer" and wanted.name == "number":
@@ -90,30 +90,30 @@ def fits(given: Type, wanted: Type) -> bool:
     if given.fields is None or wanted.fields is None:
         return True
     return all(
-        name in given.fields and fits(given.fields[name], one)
-        for name, one in wanted.fields.items()
+        name in given.fields and fits(given.fields[name], type_)
+        for name, type_ in wanted.fields.items()
     )
 
 
 def wrong(wanted: Type, value: JSON, path: str = "data") -> str:
-    """What is wrong with a value; empty if it is of the type."""
+    """Return what is wrong with a value; empty if it has the type."""
     kind = kind_of(value)
     if wanted.name not in ("any", kind) and not (wanted.name == "number" and kind == "integer"):
         return f"{path}: expected {wanted.name}, got {kind}"
     if wanted.item is not None:
-        for i, one in enumerate(value):
-            if problem := wrong(wanted.item, one, f"{path}[{i}]"):
+        for i, item in enumerate(value):
+            if problem := wrong(wanted.item, item, f"{path}[{i}]"):
                 return problem
-    for name, one in (wanted.fields or {}).items():
+    for name, type_ in (wanted.fields or {}).items():
         if name not in value:
-            return f"{path}.{name}: expected {one}, and there is none"
-        if problem := wrong(one, value[name], f"{path}.{name}"):
+            return f"{path}.{name}: expected {type_}, got nothing"
+        if problem := wrong(type_, value[name], f"{path}.{name}"):
             return problem
     return ""
 
 
 def kind_of(value: JSON) -> str:
-    """The name of the type of a JSON value; `null` for None."""
+    """Return the name of the type of a JSON value; `null` for None."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""What can be wrong with a graph, all of it found before anything runs.
+"""Validation of graphs before anything runs.
 
 Every problem names its place: `edges[2]`, `nodes.review.inputs.draft`, `nodes.polish.body.chain`.
 """
@@ -15,20 +15,20 @@ from orchestrion_dag.order import can_run, find_cycle, leads_to, outgoing, topol
 
 __all__ = ["check_roster", "problems_of", "validate"]
 
-_MOST_TURNS = 1_000_000
-"""Of one loop: each has an index, whether it comes to it or not."""
+MAX_TURNS = 1_000_000
+"""Of one loop: each possible turn has an index."""
 _NAME = re.compile(r"[A-Za-z_][\w-]*(?::\S+)?(?:#\d+)?")
 
 
 def validate(graph: Graph | Wiring, roster: Sequence[Member] | None = None) -> Wiring:
-    """The graph written out, if nothing is wrong with it.
+    """Return the graph with every shorthand expanded.
 
     Args:
-        graph: as written or written out.
-        roster: the team; without it, names of agents are taken as they are.
+        graph: as written, or expanded.
+        roster: the team; without it, names of agents are not checked.
 
     Raises:
-        ValueError: everything that is wrong, each with its place, joined by "; ".
+        ValueError: the graph is invalid; lists all problems with their places, joined by "; ".
     """
     wiring = wire(graph) if isinstance(graph, Graph) else graph
     problems = problems_of(wiring)
@@ -40,7 +40,7 @@ def validate(graph: Graph | Wiring, roster: Sequence[Member] | None = None) -> W
 
 
 def problems_of(wiring: Wiring) -> list[str]:
-    """Everything that is wrong with a graph, whatever team runs it."""
+    """Return everything that is wrong with a graph, apart from names of agents."""
     problems = [*wiring.problems, *_names(wiring)]
     if problems:
         return problems
@@ -58,7 +58,7 @@ def problems_of(wiring: Wiring) -> list[str]:
 
 
 def check_roster(wiring: Wiring, roster: Sequence[Member], at: str = "") -> Iterator[str]:
-    """Agents that are not in the team, or named without one of their options."""
+    """Yield agents that are not in the team, or are named without one of their options."""
     members = {member.name: member for member in roster}
     known = {choice_name(choice) for choice in choices(roster)}
     for name, node in wiring.nodes.items():
@@ -87,38 +87,38 @@ def _names(wiring: Wiring) -> Iterator[str]:
     for name in wiring.nodes:
         if name in RESERVED:
             yield (
-                f"nodes.{name}: {name!r} has a meaning of its own; give the node another name "
-                "and this `agent`"
+                f"nodes.{name}: {name!r} is a reserved name; give the node another name and this "
+                "`agent`"
             )
         elif not _NAME.fullmatch(name):
-            yield f"nodes.{name}: {name!r} is no name; use letters, digits, '-' and '_'"
+            yield f"nodes.{name}: {name!r} is not a valid name; use letters, digits, '-' and '_'"
     seen: set[tuple[str, ...]] = set()
     for place, edge in zip(wiring.labels, wiring.edges, strict=True):
         if edge.target == START:
-            yield f"{place}: nothing can lead to {START!r}"
+            yield f"{place}: no edge can lead to {START!r}"
         for name in (edge.source, edge.target):
             if name != START and name not in wiring.nodes:
                 yield f"{place}: no node is called {name!r}{did_you_mean(name, wiring.nodes)}"
         arrow = (edge.source, edge.output, edge.target, edge.input, edge.on, edge.when)
         if arrow in seen:
-            yield f"{place}: {edge.source} -> {edge.target} is there already"
+            yield f"{place}: {edge.source} -> {edge.target} is listed twice"
         seen.add(arrow)
     for i, name in enumerate(wiring.outputs):
         if name not in wiring.nodes:
             yield f"outputs: no node is called {name!r}{did_you_mean(name, wiring.nodes)}"
         elif name in wiring.outputs[:i]:
-            yield f"outputs: {name!r} stands here twice"
+            yield f"outputs: {name!r} is listed twice"
 
 
 def _settings(node: Node) -> Iterator[str]:
     if node.body is None:
         for name in ("until", "max"):
             if getattr(node, name):
-                yield f"{name}: only a node with a `body` can repeat"
+                yield f"{name}: has no effect without a `body`; remove it"
     else:
         for name in ("agent", "retries", "timeout", "fallback", "reuse"):
             if getattr(node, name):
-                yield f"{name}: belongs to a node that runs an agent, not to one with a body"
+                yield f"{name}: has no effect on a node with a `body`; remove it"
         if node.until and node.max is None:
             yield "max: needed with `until`, so that the loop ends"
     if (node.join == "k_of_n") != bool(node.k):
@@ -131,10 +131,10 @@ def _bodies(wiring: Wiring) -> Iterator[str]:
             continue
         inner = wire(node.body)
         problems = problems_of(inner)
-        if not problems and (turns := _turns(node)) > _MOST_TURNS:
+        if not problems and (turns := _turns(node)) > MAX_TURNS:
             yield (
-                f"nodes.{name}.max: the loop could take {turns:,} turns, and at most "
-                f"{_MOST_TURNS:,} are possible"
+                f"nodes.{name}.max: the loop could take {turns:,} turns; the maximum is "
+                f"{MAX_TURNS:,}"
             )
         yield from (f"nodes.{name}.body.{problem}" for problem in problems)
         if node.until and not problems:
@@ -142,29 +142,29 @@ def _bodies(wiring: Wiring) -> Iterator[str]:
 
 
 def _turns(node: Node) -> int:
-    """The most turns that a node can take."""
+    """Return the maximum number of turns of a node."""
     if node.body is None:
         return node.retries + 1 + bool(node.fallback)
     return (node.max or 1) * sum(map(_turns, wire(node.body).nodes.values()))
 
 
 def _joins(wiring: Wiring, order: Sequence[str]) -> Iterator[str]:
-    """Joins that can never fire, outputs that nothing reaches, work that leads nowhere."""
-    runs, most = can_run(wiring, order)
+    """Yield joins that can never run, unreachable outputs, and nodes that lead to no output."""
+    runs, maximum = can_run(wiring, order)
     dead = [name for name in order if name not in runs]
     into: dict[str, list[str]] = {}
     for edge in wiring.edges:
         into.setdefault(edge.target, []).append(edge.source)
     for name in dead:
         sources = into[name]
-        # What only follows from another one of them is told once, there.
+        # A node that only follows from another unreachable one is not reported again.
         if any(source in dead for source in sources) and name not in wiring.outputs:
             continue
         node = wiring.nodes[name]
         join = f"k_of_n with k = {node.k}" if node.join == "k_of_n" else node.join
-        what = f"its join ({join}) can never fire: of the edges from {', '.join(sources)} at most "
+        what = f"its join ({join}) can never run: of the edges from {', '.join(sources)} at most "
         kind = "an output that is never reached; " if name in wiring.outputs else ""
-        yield f"nodes.{name}: {kind}{what}{most[name]} can be taken in one run"
+        yield f"nodes.{name}: {kind}{what}{maximum[name]} can be taken in one run"
     useful = leads_to(wiring, wiring.outputs)
     after = outgoing(wiring.edges)
     for name in wiring.nodes:

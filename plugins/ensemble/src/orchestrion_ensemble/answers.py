@@ -1,6 +1,7 @@
-"""From an agent's output to a ballot: which answer is meant, and whether two are the same.
+"""From an agent's output to a ballot: which answer is meant, and when two answers are equal.
 
-Normalising never drops a short answer: "A" is an answer, not an article.
+Also ballots and results as the JSON that an ensemble's turn records. Normalising never drops a
+short answer: "A" is an answer, not an article.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ from decimal import Context, Decimal, InvalidOperation
 from math import fsum, isfinite
 from typing import Any, Literal
 
-from attrs import frozen
+from attrs import asdict, frozen
 
 from orchestrion import Turn
-from orchestrion_ensemble.interfaces import Ballot
+from orchestrion_ensemble.interfaces import Ballot, Result
 
-__all__ = ["Normal", "Reading", "checked_probabilities"]
+__all__ = [
+    "Normal",
+    "Reading",
+    "ballot_from",
+    "ballot_to",
+    "checked_probabilities",
+    "result_to",
+]
 
 Normal = Literal["exact", "text", "number", "choice"]
 
@@ -36,14 +44,110 @@ ENDS = QUOTES + ".,;:!?"
 BRACKETED = re.compile(r"[(\[]?(\w+)[)\]]|[(\[](\w+)")
 
 
+@frozen
+class Reading:
+    """Turns outputs into ballots.
+
+    The data of an output may be a mapping with any of `answer`, `ranking` (best first),
+    `probabilities` (by answer) and `confidence` (0 to 1); otherwise the content is the answer.
+    An empty content, an `answer` of None, and the answers in `abstain` are abstentions.
+
+    Args:
+        normalise: when two answers are equal: `exact`; `text`: ignoring case, white space,
+            quotes around, punctuation at the end, and brackets around a single word; `number`: as
+            decimals rounded to `decimals`, the last number of a sentence; `choice`: one of
+            `choices`, alone or after "answer is".
+        decimals: for `number`.
+        choices: for `choice`; empty means any single word or letter.
+        abstain: answers that decline, compared as `text`.
+        renormalise: whether to accept probabilities that do not sum to 1.
+    """
+
+    normalise: Normal = "text"
+    decimals: int = 6
+    choices: tuple[str, ...] = ()
+    abstain: tuple[str, ...] = ()
+    renormalise: bool = False
+
+    def ballot(self, voter: str, turn: Turn) -> Ballot:
+        """Return a member's turn as a ballot; an unreadable output makes it `invalid`."""
+        if turn.status != "completed":
+            return Ballot(
+                voter, "failed" if turn.status == "failed" else "cancelled", error=turn.error
+            )
+        try:
+            return self._read(voter, turn)
+        except (ValueError, TypeError, ArithmeticError) as error:
+            return Ballot(voter, "invalid", text=turn.output.content, error=str(error))
+
+    def _read(self, voter: str, turn: Turn) -> Ballot:
+        content = turn.output.content
+        data = turn.output.data if isinstance(turn.output.data, dict) else {}
+        probabilities = self._probabilities(data.get("probabilities"))
+        ranking = self._ranking(data.get("ranking"))
+        raw = data.get("answer", content)
+        answer = self.normal(raw)
+        if "answer" not in data and not content:
+            answer = _implied(ranking, probabilities)
+        if raw is None:
+            # `answer: null` abstains, whatever else the member gives.
+            ranking, probabilities = (), None
+        confidence = _confidence(data.get("confidence"))
+        is_cast = answer is not None or ranking or probabilities is not None
+        text = content or ("" if raw is None else _text(raw)) or answer or ""
+        status: Literal["cast", "abstained"] = "cast" if is_cast else "abstained"
+        return Ballot(voter, status, answer, text, ranking, probabilities, confidence)
+
+    def normal(self, raw: Any) -> str | None:
+        """Return the answer in the form in which equal answers are equal; None abstains."""
+        if raw is None:
+            return None
+        text = _text(raw)
+        if not text.strip() or self._declines(text):
+            return None
+        if self.normalise == "exact":
+            return text
+        if self.normalise == "number":
+            return _number(text, self.decimals)
+        if self.normalise == "choice":
+            return _choice(text, self.choices)
+        return _plain(text)
+
+    def _declines(self, text: str) -> bool:
+        return bool(self.abstain) and _plain(text) in set(map(_plain, self.abstain))
+
+    def _probabilities(self, raw: Any) -> dict[str, float] | None:
+        if raw is None:
+            return None
+        if not isinstance(raw, Mapping):
+            raise ValueError(f"probabilities must be a mapping, got {type(raw).__name__}")
+        by_answer: dict[str, float] = {}
+        for name, value in checked_probabilities(raw, self.renormalise).items():
+            answer = self.normal(name)
+            if answer is None or answer in by_answer:
+                raise ValueError(f"probabilities: {name!r} is not an answer, or is named twice")
+            by_answer[answer] = value
+        return by_answer
+
+    def _ranking(self, raw: Any) -> tuple[str, ...]:
+        if raw is None:
+            return ()
+        if isinstance(raw, str) or not isinstance(raw, Sequence):
+            raise ValueError(f"a ranking must be a list, got {type(raw).__name__}")
+        answers = [self.normal(answer) for answer in raw]
+        if None in answers or len(set(answers)) < len(answers):
+            raise ValueError(f"a ranking must name each answer once, got {list(raw)}")
+        return tuple(answer for answer in answers if answer is not None)
+
+
 def checked_probabilities(
     probabilities: Mapping[str, float], renormalise: bool = False
 ) -> dict[str, float]:
-    """A distribution over answers.
+    """Return a distribution over answers.
 
     Raises:
-        ValueError: one is NaN, negative or infinite, or the sum is off by more than 1e-6 and
-            `renormalise` is not set, or it is zero.
+        ValueError: a value is NaN, negative or infinite; the sum is zero; or the sum differs from
+            1 by more than 1e-6 and `renormalise` is not set.
     """
     values = {str(name): float(value) for name, value in probabilities.items()}
     if not values or not all(isfinite(value) and value >= 0 for value in values.values()):
@@ -58,108 +162,8 @@ def checked_probabilities(
     return values
 
 
-@frozen
-class Reading:
-    """How outputs are read.
-
-    The data of an output may be a mapping with any of `answer`, `ranking` (best first),
-    `probabilities` (by answer) and `confidence` (0 to 1); otherwise the content is the answer.
-    An empty content, an `answer` of None, and the answers in `abstain` are abstentions.
-
-    Args:
-        normalise: when two answers are the same: `exact`; `text`: but for case, white space,
-            quotes around, punctuation at the end, and brackets around a single word; `number`: as
-            decimals rounded to `decimals`, the last number of a sentence; `choice`: one of
-            `choices`, alone or after "answer is".
-        decimals: for `number`.
-        choices: for `choice`; empty means any single word or letter.
-        abstain: answers that decline, as they read when normalised as text.
-        renormalise: whether probabilities may sum to something else than 1.
-    """
-
-    normalise: Normal = "text"
-    decimals: int = 6
-    choices: tuple[str, ...] = ()
-    abstain: tuple[str, ...] = ()
-    renormalise: bool = False
-
-    def ballot(self, voter: str, turn: Turn) -> Ballot:
-        """A member's turn as a ballot; what cannot be read makes it `invalid`, never an error."""
-        if turn.status != "completed":
-            status: Any = "failed" if turn.status == "failed" else "cancelled"
-            return Ballot(voter, status, error=turn.error)
-        try:
-            return self._read(voter, turn)
-        except (ValueError, TypeError, ArithmeticError) as error:
-            return Ballot(voter, "invalid", text=turn.output.content, error=str(error))
-
-    def _read(self, voter: str, turn: Turn) -> Ballot:
-        data = turn.output.data if isinstance(turn.output.data, dict) else {}
-        probabilities = self._probabilities(data.get("probabilities"))
-        ranking = self._ranking(data.get("ranking"))
-        said = data.get("answer", turn.output.content)
-        answer = self.normal(said)
-        if "answer" not in data and not turn.output.content:
-            answer = _implied(ranking, probabilities)
-        if answer is None and "answer" in data and said is None:
-            ranking, probabilities = (), None
-        confidence = _confidence(data.get("confidence"))
-        speaks = answer is not None or ranking or probabilities is not None
-        text = turn.output.content or ("" if said is None else _text(said)) or answer or ""
-        return Ballot(
-            voter,
-            "cast" if speaks else "abstained",
-            answer,
-            text,
-            ranking,
-            probabilities,
-            confidence,
-        )
-
-    def normal(self, said: Any) -> str | None:
-        """The answer in the form in which equal answers are equal; None abstains."""
-        if said is None:
-            return None
-        text = _text(said)
-        if not text.strip() or self._declines(text):
-            return None
-        if self.normalise == "exact":
-            return text
-        if self.normalise == "number":
-            return _number(text, self.decimals)
-        if self.normalise == "choice":
-            return _choice(text, self.choices)
-        return _plain(text)
-
-    def _declines(self, text: str) -> bool:
-        return bool(self.abstain) and _plain(text) in {_plain(one) for one in self.abstain}
-
-    def _probabilities(self, given: Any) -> dict[str, float] | None:
-        if given is None:
-            return None
-        if not isinstance(given, Mapping):
-            raise ValueError(f"probabilities must be a mapping, got {type(given).__name__}")
-        named: dict[str, float] = {}
-        for name, value in checked_probabilities(given, self.renormalise).items():
-            answer = self.normal(name)
-            if answer is None or answer in named:
-                raise ValueError(f"probabilities: {name!r} is no answer, or named twice")
-            named[answer] = value
-        return named
-
-    def _ranking(self, given: Any) -> tuple[str, ...]:
-        if given is None:
-            return ()
-        if isinstance(given, str) or not isinstance(given, Sequence):
-            raise ValueError(f"a ranking must be a list, got {type(given).__name__}")
-        ranked = [self.normal(one) for one in given]
-        if None in ranked or len(set(ranked)) < len(ranked):
-            raise ValueError(f"a ranking names each answer once, got {list(given)}")
-        return tuple(one for one in ranked if one is not None)
-
-
 def _implied(ranking: tuple[str, ...], probabilities: Mapping[str, float] | None) -> str | None:
-    """The answer of a member that only ranks or only gives probabilities; equal ones imply none."""
+    """Return the answer that a ranking or probabilities imply; equal probabilities imply none."""
     if ranking:
         return ranking[0]
     if probabilities is None:
@@ -169,16 +173,16 @@ def _implied(ranking: tuple[str, ...], probabilities: Mapping[str, float] | None
     return best[0] if len(best) == 1 else None
 
 
-def _confidence(given: Any) -> float | None:
-    if given is None:
+def _confidence(raw: Any) -> float | None:
+    if raw is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, (int, float)) or not 0 <= given <= 1:
-        raise ValueError(f"a confidence is a number from 0 to 1, got {given!r}")
-    return float(given)
+    if isinstance(raw, bool) or not isinstance(raw, (int, float)) or not 0 <= raw <= 1:
+        raise ValueError(f"a confidence must be a number from 0 to 1, got {raw!r}")
+    return float(raw)
 
 
-def _text(said: Any) -> str:
-    return said if isinstance(said, str) else json.dumps(said, sort_keys=True, ensure_ascii=False)
+def _text(raw: Any) -> str:
+    return raw if isinstance(raw, str) else json.dumps(raw, sort_keys=True, ensure_ascii=False)
 
 
 def _plain(text: str) -> str:
@@ -186,20 +190,20 @@ def _plain(text: str) -> str:
     # A leading dot or bracket may be part of the answer: .5 is not 5, and (0, 1) is not [0, 1].
     bare = folded.lstrip(QUOTES).rstrip(ENDS)
     word = BRACKETED.fullmatch(bare)
-    # Where only punctuation was said, it is the answer.
+    # An answer of punctuation only is kept as it is.
     return (word[1] or word[2] if word else bare) or folded
 
 
 def _number(text: str, decimals: int) -> str | None:
     whole = text.strip().strip("$€£%*`\"'()").rstrip(".,;:!?")
-    found = [whole] if whole and NUMBER.fullmatch(whole) else NUMBERS.findall(text)
-    if not found:
+    numbers = [whole] if whole and NUMBER.fullmatch(whole) else NUMBERS.findall(text)
+    if not numbers:
         return None
     try:
-        value = Decimal(found[-1].replace(",", ""))
+        value = Decimal(numbers[-1].replace(",", ""))
         if value.adjusted() > DIGITS:
             return str(value.normalize(WIDE))
-        # Grouping by distance is not transitive; by a rounded value it is.
+        # Equality within a distance is not transitive; equality of rounded values is.
         rounded = value.quantize(Decimal(1).scaleb(-decimals), context=WIDE)
     except InvalidOperation:
         return None
@@ -209,15 +213,49 @@ def _number(text: str, decimals: int) -> str | None:
 def _choice(text: str, choices: Sequence[str]) -> str | None:
     known = {_plain(choice): choice for choice in choices}
 
-    def one(said: str) -> str | None:
-        plain = _plain(said)
+    def choice_of(words: str) -> str | None:
+        plain = _plain(words)
         if known:
             return known.get(plain)
         return plain if plain and len(plain.split()) == 1 else None
 
-    alone = one(text)
-    if alone is not None:
-        return alone
-    marked = {one(match) for match in MARKED.findall(text)} - {None}
-    # Several different answers marked as the answer are none.
+    whole = choice_of(text)
+    if whole is not None:
+        return whole
+    marked = {choice_of(match) for match in MARKED.findall(text)} - {None}
+    # Several different answers after "answer is" count as none.
     return marked.pop() if len(marked) == 1 else None
+
+
+# ------------------------------------------------------------------ records
+
+
+def _as_json(record: Any, attribute: Any, value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def ballot_to(ballot: Ballot) -> dict[str, Any]:
+    """Return a ballot as JSON, without empty values; `text` only if it differs from the answer."""
+    data = asdict(ballot, value_serializer=_as_json)
+    if ballot.text == (ballot.answer or ""):
+        del data["text"]
+    return {
+        name: value
+        for name, value in data.items()
+        if name == "answer" or not (value is None or value in ("", []))
+    }
+
+
+def ballot_from(data: Mapping[str, Any]) -> Ballot:
+    """Return the ballot that `ballot_to` wrote."""
+    ranking = tuple(data.get("ranking", ()))
+    return Ballot(**{"text": data["answer"] or "", **data, "ranking": ranking})
+
+
+def result_to(result: Result, ballots: Sequence[Ballot]) -> dict[str, Any]:
+    """Return the result with its ballots as JSON."""
+    data = asdict(result, value_serializer=_as_json)
+    del data["used"]  # `coverage` says it
+    if result.probabilities is None:
+        del data["probabilities"]
+    return {**data, "ballots": [ballot_to(ballot) for ballot in ballots]}

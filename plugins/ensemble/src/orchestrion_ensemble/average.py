@@ -1,43 +1,56 @@
-"""The aggregator `average`: pools of the members' probabilities, with learned weights."""
+"""The aggregator `average`: pools of the members' probabilities; `weights` learns their weights.
+
+Sources: linear pool, Stone 1961; logarithmic pool, Genest and Zidek 1986. A pool aligns its members
+to one list of answers; an answer that a member did not name has probability 0 there.
+
+Deviation: the log pool clips probabilities below `floor`, since a hard 0 would veto an answer.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from math import exp, fsum, isfinite, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, UsageError, learnable
-from orchestrion_ensemble.counting import decide
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
-from orchestrion_ensemble.pooling import linear_pool, log_pool
-from orchestrion_ensemble.votes import without_weight
+from orchestrion_ensemble.votes import check_weights, decide
+from orchestrion_ensemble.weighted import missing_weights
 
-__all__ = ["Average", "likelihoods_of"]
+__all__ = [
+    "Average",
+    "likelihoods_of",
+    "linear_pool",
+    "log_pool",
+    "shares_of",
+]
+
+Distribution = Mapping[str, float]
 
 
 def _not_negative(instance: Any, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
-    if not all(isfinite(weight) and weight >= 0 for weight in value.values()):
-        raise ValueError("weights of an average must be finite and not negative")
-    if value and not any(value.values()):
-        raise ValueError("all weights are zero: nobody has a say")
+    if any(weight < 0 for weight in value.values()):
+        raise ValueError("weights of an average must not be negative")
+    check_weights(instance, attribute, value)
 
 
 @frozen
 class Average(Aggregator):
     """Averages the probabilities that members give to the answers.
 
-    A ballot without probabilities has no part in it.
+    Ballots without probabilities do not count.
 
     Args:
         pool: `linear`, the average; or `log`, the geometric mean, in which a member that is sure
             of the contrary weighs more.
-        weights: of voters, not negative; none means equal. Learned by `ensemble-weights`.
-        fit: how weights are learned: `stacking`: those with the best log score, together; `bma`:
-            by each member's likelihood, which soon is all for one; `pseudo-bma`: the same on
-            leave-one-out likelihoods; `pseudo-bma-plus`: its mean over the Bayesian bootstrap.
-        floor: a probability below it counts as it, in the log pool and in learning.
+        weights: by voter, not negative; none means equal. Learned by `ensemble-weights`.
+        fit: how weights are learned: `stacking`: the weights with the best log score; `bma`: by
+            each member's likelihood, which gives all weight to one member as problems grow;
+            `pseudo-bma`: the same on leave-one-out likelihoods; `pseudo-bma-plus`: its mean over
+            the Bayesian bootstrap.
+        floor: smaller probabilities count as this, in the log pool and in learning.
         tie: how to choose among equally probable answers.
     """
 
@@ -49,69 +62,147 @@ class Average(Aggregator):
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         """See `Aggregator.combine`."""
-        given = [(one.voter, one.probabilities) for one in ballots if one.probabilities is not None]
-        if not given:
+        pairs = [(b.voter, b.probabilities) for b in ballots if b.probabilities is not None]
+        if not pairs:
             return Result("no_consensus", notes=("nobody gave probabilities",))
-        weights, notes = self._weights([voter for voter, _ in given])
+        weights = [1.0] * len(pairs)
+        notes: tuple[str, ...] = ()
         if self.weights:
-            notes = (*notes, *without_weight(ballots, self.weights))
-        distributions = [one for _, one in given]
+            weights = [self.weights.get(voter, 0.0) for voter, _ in pairs]
+            notes = missing_weights(ballots, self.weights)
+            if not any(weights):
+                # All members with a weight are silent: let the others decide.
+                weights = [1.0] * len(pairs)
+                notes = ("no voter with a weight answered: all are equal", *notes)
+        distributions = [distribution for _, distribution in pairs]
         if self.pool == "linear":
             pooled = linear_pool(distributions, weights)
         else:
             pooled = log_pool(distributions, weights, self.floor)
         result = decide(pooled, ballots, self.tie, key, self.weights)
-        return evolve(result, used=len(given), notes=notes, probabilities=pooled)
-
-    def _weights(self, voters: Sequence[str]) -> tuple[list[float], tuple[str, ...]]:
-        if not self.weights:
-            return [1.0] * len(voters), ()
-        weights = [self.weights.get(voter, 0.0) for voter in voters]
-        if any(weights):
-            return weights, ()
-        # Those with weight are silent: the others must not be silenced as well.
-        return [1.0] * len(voters), ("nobody with a weight answered: all are equal",)
+        return evolve(result, used=len(pairs), notes=notes, probabilities=pooled)
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
-        """Weights by `fit`, over the examples in which every voter gave probabilities."""
-        from orchestrion_ensemble import weights as learned
+        """Return weights by `fit`, over the examples in which every voter gave probabilities."""
+        # Here, so that configs are read without numpy.
+        from orchestrion_ensemble import weights as learners
 
         voters, likelihoods = likelihoods_of(examples, self.floor)
         if self.fit == "stacking":
-            found = learned.stacking_weights(likelihoods)
-        elif self.fit == "bma":
-            found = learned.bma_weights(likelihoods)
-        elif self.fit == "pseudo-bma":
-            found = learned.pseudo_bma_weights(likelihoods)
-        else:
+            weights = learners.stacking_weights(likelihoods)
+        elif self.fit == "pseudo-bma-plus":
             seed = key.child("bootstrap").integer()
-            found = learned.pseudo_bma_plus_weights(likelihoods, seed)
-        return {"weights": dict(zip(voters, map(float, found), strict=True))}
+            weights = learners.pseudo_bma_plus_weights(likelihoods, seed)
+        else:
+            # Nobody was refitted on these problems: their likelihoods are leave-one-out ones.
+            weights = learners.bma_weights(likelihoods)
+        return {"weights": dict(zip(voters, map(float, weights), strict=True))}
 
 
 def likelihoods_of(
     examples: Sequence[Example], floor: float
 ) -> tuple[list[str], list[list[float]]]:
-    """What each voter held the truth for, in the examples where all gave probabilities.
+    """Return the voters, and by example the probability that each of them gave to the truth.
 
-    A voter with several ballots is their average.
+    Only examples in which every voter gave probabilities count. Several ballots of one voter are
+    averaged. Probabilities below `floor` become `floor`.
 
     Raises:
         UsageError: there is no such example.
     """
-    voters = list(dict.fromkeys(one.voter for example in examples for one in example.ballots))
+    voters = list(dict.fromkeys(b.voter for example in examples for b in example.ballots))
     rows = []
     for example in examples:
-        given: dict[str, list[Mapping[str, float]]] = {voter: [] for voter in voters}
+        by_voter: dict[str, list[Distribution]] = {voter: [] for voter in voters}
         for ballot in example.ballots:
             if ballot.probabilities is not None:
-                given[ballot.voter].append(ballot.probabilities)
-        if example.truth is not None and all(given.values()):
-            means = [linear_pool(given[voter]).get(example.truth, 0.0) for voter in voters]
+                by_voter[ballot.voter].append(ballot.probabilities)
+        if example.truth is not None and all(by_voter.values()):
+            means = [linear_pool(by_voter[voter]).get(example.truth, 0.0) for voter in voters]
             rows.append([max(value, floor) for value in means])
     if not rows:
         raise UsageError(
-            "no weights can be learned: on none of the problems did every member give "
-            "probabilities among which the verifier finds the right answer"
+            "no weights can be learned: on no problem did all members give probabilities of which "
+            "the verifier accepts an answer"
         )
     return voters, rows
+
+
+# ------------------------------------------------------------------ pools
+
+
+def linear_pool(
+    distributions: Sequence[Distribution], weights: Sequence[float] | None = None
+) -> dict[str, float]:
+    """Return the average sum_k w_k p_k (Stone 1961); weights are scaled to sum 1, equal by default.
+
+    Raises:
+        ValueError: there is no distribution, or the weights are negative, not finite, all zero, or
+            not one for each distribution.
+    """
+    answers, shares = _aligned(distributions, weights)
+    return {
+        answer: fsum(w * p.get(answer, 0.0) for w, p in zip(shares, distributions, strict=True))
+        for answer in answers
+    }
+
+
+def log_pool(
+    distributions: Sequence[Distribution],
+    weights: Sequence[float] | None = None,
+    floor: float = 1e-6,
+) -> dict[str, float]:
+    """Return the geometric mean prod_k p_k^w_k, normalised (Genest and Zidek 1986, eq. 3.3).
+
+    Weights are scaled to sum 1. Probabilities below `floor` count as `floor`; with `floor=0` a
+    member of positive weight vetoes an answer by giving it probability 0.
+
+    Raises:
+        ValueError: as `linear_pool`; or with `floor=0` every answer is vetoed.
+    """
+    answers, shares = _aligned(distributions, weights)
+    logs: dict[str, float] = {}
+    for answer in answers:
+        parts = [
+            (w, max(p.get(answer, 0.0), floor))
+            for w, p in zip(shares, distributions, strict=True)
+            if w > 0
+        ]
+        vetoed = any(p == 0 for _, p in parts)
+        logs[answer] = float("-inf") if vetoed else fsum(w * log(p) for w, p in parts)
+    top = max(logs.values())
+    if top == float("-inf"):
+        raise ValueError("every answer has probability 0 for some member; use a floor")
+    raw = {answer: exp(value - top) for answer, value in logs.items()}
+    total = fsum(raw.values())
+    return {answer: value / total for answer, value in raw.items()}
+
+
+def _aligned(
+    distributions: Sequence[Distribution], weights: Sequence[float] | None
+) -> tuple[list[str], list[float]]:
+    """Return every answer that a member names, sorted, and the weights scaled to sum 1."""
+    if not distributions:
+        raise ValueError("a pool needs at least one distribution")
+    values = [1.0] * len(distributions) if weights is None else weights
+    if len(values) != len(distributions):
+        raise ValueError(f"got {len(distributions)} distributions and {len(values)} weights")
+    return sorted({answer for p in distributions for answer in p}), shares_of(values)
+
+
+def shares_of(weights: Sequence[float]) -> list[float]:
+    """Return weights scaled to sum 1.
+
+    Raises:
+        ValueError: a weight is negative or not finite, or all are zero.
+    """
+    values = [float(weight) for weight in weights]
+    if not values or not all(isfinite(value) and value >= 0 for value in values):
+        raise ValueError(f"weights must be finite and not negative, got {values}")
+    # Divided by the largest first, so that the sum of huge weights stays finite.
+    top = max(values)
+    if top == 0:
+        raise ValueError("all weights are zero; give at least one a positive weight")
+    values = [value / top for value in values]
+    total = fsum(values)
+    return [value / total for value in values]

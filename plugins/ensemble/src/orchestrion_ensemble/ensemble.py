@@ -1,4 +1,8 @@
-"""The agent `ensemble`: a nested team that answers together."""
+"""The agent `ensemble`: a nested team whose members answer alone; an aggregator combines them.
+
+Also the policy inside it, `FanOut`, and the aggregator `mixture` (mixture of agents, Wang et al.
+2024), whose integrator acts last in the nested team.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,26 @@ import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from attrs import evolve, frozen
 
 from orchestrion import (
+    JSON,
     Activation,
     Agent,
     Calls,
+    Decision,
     Key,
     Member,
     Meta,
     OpenContext,
     Output,
+    Policy,
+    Problem,
+    Situation,
     Trajectory,
+    Turn,
     Usage,
     UsageError,
     View,
@@ -29,46 +39,44 @@ from orchestrion import (
     learnable,
     replace,
 )
-from orchestrion_ensemble.answers import Normal, Reading
-from orchestrion_ensemble.ballots import result_to
-from orchestrion_ensemble.fan_out import FanOut
-from orchestrion_ensemble.interfaces import Aggregator, Ballot, Result
+from orchestrion_ensemble.answers import Normal, Reading, result_to
+from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result
 from orchestrion_ensemble.votes import Plurality
 
-__all__ = ["Ensemble", "OpenEnsemble"]
+__all__ = ["Ensemble", "FanOut", "Mixture", "OpenEnsemble"]
 
 Count = Annotated[int, Meta(ge=1)]
 
 
 @frozen
 class Ensemble:
-    """Asks all members at once, each on its own, and makes one result of what they say.
+    """Asks all members at once, each on its own, and makes one result of their answers.
 
-    Members leave the outer team; one with options has a vote for each. What they cost is booked
-    once, on this agent's turn. A member that fails has no vote, and neither ends nor delays the
-    others; a member's final turn ends nothing.
+    Members leave the outer team; one with options votes once with each. Their cost is booked once,
+    on this agent's turn. A member that fails has no vote, and neither ends nor delays the others;
+    a member's final turn ends nothing.
 
-    The turn's content is the answer as its first voter said it, empty without one. Its data is the
-    typed result: `status` (`winner`, `tie`, `no_consensus`), `answer`, `leaders`, `rule`, `scores`,
-    `coverage`, `notes`, and `ballots`.
+    The turn's content is the answer in the words of its first voter, empty without an answer. Its
+    data is the result: `status` (`winner`, `tie`, `no_consensus`), `answer`, `leaders`, `rule`,
+    `scores`, `coverage`, `notes`, and `ballots`.
 
     Args:
-        members: who is asked; one that is named twice is asked twice.
+        members: the agents to ask; one that is named twice is asked twice.
         aggregator: what makes one result of the answers; by default `plurality`.
-        samples: how often each member is asked, with draws of its own.
+        samples: number of times each member is asked, each with its own random key.
         min_votes: with fewer answers there is no consensus.
-        early_stop: stop asking once the rest cannot change the answer; what runs is cancelled.
-            Learnable so that trainers can ask everybody.
-        at_once: how many members run at the same time; null means all. With `early_stop`, 1 asks
-            one after the other and saves most calls.
+        early_stop: stop asking once no further answer can change the result; members that still
+            run are cancelled. Learnable so that trainers can ask everybody.
+        at_once: number of members that run at the same time; null means all. With `early_stop`, 1
+            asks one after the other and saves most calls.
         timeout: seconds after which a member has failed; keep it below `run.timeout`.
-        normalise: when two answers are the same: `exact`; `text` but for case, white space,
-            quotes around and punctuation at the end; `number`, rounded; `choice`, a single word.
+        normalise: when two answers are equal: `exact`; `text`, ignoring case, white space, quotes
+            around and punctuation at the end; `number`, rounded; `choice`, a single word.
         decimals: places that numbers are rounded to.
-        choices: the answers there are, for `choice`.
+        choices: the possible answers, for `choice`.
         abstain: answers that decline, e.g. "I don't know".
         renormalise: accept probabilities that do not sum to 1.
-        on_no_consensus: without an answer, return an `empty` turn with the typed result, or `fail`.
+        on_no_consensus: without an answer, return an `empty` turn with the result, or `fail`.
         final: end the outer episode after this agent's turn.
     """
 
@@ -89,10 +97,9 @@ class Ensemble:
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Agent]:
-        """Learn the members' names."""
-        names = ctx.names.get("members", ())
+        """Yield the runtime, which knows the members' names."""
         path = next(iter(ctx.names.get("aggregator", ())), "")
-        yield OpenEnsemble(self, names, path)
+        yield OpenEnsemble(self, ctx.names.get("members", ()), path)
 
 
 class OpenEnsemble(Agent):
@@ -101,10 +108,10 @@ class OpenEnsemble(Agent):
     Args:
         settings: with the members' runtimes.
         names: of the members, in order.
-        path: of the aggregator in the config, where it has one.
+        path: of the aggregator in the config, if it has one.
 
     Raises:
-        UsageError: there is no member.
+        UsageError: there are no members.
     """
 
     def __init__(self, settings: Ensemble, names: Sequence[str], path: str = "") -> None:
@@ -121,13 +128,13 @@ class OpenEnsemble(Agent):
         )
         team = dict(zip(names, settings.members, strict=True))
         plan = _plan(names, team, settings.samples, settings.timeout)
-        self._notes = _correlated(plan, team)
+        self._notes = _correlations(plan, team)
         self._agents: dict[str, Agent] = {name: _voter(agent) for name, agent in team.items()}
-        reader, self._reader = self.aggregator.reader(), None
-        if reader is not None:
+        self._reader: Activation | None = None
+        if (reader := self.aggregator.reader()) is not None:
             name, agent = reader
+            # Not wrapped: the reader acts last, so its final turn may end the inner team.
             self._agents.setdefault(name, agent)
-            # It may stop the inner team: it is the last.
             self._reader = Activation(name, timeout=settings.timeout, index=len(plan))
         self.policy = FanOut(
             plan,
@@ -140,17 +147,19 @@ class OpenEnsemble(Agent):
         )
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Ask all, then combine."""
-        turns = len(self.policy.plan) + 2
-        inner = await calls.team(view, key, self._agents, self.policy, turns)
-        found = self.policy.ballots(inner)
-        asked = zip(self.policy.plan, found, strict=True)
-        ballots = [one or Ballot(choice_name(activation), "cancelled") for activation, one in asked]
-        result = self._result(ballots, inner, view, key)
+        """Run the inner team and combine its answers."""
+        plan = self.policy.plan
+        inner = await calls.team(view, key, self._agents, self.policy, len(plan) + 2)
+        ballots = [
+            ballot or Ballot(choice_name(activation), "cancelled")
+            for activation, ballot in zip(plan, self.policy.ballots(inner), strict=True)
+        ]
+        result, text = self._result(ballots, inner, view.problem, key)
         if result.answer is None and self.settings.on_no_consensus == "fail":
-            raise RuntimeError(f"{result.status}: {_tallied(result) or 'nobody gave an answer'}")
+            scores = ", ".join(f"{answer}: {score:g}" for answer, score in result.scores.items())
+            raise RuntimeError(f"{result.status}: {scores or 'nobody gave an answer'}")
         return Output(
-            content=self._text(ballots, result, inner),
+            content=text,
             data=result_to(result, ballots),
             final=self.settings.final,
             metadata={"aggregator": self.path} if self.path else {},
@@ -158,127 +167,104 @@ class OpenEnsemble(Agent):
         )
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """What all members take at most, each on its own; and the reader, who reads them all."""
-        asked = [ceiling_of(self._agents[one.agent], tokens) for one in self.policy.plan]
+        """Return the bounds of all members, each on its own, and of the reader of all of them."""
+        bounds = [ceiling_of(self._agents[member.agent], tokens) for member in self.policy.plan]
         if self._reader is not None:
-            # A tool that does not say how much it writes is taken to write as much as it reads.
-            said = sum((one.output_tokens or tokens) for one in asked if one is not None)
-            asked.append(ceiling_of(self._agents[self._reader.agent], tokens + said))
-        known = [one for one in asked if one is not None]
-        return None if len(known) < len(asked) else sum(known, Usage())
+            # A member without a bound on its output is taken to write as much as it reads.
+            written = sum((bound.output_tokens or tokens) for bound in bounds if bound is not None)
+            bounds.append(ceiling_of(self._agents[self._reader.agent], tokens + written))
+        known = [bound for bound in bounds if bound is not None]
+        return None if len(known) < len(bounds) else sum(known, Usage())
 
-    def _result(self, ballots: Sequence[Ballot], inner: Trajectory, view: View, key: Key) -> Result:
-        cast = sum(ballot.status == "cast" for ballot in ballots)
-        if cast < self.settings.min_votes:
-            note = f"{cast} of {len(ballots)} answered, and {self.settings.min_votes} are needed"
-            result = Result("no_consensus", used=cast, notes=(note,))
+    def _result(
+        self, ballots: Sequence[Ballot], inner: Trajectory, problem: Problem, key: Key
+    ) -> tuple[Result, str]:
+        """Return the result, and its answer in the words of the reader or of its first voter."""
+        cast_count = sum(ballot.status == "cast" for ballot in ballots)
+        written = self._written(inner)
+        if cast_count < self.settings.min_votes:
+            note = f"{cast_count} of {len(ballots)} answered; {self.settings.min_votes} are needed"
+            result, text = Result("no_consensus", used=cast_count, notes=(note,)), ""
+        elif written is not None:
+            turn, answer = written
+            result = Result("winner", answer, (answer,), f"written by {turn.agent}")
+            text = turn.output.content or answer
         else:
-            result = self._read(inner) or self.aggregator.combine(
-                ballots, view.problem, key.child("combine")
-            )
-            if self._reader is not None:
-                result = evolve(result, used=cast)
+            result = self.aggregator.combine(ballots, problem, key.child("combine"))
+            answer = result.answer or ""
+            voters = (b.text for b in ballots if b.vote is not None and b.vote == result.answer)
+            text = next(voters, answer)
+        if self._reader is not None:
+            result = evolve(result, used=cast_count)
         notes = (*result.notes, *self._notes)
         if len(ballots) == 1:
             notes = (*notes, "one member: its answer is passed through")
-        return evolve(result, coverage=result.used / len(ballots), notes=notes)
+        return evolve(result, coverage=result.used / len(ballots), notes=notes), text
 
-    def _read(self, inner: Trajectory) -> Result | None:
-        """What the reader made of the answers; None if there is none, or it failed."""
-        turn = self._reader_turn(inner)
-        if turn is None:
-            return None
-        ballot = self.reading.ballot(turn.agent, turn)
-        if ballot.status != "cast" or ballot.answer is None:
-            return None
-        return Result("winner", ballot.answer, (ballot.answer,), f"written by {turn.agent}")
-
-    def _reader_turn(self, inner: Trajectory) -> Any:
+    def _written(self, inner: Trajectory) -> tuple[Turn, str] | None:
+        """Return the reader's turn and its answer; None without a reader or if it failed."""
         if self._reader is None:
             return None
-        index = self._reader.index
-        return next((t for t in inner if t.index == index and t.status == "completed"), None)
-
-    def _text(self, ballots: Sequence[Ballot], result: Result, inner: Trajectory) -> str:
-        """The answer as the reader, or its first voter, said it."""
-        if result.answer is None:
-            return ""
-        turn = self._reader_turn(inner)
-        if turn is not None and result.rule == f"written by {turn.agent}":
-            return str(turn.output.content) or result.answer
-        said = (one.text for one in ballots if one.votes and one.answer == result.answer)
-        return next(said, result.answer)
+        turn = next((turn for turn in inner if turn.index == self._reader.index), None)
+        answer = None if turn is None else self.reading.ballot(turn.agent, turn).vote
+        return None if turn is None or answer is None else (turn, answer)
 
 
 def _plan(
     names: Sequence[str], team: Mapping[str, Agent], samples: int, timeout: float | None
 ) -> tuple[Activation, ...]:
     roster = [Member(name, tuple(getattr(team[name], "options", ()))) for name in names]
-    asked = [one for one in choices(roster) for _ in range(samples)]
-    return tuple(replace(one, reads=(), timeout=timeout, index=i) for i, one in enumerate(asked))
+    voters = [choice for choice in choices(roster) for _ in range(samples)]
+    return tuple(replace(v, reads=(), timeout=timeout, index=i) for i, v in enumerate(voters))
 
 
-def _correlated(plan: Sequence[Activation], team: Mapping[str, Agent]) -> tuple[str, ...]:
-    """Whose mistakes are likely to come together."""
-    times = Counter(choice_name(one) for one in plan)
-    notes = [
-        f"correlated: {name} is asked {count} times" for name, count in times.items() if count > 1
-    ]
+def _correlations(plan: Sequence[Activation], team: Mapping[str, Agent]) -> tuple[str, ...]:
+    """Return notes on members whose mistakes are likely to be the same."""
+    times = Counter(map(choice_name, plan))
+    notes = [f"correlated: {name} is asked {n} times" for name, n in times.items() if n > 1]
     users: dict[int, list[str]] = {}
     for name, agent in team.items():
         model = getattr(agent, "model", None)
-        # A shared runtime; settings that name a model are text, and say nothing of each other.
+        # A shared runtime; equal names of models in settings need not mean the same model.
         if model is not None and not isinstance(model, str):
             users.setdefault(id(model), []).append(name)
-    for shared in users.values():
-        if len(shared) > 1:
-            notes.append(f"correlated: {', '.join(shared)} use the same model")
+    notes += [
+        f"correlated: {', '.join(m)} use the same model" for m in users.values() if len(m) > 1
+    ]
     return tuple(notes)
 
 
-def _tallied(result: Result) -> str:
-    return ", ".join(f"{answer}: {score:g}" for answer, score in result.scores.items())
+# ------------------------------------------------------------------ members
 
 
 def _voter(agent: Agent) -> Agent:
-    """A member whose final turn is its last word, not everybody's."""
-    return _Waiting(agent) if inspect.iscoroutinefunction(agent.act) else _Plain(agent)
+    """Return the agent with turns that are never final."""
+    wrapper = _AsyncVoter if inspect.iscoroutinefunction(agent.act) else _SyncVoter
+    return cast(Agent, wrapper(agent))
 
 
-@frozen(slots=False)
-class _Member(Agent):
-    """What the engine sees of a member: all that it is, but for `final`."""
+class _Voter:
+    """Passes on what the engine asks of a member, except what only an outer team may see."""
 
-    agent: Agent
+    ends, role = False, ""
 
-    @property
-    def options(self) -> Sequence[str]:
-        return tuple(getattr(self.agent, "options", ()))
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
 
-    @property
-    def pure(self) -> bool:
-        return bool(getattr(self.agent, "pure", False))
-
-    @property
-    def memo(self) -> Any:
-        return getattr(self.agent, "memo", None)
-
-    def ceiling(self, tokens: int) -> Usage | None:
-        return ceiling_of(self.agent, tokens)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._agent, name)
 
 
-@frozen(slots=False)
-class _Waiting(_Member):
+class _AsyncVoter(_Voter):
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        work: Any = self.agent.act(view, key, calls)
+        work: Any = self._agent.act(view, key, calls)
         return _not_final(await work)
 
 
-@frozen(slots=False)
-class _Plain(_Member):
+class _SyncVoter(_Voter):
     # A plain function: the engine runs it in a worker thread.
     def act(self, view: View, key: Key, calls: Calls) -> Any:
-        result = self.agent.act(view, key, calls)
+        result = self._agent.act(view, key, calls)
         return _awaited(result) if inspect.isawaitable(result) else _not_final(result)
 
 
@@ -287,5 +273,127 @@ async def _awaited(work: Any) -> Output:
 
 
 def _not_final(output: Output) -> Output:
-    # Anything else than an Output is for the engine to refuse.
+    # The engine refuses anything that is not an Output.
     return replace(output, final=False) if getattr(output, "final", False) is True else output
+
+
+# ------------------------------------------------------------------ the policy inside
+
+
+@frozen
+class FanOut(Policy):
+    """Starts `plan`, all at once or `at_once` at a time; no member reads another one's answer.
+
+    Args:
+        plan: one activation for each ballot, with its index.
+        reader: an activation that reads all answers, after the vote; or None.
+        aggregator: decides whether the vote is settled.
+        reading: turns outputs into ballots.
+        early_stop: stop asking, and cancel what runs, once the vote is settled.
+        min_votes: a vote with fewer ballots cast is never settled.
+        at_once: number of members that run at the same time; None means all.
+    """
+
+    plan: tuple[Activation, ...]
+    reader: Activation | None
+    aggregator: Aggregator
+    reading: Reading
+    early_stop: bool
+    min_votes: int
+    at_once: int | None
+
+    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
+        """Return what each ensemble does next."""
+        return [self._decide(situation) for situation in situations]
+
+    def _decide(self, situation: Situation) -> Decision:
+        done = {turn.index for turn in situation.trajectory}
+        running = {activation.index for activation in situation.running}
+        missing = [member for member in self.plan if member.index not in done]
+        todo = [member for member in missing if member.index not in running]
+        room = len(todo) if self.at_once is None else self.at_once - len(running)
+        if not done and not running and not self.early_stop and len(todo) <= room:
+            return Decision(tuple(todo))  # in one wave: nothing is decided before all are done
+        if missing and not (self.early_stop and self._settled(situation, missing)):
+            return self._start(todo[:room])
+        if self.reader is None or self.reader.index in done:
+            return Decision(stop=True)
+        if self.reader.index in running:
+            return self._start()
+        answered = sum(b.status == "cast" for b in self.ballots(situation.trajectory) if b)
+        return self._start([self.reader]) if answered >= self.min_votes else Decision(stop=True)
+
+    def _start(self, activations: Sequence[Activation] = ()) -> Decision:
+        """Start these, and decide again when the next activation finishes."""
+        # Who answers before the vote is settled depends on the order of arrival: record it.
+        arrival = self.early_stop and self.at_once != 1
+        return Decision(tuple(activations), wait="each", arrival=arrival)
+
+    def ballots(self, trajectory: Trajectory) -> list[Ballot | None]:
+        """Return a ballot for each activation of the plan, None if it is not finished."""
+        turns = {turn.index: turn for turn in trajectory}
+        return [
+            self.reading.ballot(choice_name(member), turns[index])
+            if (index := member.index) is not None and index in turns
+            else None
+            for member in self.plan
+        ]
+
+    def _settled(self, situation: Situation, missing: Sequence[Activation]) -> bool:
+        in_order = self.ballots(situation.trajectory)
+        ballots = [ballot for ballot in in_order if ballot is not None]
+        if sum(ballot.status == "cast" for ballot in ballots) < self.min_votes:
+            return False
+        if not self.aggregator.settled(ballots, [choice_name(member) for member in missing]):
+            return False
+        # A settled vote has one leader, so the key is not used.
+        answer = self.aggregator.combine(ballots, situation.problem, Key(0)).answer
+        # The text is that of the first voter in member order. It must be known as well, or the
+        # order of arrival would choose between spellings.
+        known = in_order[: in_order.index(None)] if None in in_order else in_order
+        return answer is None or any(b is not None and b.vote == answer for b in known)
+
+
+# ------------------------------------------------------------------ mixture of agents
+
+
+@frozen
+class Mixture:
+    """Mixture of agents (Wang et al. 2024): the integrator reads the answers of all members.
+
+    It is a member of the inner team that acts last, so its turn, its cost and its failures are
+    recorded like theirs. If it fails or gives no answer, `fallback` decides on the answers.
+
+    Args:
+        integrator: the agent; it leaves the outer team.
+        fallback: what decides without it; by default `plurality`.
+    """
+
+    integrator: Agent
+    fallback: Aggregator | None = None
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Aggregator]:
+        """Yield the runtime, which knows the integrator's name."""
+        [name] = ctx.names["integrator"]
+        if getattr(self.integrator, "options", ()):
+            raise UsageError(f"{ctx.path}.integrator: {name} has options; use an agent without")
+        yield _OpenMixture(name, self.integrator, self.fallback or Plurality())
+
+
+@frozen
+class _OpenMixture(Aggregator):
+    name: str
+    integrator: Agent
+    fallback: Aggregator
+
+    def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
+        result = self.fallback.combine(ballots, problem, key)
+        note = f"{self.name} gave no answer: decided by the fallback"
+        return evolve(result, notes=(*result.notes, note))
+
+    def reader(self) -> tuple[str, Agent]:
+        return self.name, self.integrator
+
+    def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
+        raise UsageError("a mixture has no weights to learn; train its agents instead")

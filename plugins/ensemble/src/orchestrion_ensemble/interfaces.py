@@ -1,13 +1,13 @@
-"""What an aggregator is handed, and what it gives.
+"""What an aggregator takes and returns.
 
     ballots = [what each member's output says]
     result  = aggregator.combine(ballots, problem, key)
 
-The kind `aggregator` belongs to this plugin; another distribution adds one like this:
+The kind `aggregator` belongs to this plugin; another distribution adds an aggregator like this:
 
     @hookimpl
     def orchestrion_components():
-        yield "aggregator", Component("oldest", "my_package.oldest:Oldest", "the first who speaks")
+        yield "aggregator", Component("longest", "my_package.longest:Longest", "the longest answer")
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ TieRule = Literal["first_by_member_order", "by_weight", "by_confidence", "abstai
 
 @frozen
 class Ballot:
-    """What one activation of one member says.
+    """The answer of one activation of one member.
 
     Args:
-        voter: "agent" or "agent:option"; one voter may have several ballots (samples).
-        status: only a `cast` ballot says anything. `abstained`: it finished and gave no answer;
-            `invalid`: what it gave cannot be read; `cancelled`: it was not needed or not asked.
-        answer: normalised, so that equal answers are equal texts.
-        text: the answer as it was said.
-        ranking: normalised answers, best first, if it ranked them.
-        probabilities: by normalised answer, if it gave them.
-        confidence: that its answer is right, 0 to 1, if it said so.
+        voter: "agent" or "agent:option"; a voter that is sampled has several ballots.
+        status: only a `cast` ballot counts. `abstained`: the member finished without an answer;
+            `invalid`: its output cannot be read; `cancelled`: it was stopped or never asked.
+        answer: normalised, so that equal answers are equal strings.
+        text: the answer in the member's own words.
+        ranking: normalised answers, best first, if the member ranked them.
+        probabilities: by normalised answer, if the member gave them.
+        confidence: the stated probability that the answer is right, 0 to 1.
         error: why it failed or is invalid.
     """
 
@@ -60,26 +60,26 @@ class Ballot:
     error: str = ""
 
     @property
-    def votes(self) -> bool:
-        """Whether it counts as a vote for an answer."""
-        return self.status == "cast" and self.answer is not None
+    def vote(self) -> str | None:
+        """Return the answer that this ballot votes for, None if it votes for none."""
+        return self.answer if self.status == "cast" else None
 
 
 @frozen
 class Result:
-    """What an aggregator made of the ballots.
+    """The outcome of a vote.
 
     Args:
-        status: `winner`: one answer leads; `tie`: several do, and `rule` chose among them (or
-            chose none); `no_consensus`: nothing leads by the aggregator's standard.
+        status: `winner`: one answer leads; `tie`: several lead, and `rule` chose one or none;
+            `no_consensus`: no answer meets the aggregator's standard.
         answer: the chosen answer, normalised; None without one.
         leaders: all answers that lead equally.
-        rule: how a tie was broken, or another way than the aggregator's own was taken.
-        scores: what each answer got, in the aggregator's own unit.
-        used: how many ballots had a say.
+        rule: how a tie was broken, or which other rule decided.
+        scores: by answer, in the aggregator's own unit.
+        used: number of ballots that counted.
         coverage: `used` as a share of all ballots; the ensemble fills it in.
-        notes: what a person should know.
-        probabilities: by answer, where the aggregator gives them.
+        notes: warnings for the reader of the result.
+        probabilities: by answer, if the aggregator computes them.
     """
 
     status: ResultStatus
@@ -95,13 +95,13 @@ class Result:
 
 @frozen
 class Example:
-    """One problem to learn weights from.
+    """One problem to learn from.
 
     Args:
         problem: the public part.
-        ballots: the full vote, in member order.
-        right: the verifier's word on each ballot's answer; None where there is none.
-        truth: the normalised answer that the verifier calls right, None if nobody named it.
+        ballots: of all members, in member order.
+        right: by ballot, whether the verifier accepts its answer; None without an answer.
+        truth: the normalised answer that the verifier accepts, None if no member named it.
     """
 
     problem: Problem
@@ -114,20 +114,20 @@ class Aggregator(Protocol):
     """Makes one result of the members' ballots."""
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """The result. Ballots stand in member order, those without a vote included."""
+        """Return the result. `ballots` holds all of them in member order, silent ones included."""
         ...
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """Whether the ballots of the voters in `waiting`, whatever they say, change nothing.
+        """Return whether no ballot of the voters in `waiting` can change the result.
 
-        `combine` must then choose the same answer, with the same status, as for the full vote.
+        If so, `combine` must give the same answer and status for `ballots` as for the full vote.
         """
         return False
 
     def reader(self) -> tuple[str, Agent] | None:
-        """An agent, by name, that reads all answers and writes the result itself."""
+        """Return the name and the agent that reads all answers and writes the result, if any."""
         return None
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
-        """New values of its learnable settings, by name; called by `ensemble-weights`."""
+        """Return new values of learnable settings, by name; `ensemble-weights` calls it."""
         return {}

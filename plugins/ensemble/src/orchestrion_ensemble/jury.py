@@ -1,7 +1,7 @@
-"""A task and its agent to try ensembles with: sums, and jurors that slip at a known rate.
+"""A task and its agents to try ensembles with: sums, and jurors that err at a known rate.
 
-How good a vote of independent jurors can be is known exactly (`vote_accuracy`), so this shows
-whether an ensemble is as good as it should be. No model is called.
+The accuracy of a vote of independent jurors is known exactly (`votes.vote_accuracy`), so an
+ensemble can be checked against it. No model is called.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ TOPICS = ("sums", "differences")
 
 @frozen
 class Jury(Task):
-    """What is a sum, or a difference, modulo `classes`? The last turn with a content is the answer.
+    """Asks for a sum or difference modulo `classes`; the last turn with content is the answer.
 
-    Half of the problems are of the category `sums`, half of `differences`.
+    Half of the problems have the category `sums`, half `differences`.
 
     Args:
-        classes: how many answers there can be: 0 to classes - 1.
+        classes: number of possible answers: 0 to classes - 1.
         train: problems in the training split.
         validation: problems in the validation split.
         test: problems in the test split.
@@ -53,7 +53,7 @@ class Jury(Task):
     test: Count = 512
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Drawn from keys that the splits do not share."""
+        """Return the problems of a split, drawn from keys that splits do not share."""
         key = Key(0).child("jury", split)
         return [self._problem(split, n, key.child(n)) for n in range(getattr(self, split))]
 
@@ -70,15 +70,15 @@ class Jury(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Whether the last completed turn with a content says what the rest is."""
-        said = [turn.output.content for turn in trajectory if turn.status == "completed"]
-        answer = next((text for text in reversed(said) if text), "")
+        """Score whether the last completed turn with content gives the right answer."""
+        texts = [turn.output.content for turn in trajectory if turn.status == "completed"]
+        answer = next((text for text in reversed(texts) if text), "")
         right = answer.strip() == str(solution(problem))
         return Scores(float(right), right)
 
 
 def solution(problem: Problem) -> int:
-    """The right answer, from what is public."""
+    """Return the right answer, computed from the public part of the problem."""
     first, *others = problem.data["numbers"]
     result = first + sum(others) if problem.category == "sums" else first - sum(others)
     return int(result % problem.data["classes"])
@@ -86,18 +86,18 @@ def solution(problem: Problem) -> int:
 
 @frozen
 class Juror(Agent):
-    """Works the answer out, and slips at a known rate; another answer is then equally likely.
+    """Computes the answer, and errs at a known rate; all wrong answers are equally likely.
 
     Args:
-        accuracy: how often it is right.
-        on: how often it is right on `sums` or `differences`, instead.
-        shares: how much of its luck is drawn in common with others of the same `group`.
-        group: whose luck it shares.
-        abstains: how often it gives no answer.
-        fails: how often its turn fails.
+        accuracy: probability of being right.
+        on: probability of being right on `sums` or `differences`, in place of `accuracy`.
+        shares: probability that whether it is right is drawn in common with its `group`.
+        group: the jurors with the same name here draw in common.
+        abstains: probability of giving no answer.
+        fails: probability that its turn fails.
         says: what its data holds beside the answer: nothing, `probabilities`, a `ranking`, or a
             `confidence`.
-        boast: added to the confidence and probability it states, beyond how often it is right.
+        boast: added to the stated confidence and probability, beyond its true accuracy.
         cost: of a turn.
     """
 
@@ -114,13 +114,13 @@ class Juror(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """One answer; which slip it makes is drawn from the key."""
+        """Return an answer; raise RuntimeError if it is to fail, ValueError for other tasks."""
         problem = view.problem
         if not isinstance(problem.data, dict) or "numbers" not in problem.data:
-            raise ValueError("jurors judge the problems of the task jury only")
-        luck, common, slip, mood, order = key.uniforms(5)
+            raise ValueError("a juror can only answer problems of the task jury")
+        luck, common, error, mood, order = key.uniforms(5)
         if mood < self.fails:
-            raise RuntimeError("this juror is ill")
+            raise RuntimeError("this juror fails, as its setting `fails` says")
         if mood < self.fails + self.abstains:
             return Output("", usage=Usage(cost=self.cost))
         if common < self.shares:
@@ -129,7 +129,7 @@ class Juror(Agent):
         skill = self.on.get(problem.category, self.accuracy)  # type: ignore[call-overload]
         answer = right
         if luck >= skill:
-            answer = (right + 1 + int(slip * (classes - 1))) % classes
+            answer = (right + 1 + int(error * (classes - 1))) % classes
         data = self._data(answer, classes, min(skill + self.boast, 1.0), order)
         return Output(str(answer), data, Usage(cost=self.cost))
 
@@ -148,10 +148,10 @@ class Juror(Agent):
 
 @frozen
 class Foreman(Agent):
-    """Reads what jurors said, and goes with the most votes of those it trusts on this topic.
+    """Reads the jurors' answers, and gives the most frequent one of those it trusts on the topic.
 
-    It stands where a language model would integrate what specialists say. If none of those it
-    trusts spoke, everybody counts.
+    It takes the place of a language model that integrates specialists' answers. If none of those
+    it trusts answered, all count.
 
     Args:
         trusts: names of jurors, by `sums` or `differences`.
@@ -164,11 +164,11 @@ class Foreman(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The first of the most frequent answers."""
-        said = [turn for turn in view.turns if turn.output.content]
+        """Return the first of the most frequent answers."""
+        answered = [turn for turn in view.turns if turn.output.content]
         trusted = self.trusts.get(view.problem.category, ())  # type: ignore[call-overload]
-        heard = [turn for turn in said if turn.agent in trusted] or said
-        answers = [turn.output.content for turn in heard]
+        counted = [turn for turn in answered if turn.agent in trusted] or answered
+        answers = [turn.output.content for turn in counted]
         best = max(answers, key=answers.count, default="")
-        data = {"heard": [turn.agent for turn in heard]}
+        data = {"heard": [turn.agent for turn in counted]}
         return Output(best, data, Usage(cost=self.cost))

@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""The components of this distribution."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def orchestrion_agents() -> Iterator[Component]:
     yield Component(
         "foreman",
         f"{HERE}.jury:Foreman",
-        "reads what jurors said, and believes those it trusts on the topic",
+        "reads the jurors' answers, and counts those it trusts on the topic",
         around={"task": _JURY},
     )
 
 
 @hookimpl
 def orchestrion_tasks() -> Iterator[Component]:
-    yield Component("jury", f"{HERE}.jury:Jury", "sums that jurors of known skill answer")
+    yield Component("jury", f"{HERE}.jury:Jury", "sums for jurors of known accuracy")
 
 
 @hookimpl
@@ -49,12 +49,12 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
     for name, path, summary in (
         ("plurality", "votes:Plurality", "most votes"),
         ("majority", "votes:Majority", "more than half of the votes"),
-        ("weighted", "votes:Weighted", "most weight; by default the log-odds of accuracies"),
+        ("weighted", "weighted:Weighted", "most weight; by default the log-odds of accuracies"),
         ("quorum", "votes:Quorum", "at least k equal votes, with vetoes"),
         ("unanimous", "votes:Unanimous", "all agree, or there is no consensus"),
         ("average", "average:Average", "pools of probabilities: BMA, pseudo-BMA, stacking weights"),
-        ("confidence", "confident:Confidence", "votes weigh what stated confidence is worth"),
-        ("dynamic", "dynamic:Dynamic", "who was right on recent similar problems weighs more"),
+        ("confidence", "weighted:Confidence", "votes weigh their calibrated confidence"),
+        ("dynamic", "weighted:Dynamic", "weights from recent similar problems"),
         ("dawid-skene", "dawid_skene:DawidSkene", "confusion matrices learned without truth"),
         ("stacked", "stacked:Stacked", "a learned model over all votes"),
         ("ranked", "ranked:Ranked", "Borda, instant run-off or Condorcet over rankings"),
@@ -64,7 +64,7 @@ def orchestrion_components() -> Iterator[tuple[str, Component]]:
         "aggregator",
         Component(
             "mixture",
-            f"{HERE}.mixture:Mixture",
+            f"{HERE}.ensemble:Mixture",
             "an agent reads all answers and writes the result",
             example={"integrator": "b"},
             around={"agents": {**_AROUND["agents"], "b": {"use": "kit-agent"}}},
@@ -77,7 +77,7 @@ def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "ensemble-weights",
         f"{HERE}.train:EnsembleWeights",
-        "teaches an aggregator what its voters are worth",
+        "teaches an aggregator its voters' weights",
         example={"aggregator": "weights", "ensemble": "a"},
         around={
             "aggregators": {"weights": {"use": "weighted"}},

@@ -1,30 +1,40 @@
-"""The aggregator `stacked`: a learned model reads all votes."""
+"""The aggregator `stacked`: a logistic regression over all votes.
+
+A second level that is fitted on problems on which its first level was trained learns to trust the
+member that remembers best. So regularisation is chosen, and accuracy measured, out of fold
+(Wolpert 1992; van der Laan, Polley and Hubbard 2007), on problems of a split of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, UsageError, learnable
-from orchestrion_ensemble.counting import decide
+from orchestrion_ensemble.average import linear_pool
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
-from orchestrion_ensemble.pooling import linear_pool
-from orchestrion_ensemble.votes import Plurality
+from orchestrion_ensemble.votes import Plurality, decide
 
-__all__ = ["Learned", "Stacked"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+    Floats = NDArray[np.float64]
+
+__all__ = ["Fit", "Learned", "Stacked", "fit_logistic", "folds_of", "out_of_fold", "predicted"]
 
 Row = tuple[float, ...]
 
 
 @frozen
 class Learned:
-    """A logistic regression over what each voter holds of each answer.
+    """A logistic regression over the probability that each voter gives to each answer.
 
     Args:
         answers: what it chooses from.
-        features: "voter" and answer, in the order of the coefficients.
+        features: voter and answer, in the order of the coefficients.
         coefficients: a row for each answer.
         intercepts: one for each answer.
         accuracy: how often it was right out of fold; 0 if that is not known.
@@ -39,15 +49,16 @@ class Learned:
 
 @frozen
 class Stacked(Aggregator):
-    """A second-level model over the members' answers, or probabilities where they give them.
+    """Chooses by a second-level model over the members' answers, or probabilities if given.
 
-    It can learn what no weight says, e.g. whom to believe about which answer. `ensemble-weights`
-    fits it with scikit-learn (the extra `stacked`) on problems of its own split; regularisation is
-    chosen, and its accuracy told, out of fold. Until then it is a plurality.
+    It can learn what no weight expresses, for example whom to believe about which answer.
+    `ensemble-weights` fits it with scikit-learn (the extra `stacked`) on problems of a split of
+    its own; regularisation is chosen, and accuracy measured, out of fold. Before that it is a
+    plurality.
 
     Args:
-        model: what was learned.
-        folds: into which the problems are cut.
+        model: the regression. Learned.
+        folds: number of parts into which the problems are cut.
         strengths: inverse strengths of regularisation to choose from.
         tie: how to choose among equally probable answers.
     """
@@ -61,31 +72,30 @@ class Stacked(Aggregator):
         """See `Aggregator.combine`."""
         model = self.model
         if model is None:
-            plain = Plurality(self.tie).combine(ballots, problem, key)
-            return evolve(plain, notes=("no model is learned: plurality",))
-        used = sum(one.status == "cast" for one in ballots)
+            result = Plurality(self.tie).combine(ballots, problem, key)
+            return evolve(result, notes=("no model is learned: plurality",))
+        used = sum(ballot.status == "cast" for ballot in ballots)
         if not used:
             return Result("no_consensus")
-        from orchestrion_ensemble.meta_learner import probabilities_of
-
         row = _row(model.features, ballots)
-        predicted = probabilities_of(model.coefficients, model.intercepts, row).tolist()
-        scores = dict(zip(model.answers, predicted, strict=True))
+        probabilities = predicted(model.coefficients, model.intercepts, row).tolist()
+        scores = dict(zip(model.answers, probabilities, strict=True))
         return evolve(decide(scores, ballots, self.tie, key), used=used, probabilities=scores)
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
-        """The model, from the examples whose right answer somebody named."""
+        """Return the model, fitted on the examples with known truth."""
         known = [example for example in examples if example.truth is not None]
         if len(known) < 2:
-            raise UsageError("a second level needs at least two problems whose answer was named")
-        from orchestrion_ensemble.meta_learner import fit_logistic
-
+            raise UsageError(
+                "stacked needs at least two problems on which a member names the right answer, "
+                f"got {len(known)}"
+            )
         features = _features(known)
         rows = [_row(features, example.ballots) for example in known]
         labels = [str(example.truth) for example in known]
         seed = key.child("folds").integer()
         try:
-            found = fit_logistic(rows, labels, self.folds, self.strengths, seed)
+            fit = fit_logistic(rows, labels, self.folds, self.strengths, seed)
         except ImportError:
             raise UsageError(
                 "the aggregator stacked is fitted with scikit-learn, which is not installed: "
@@ -93,11 +103,11 @@ class Stacked(Aggregator):
             ) from None
         return {
             "model": {
-                "answers": list(found.classes),
-                "features": [list(one) for one in features],
-                "coefficients": found.coefficients.tolist(),
-                "intercepts": found.intercepts.tolist(),
-                "accuracy": found.accuracy,
+                "answers": list(fit.classes),
+                "features": [list(feature) for feature in features],
+                "coefficients": fit.coefficients.tolist(),
+                "intercepts": fit.intercepts.tolist(),
+                "accuracy": fit.accuracy,
             }
         }
 
@@ -105,24 +115,154 @@ class Stacked(Aggregator):
 def _features(examples: Sequence[Example]) -> list[tuple[str, str]]:
     ballots = [ballot for example in examples for ballot in example.ballots]
     voters = dict.fromkeys(ballot.voter for ballot in ballots)
-    answers = sorted({answer for ballot in ballots for answer in _held(ballot)})
+    answers = sorted({answer for ballot in ballots for answer in _probabilities(ballot)})
     return [(voter, answer) for voter in voters for answer in answers]
 
 
-def _held(ballot: Ballot) -> Mapping[str, float]:
-    """What a ballot holds of each answer; nothing if it is silent."""
-    if ballot.status != "cast":
-        return {}
-    if ballot.probabilities is not None:
+def _probabilities(ballot: Ballot) -> Mapping[str, float]:
+    """Return a ballot's probability of each answer; 1 for a plain answer, empty if silent."""
+    if ballot.status == "cast" and ballot.probabilities is not None:
         return ballot.probabilities
-    return {ballot.answer: 1.0} if ballot.answer is not None else {}
+    return {ballot.vote: 1.0} if ballot.vote is not None else {}
 
 
 def _row(features: Sequence[tuple[str, str]], ballots: Sequence[Ballot]) -> list[float]:
-    """One number a feature; a voter with several ballots is their average, a silent one 0."""
-    given: dict[str, list[Mapping[str, float]]] = {}
+    """Return the features; several ballots of a voter are averaged, a silent voter counts as 0."""
+    by_voter: dict[str, list[Mapping[str, float]]] = {}
     for ballot in ballots:
-        if held := _held(ballot):
-            given.setdefault(ballot.voter, []).append(held)
-    means = {voter: linear_pool(held) for voter, held in given.items()}
+        if probabilities := _probabilities(ballot):
+            by_voter.setdefault(ballot.voter, []).append(probabilities)
+    means = {voter: linear_pool(several) for voter, several in by_voter.items()}
     return [means.get(voter, {}).get(answer, 0.0) for voter, answer in features]
+
+
+# ------------------------------------------------------------------ the regression
+# numpy is imported where it is used, so that configs are read without it.
+
+
+@frozen(eq=False)
+class Fit:
+    """A multinomial logistic regression: softmax(coefficients @ x + intercepts).
+
+    Args:
+        classes: C labels.
+        coefficients: C x d.
+        intercepts: C.
+        accuracy: how often it was right out of fold.
+    """
+
+    classes: tuple[str, ...]
+    coefficients: Floats
+    intercepts: Floats
+    accuracy: float
+
+
+def fit_logistic(
+    features: ArrayLike,
+    labels: Sequence[str],
+    folds: int,
+    strengths: Sequence[float],
+    seed: int,
+) -> Fit:
+    """Return a logistic regression by scikit-learn, with regularisation chosen out of fold.
+
+    Args:
+        features: n x d.
+        labels: the true class of each point.
+        folds: number of folds; fewer if there are fewer points.
+        strengths: inverse regularisation strengths (`C`) to choose from by mean log-probability.
+        seed: of the folds.
+
+    Raises:
+        ImportError: scikit-learn is not installed.
+        ValueError: there are fewer than two points.
+    """
+    import numpy as np
+
+    x = np.asarray(features, dtype=np.float64)
+    names, y = np.unique(np.asarray(labels), return_inverse=True)
+    classes = tuple(map(str, names))
+    if len(classes) == 1:
+        return Fit(classes, np.zeros((1, x.shape[1])), np.zeros(1), 1.0)
+    parts = folds_of(len(y), min(folds, len(y)), seed)
+    candidates: list[tuple[float, float, float]] = []
+    for strength in strengths:
+
+        def fit(x: Floats, y: NDArray[Any], c: float = strength) -> Callable[[Floats], Floats]:
+            coefficients, intercepts = _logistic(x, y, c, len(classes))
+            return lambda points: predicted(coefficients, intercepts, points)
+
+        held_out = out_of_fold(fit, x, y, parts)
+        score = float(np.log(np.maximum(held_out[np.arange(len(y)), y], 1e-12)).mean())
+        candidates.append((score, strength, float((held_out.argmax(axis=1) == y).mean())))
+    _, strength, accuracy = max(candidates, key=lambda candidate: candidate[0])
+    return Fit(classes, *_logistic(x, y, strength, len(classes)), accuracy)
+
+
+def folds_of(n: int, folds: int, seed: int) -> NDArray[np.int64]:
+    """Return the fold of each of n points: sizes differ by at most 1, the order is seeded.
+
+    Raises:
+        ValueError: there are fewer than two folds, or fewer points than folds.
+    """
+    if not 2 <= folds <= n:
+        raise ValueError(f"{n} points cannot be cut into {folds} folds")
+    import numpy as np
+
+    return np.asarray(np.random.default_rng(seed).permutation(np.arange(n) % folds), dtype=np.int64)
+
+
+def out_of_fold(
+    fit: Callable[[NDArray[Any], NDArray[Any]], Callable[[NDArray[Any]], NDArray[Any]]],
+    features: ArrayLike,
+    labels: ArrayLike,
+    folds: NDArray[np.int64],
+) -> NDArray[Any]:
+    """Return for every point the prediction of a model that was fitted on the other folds.
+
+    Args:
+        fit: takes features and labels, and returns a function from features to predictions.
+        features: n x anything.
+        labels: n.
+        folds: the fold of each point.
+    """
+    import numpy as np
+
+    x, y = np.asarray(features), np.asarray(labels)
+    predictions: NDArray[Any] | None = None
+    for fold in np.unique(folds):
+        own = folds == fold
+        values = np.asarray(fit(x[~own], y[~own])(x[own]))
+        if predictions is None:
+            predictions = np.empty((len(y), *values.shape[1:]), dtype=values.dtype)
+        predictions[own] = values
+    assert predictions is not None
+    return predictions
+
+
+def predicted(coefficients: ArrayLike, intercepts: ArrayLike, features: ArrayLike) -> Floats:
+    """Return the probabilities that a regression predicts: a row for each row of features."""
+    import numpy as np
+
+    scores = np.asarray(features) @ np.asarray(coefficients).T + np.asarray(intercepts)
+    raw = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.asarray(raw / raw.sum(axis=-1, keepdims=True))
+
+
+def _logistic(x: Floats, y: NDArray[Any], strength: float, classes: int) -> tuple[Floats, Floats]:
+    """Return coefficients for all classes; a class without points gets a very low intercept."""
+    import numpy as np
+    from sklearn.linear_model import LogisticRegression
+
+    coefficients, intercepts = np.zeros((classes, x.shape[1])), np.full(classes, -30.0)
+    seen = np.unique(y)
+    if len(seen) == 1:
+        intercepts[seen] = 0.0
+        return coefficients, intercepts
+    model = LogisticRegression(C=strength, max_iter=1000).fit(x, y)
+    if len(seen) == 2:
+        # One score for the second class against the first.
+        coefficients[seen[1]], intercepts[seen] = model.coef_[0], [0.0, model.intercept_[0]]
+        return coefficients, intercepts
+    coefficients[seen], intercepts[seen] = model.coef_, model.intercept_
+    return coefficients, intercepts

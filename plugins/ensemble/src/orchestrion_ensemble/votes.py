@@ -1,23 +1,19 @@
-"""Aggregators that count one answer a ballot: plurality, majority, weighted, quorum, unanimous."""
+"""Vote counting, and the aggregators that only count: plurality, majority, quorum, unanimous.
+
+The functions are pure. Sums use `math.fsum`, which rounds once: the order of the members cannot
+change them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import fsum, isfinite
+from itertools import product
+from math import fsum, isfinite, log
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, evolve, frozen
 
 from orchestrion import JSON, Key, Meta, Problem, learnable
-from orchestrion_ensemble.counting import (
-    decide,
-    leaders_of,
-    log_odds,
-    smoothed,
-    tally,
-    uncatchable,
-    weigh,
-)
 from orchestrion_ensemble.interfaces import Aggregator, Ballot, Example, Result, TieRule
 
 __all__ = [
@@ -25,77 +21,288 @@ __all__ = [
     "Plurality",
     "Quorum",
     "Unanimous",
-    "Weighted",
     "accuracies_of",
-    "without_weight",
+    "check_weights",
+    "decide",
+    "leaders_of",
+    "log_odds",
+    "smoothed",
+    "tally",
+    "uncatchable",
+    "vote_accuracy",
+    "weigh",
 ]
 
-Share = Annotated[float, Meta(ge=0, lt=1)]
-Accuracy = Annotated[float, Meta(ge=0, le=1)]
+TOLERANCE = 1e-9
+"""Scores that differ by at most this share of all weight are equal: rescaling keeps a tie."""
 
 
-def _counts(ballots: Sequence[Ballot]) -> dict[str, float]:
-    return tally([ballot.answer if ballot.votes else None for ballot in ballots])
+def tally(
+    votes: Sequence[str | None],
+    weights: Sequence[float] | None = None,
+    candidates: Sequence[str] = (),
+) -> dict[str, float]:
+    """Return the sum of weights by answer; None is an abstention and counts for no answer.
+
+    Args:
+        votes: one for each voter.
+        weights: one for each voter, finite, negative allowed; 1 each by default.
+        candidates: answers to list even if nobody votes for them.
+
+    Raises:
+        ValueError: there are no voters, or the weights do not fit.
+    """
+    if not votes:
+        raise ValueError("a vote needs at least one voter")
+    values = [1.0] * len(votes) if weights is None else list(weights)
+    if len(values) != len(votes):
+        raise ValueError(f"got {len(votes)} votes and {len(values)} weights; give one weight each")
+    if not all(map(isfinite, values)):
+        raise ValueError(f"weights must be finite numbers, got {values}")
+    by_answer: dict[str, list[float]] = {name: [] for name in candidates}
+    for vote, weight in zip(votes, values, strict=True):
+        if vote is not None:
+            by_answer.setdefault(vote, []).append(weight)
+    return {answer: fsum(parts) for answer, parts in by_answer.items()}
 
 
-def accuracies_of(examples: Sequence[Example], a: float = 1.0, b: float = 1.0) -> dict[str, float]:
-    """Each voter's smoothed accuracy; abstentions and failures count neither way."""
-    hits: dict[str, list[bool]] = {}
-    for example in examples:
-        for ballot, right in zip(example.ballots, example.right, strict=True):
-            seen = hits.setdefault(ballot.voter, [])
-            if right is not None:
-                seen.append(right)
-    return {voter: smoothed(sum(seen), len(seen), a, b) for voter, seen in hits.items()}
+def log_odds(accuracy: float, classes: int = 2, floor: float = 1e-6) -> float:
+    """Return the optimal weight of an independent voter: log((C - 1) p / (1 - p)).
+
+    Nitzan and Paroush 1982, eq. 4, for C = 2; for C answers with equally likely mistakes it
+    follows from the same likelihood ratio. Below chance (p < 1/C) it is negative. p is clipped to
+    [floor, 1 - floor].
+
+    Raises:
+        ValueError: the accuracy is outside [0, 1], or there are fewer than two classes.
+    """
+    if not 0 <= accuracy <= 1 or classes < 2:
+        raise ValueError(
+            "log-odds need an accuracy from 0 to 1 and at least 2 classes, "
+            f"got {accuracy} and {classes}"
+        )
+    p = min(max(accuracy, floor), 1 - floor)
+    return log((classes - 1) * p / (1 - p))
 
 
-def without_weight(ballots: Sequence[Ballot], weights: Mapping[str, float]) -> tuple[str, ...]:
-    """A note on voters that given weights do not name, such as a misspelt one; or none."""
-    voters = dict.fromkeys(ballot.voter for ballot in ballots)
-    missing = ", ".join(voter for voter in voters if voter not in weights)
-    return (f"no weight is given for {missing}: no say",) if missing else ()
+def smoothed(hits: float, n: float, a: float = 1.0, b: float = 1.0) -> float:
+    """Return an accuracy from counts under a Beta(a, b) prior: (hits + a) / (n + a + b).
+
+    Raises:
+        ValueError: hits are outside [0, n], or a or b is not positive.
+    """
+    if not 0 <= hits <= n or a <= 0 or b <= 0:
+        raise ValueError(
+            "expected 0 <= hits <= n and a positive prior, "
+            f"got {hits} hits of {n} with prior ({a}, {b})"
+        )
+    return (hits + a) / (n + a + b)
 
 
-def _finite(instance: Any, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
+def leaders_of(scores: Mapping[str, float], total: float | None = None) -> list[str]:
+    """Return all answers with the highest score.
+
+    Args:
+        scores: by answer.
+        total: the sum of absolute weights, by which equality is judged; by default of `scores`.
+    """
+    if not scores:
+        return []
+    top = max(scores.values())
+    if total is None:
+        total = fsum(map(abs, scores.values()))
+    return [answer for answer, score in scores.items() if score >= top - TOLERANCE * total]
+
+
+def uncatchable(scores: Mapping[str, float], waiting: Sequence[float]) -> str | None:
+    """Return the answer that leads whatever the waiting voters say, None if there is none.
+
+    Args:
+        scores: by answer, so far.
+        waiting: weights of the voters still to come. A positive one may go to a rival, known or
+            new; a negative one may be subtracted from the leader.
+    """
+    leaders = leaders_of(scores)
+    if len(leaders) != 1:
+        return None
+    leader = leaders[0]
+    rivals = [score for answer, score in scores.items() if answer != leader]
+    swing = fsum(map(abs, waiting))
+    slack = 4 * TOLERANCE * (fsum(map(abs, scores.values())) + swing)
+    # An answer that nobody named so far has the score 0.
+    lead = scores[leader] - max([0.0, *rivals])
+    return leader if lead - swing > slack else None
+
+
+def decide(
+    scores: Mapping[str, float],
+    ballots: Sequence[Ballot],
+    tie: TieRule,
+    key: Key,
+    weights: Mapping[str, float] | None = None,
+    total: float | None = None,
+) -> Result:
+    """Return the answer with the highest score; `tie` chooses among equal ones.
+
+    Args:
+        scores: by answer; empty gives `no_consensus`.
+        ballots: in member order.
+        tie: how to choose among equal leaders.
+        key: for `seeded_random`.
+        weights: by voter, for `by_weight`; 1 each by default.
+        total: see `leaders_of`.
+    """
+    used = sum(ballot.vote is not None for ballot in ballots)
+    leaders = leaders_of(scores, total)
+    if not leaders:
+        return Result("no_consensus", used=used)
+    if len(leaders) == 1:
+        return Result("winner", leaders[0], tuple(leaders), scores=dict(scores), used=used)
+    chosen = _break_tie(leaders, ballots, tie, key, weights or {})
+    return Result("tie", chosen, tuple(leaders), tie, dict(scores), used)
+
+
+def _break_tie(
+    leaders: Sequence[str],
+    ballots: Sequence[Ballot],
+    rule: TieRule,
+    key: Key,
+    weights: Mapping[str, float],
+) -> str | None:
+    if rule == "abstain":
+        return None
+    if rule == "first_by_member_order":
+        return next((ballot.vote for ballot in ballots if ballot.vote in leaders), leaders[0])
+    if rule == "seeded_random":
+        # Sorted, so that the draw does not depend on the members' order.
+        return sorted(leaders)[int(key.child("tie").uniform() * len(leaders))]
+    support: dict[str, list[float]] = {leader: [] for leader in leaders}
+    for ballot in ballots:
+        if ballot.vote in support:
+            by_weight = rule == "by_weight"
+            value = weights.get(ballot.voter, 1.0) if by_weight else (ballot.confidence or 0.0)
+            support[ballot.vote].append(value)
+    best = leaders_of({answer: fsum(values) for answer, values in support.items()})
+    return best[0] if len(best) == 1 else None
+
+
+def weigh(
+    ballots: Sequence[Ballot],
+    weights: Sequence[float],
+    answers: Sequence[str],
+    tie: TieRule,
+    key: Key,
+    notes: tuple[str, ...] = (),
+) -> Result:
+    """Return the result of a vote with one weight for each ballot.
+
+    Without a closed list of answers, only an answer with a positive sum can win.
+
+    Args:
+        ballots: in member order.
+        weights: one for each ballot; a negative one counts against the answer.
+        answers: all possible ones; empty means that the list is open.
+        tie: how to choose among answers of equal weight.
+        key: for `seeded_random`.
+        notes: go into the result.
+    """
+    used = [w for ballot, w in zip(ballots, weights, strict=True) if ballot.vote is not None]
+    if not used:
+        return Result("no_consensus", notes=notes)
+    scores = tally([ballot.vote for ballot in ballots], weights, answers)
+    spread = fsum(map(abs, used))
+    by_voter = {ballot.voter: w for ballot, w in zip(ballots, weights, strict=True)}
+    result = evolve(decide(scores, ballots, tie, key, by_voter, spread), notes=notes)
+    if answers or not spread or scores[result.leaders[0]] > TOLERANCE * spread:
+        return result
+    note = "no answer has a positive sum of weights"
+    return Result("no_consensus", None, result.leaders, "", scores, len(used), notes=(*notes, note))
+
+
+def vote_accuracy(accuracies: Sequence[float], weights: Sequence[float] | None = None) -> float:
+    """Return how often a weighted vote of independent voters on two answers is right.
+
+    Exact, over all 2^K outcomes. Equal scores are right half of the time, as with a fair coin.
+
+    Raises:
+        ValueError: an accuracy is outside [0, 1].
+    """
+    if not all(0 <= p <= 1 for p in accuracies):
+        raise ValueError(f"accuracies must be from 0 to 1, got {list(accuracies)}")
+    values = [1.0] * len(accuracies) if weights is None else list(weights)
+    spread = fsum(map(abs, values))
+    parts = []
+    for outcome in product((True, False), repeat=len(accuracies)):
+        chance = 1.0
+        for right, p in zip(outcome, accuracies, strict=True):
+            chance *= p if right else 1 - p
+        votes = ["right" if right else "wrong" for right in outcome]
+        leaders = leaders_of(tally(votes, values, ("right", "wrong")), spread)
+        parts.append(chance * ("right" in leaders) / len(leaders))
+    return fsum(parts)
+
+
+# ------------------------------------------------------------------ aggregators
+
+
+def check_weights(instance: Any, attribute: Attribute[Any], value: Mapping[str, float]) -> None:
+    """Validate weights by voter: raise ValueError if one is not finite or all are zero."""
     if not all(isfinite(weight) for weight in value.values()):
         raise ValueError("weights must be finite numbers")
     if value and not any(value.values()):
-        raise ValueError("all weights are zero: nobody has a say")
+        raise ValueError("all weights are zero; give at least one voter another weight")
+
+
+def accuracies_of(examples: Sequence[Example], a: float = 1.0, b: float = 1.0) -> dict[str, float]:
+    """Return each voter's accuracy under a Beta(a, b) prior; ballots without answer are ignored."""
+    outcomes: dict[str, list[bool]] = {}
+    for example in examples:
+        for ballot, right in zip(example.ballots, example.right, strict=True):
+            of_voter = outcomes.setdefault(ballot.voter, [])
+            if right is not None:
+                of_voter.append(right)
+    return {voter: smoothed(sum(hits), len(hits), a, b) for voter, hits in outcomes.items()}
+
+
+def _counts(ballots: Sequence[Ballot]) -> tuple[dict[str, float], int]:
+    """Return the number of votes by answer, and of all of them."""
+    votes = [ballot.vote for ballot in ballots]
+    return tally(votes), sum(vote is not None for vote in votes)
 
 
 @frozen
 class Plurality(Aggregator):
-    """The answer with most votes; that need not be a majority.
+    """Chooses the answer with most votes, even if that is no majority.
 
     Args:
         tie: how to choose among answers with equally many votes.
-        weights: of voters, by "agent" or "agent:option", for the tie rule `by_weight`; learned
-            as accuracies.
+        weights: by voter, "agent" or "agent:option", for the tie rule `by_weight`; learned as
+            accuracies.
     """
 
     tie: TieRule = "first_by_member_order"
-    weights: Mapping[str, float] = learnable(Factory(dict), validator=_finite)
+    weights: Mapping[str, float] = learnable(Factory(dict), validator=check_weights)
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         """See `Aggregator.combine`."""
-        return decide(_counts(ballots), ballots, self.tie, key, self.weights)
+        return decide(_counts(ballots)[0], ballots, self.tie, key, self.weights)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """One answer leads by more votes than are outstanding."""
-        return bool(ballots) and uncatchable(_counts(ballots), [1.0] * len(waiting)) is not None
+        """Return whether one answer leads by more votes than are outstanding."""
+        return bool(ballots) and uncatchable(_counts(ballots)[0], [1.0] * len(waiting)) is not None
 
     def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
-        """Accuracies, which break ties by weight."""
+        """Return accuracies, which break ties by weight."""
         return {"weights": accuracies_of(examples)}
 
 
 @frozen
 class Majority(Aggregator):
-    """The answer with more than half of the votes, else no consensus.
+    """Chooses the answer with more than half of the votes, else there is no consensus.
 
     Args:
         of: half of the votes `cast`, or of all `members`, silent ones included.
-        share: more than this share is needed.
+        share: the share of votes that the answer must exceed.
     """
 
     of: Literal["cast", "members"] = "cast"
@@ -103,107 +310,36 @@ class Majority(Aggregator):
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         """See `Aggregator.combine`."""
-        scores = _counts(ballots)
-        cast = sum(ballot.votes for ballot in ballots)
-        needed = self._needed(cast if self.of == "cast" else len(ballots))
-        best = [answer for answer, votes in scores.items() if votes > needed]
-        if not best:
-            return Result(
-                "no_consensus", leaders=tuple(leaders_of(scores)), scores=scores, used=cast
-            )
-        return Result("winner", best[0], (best[0],), scores=scores, used=cast)
+        scores, cast = _counts(ballots)
+        threshold = self._threshold(cast if self.of == "cast" else len(ballots))
+        winners = [answer for answer, votes in scores.items() if votes > threshold]
+        if not winners:
+            return Result("no_consensus", None, tuple(leaders_of(scores)), "", scores, cast)
+        return Result("winner", winners[0], tuple(winners), "", scores, cast)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """One answer has its majority whatever comes, or none can get one any more."""
+        """Return whether one answer keeps its majority, or none can reach one any more."""
         if not ballots:
             return False
-        top = max(_counts(ballots).values(), default=0.0)
-        cast, open_ = sum(ballot.votes for ballot in ballots), len(waiting)
-        most = cast + open_ if self.of == "cast" else len(ballots) + open_
+        scores, cast = _counts(ballots)
+        top, remaining = max(scores.values(), default=0.0), len(waiting)
+        total = remaining + (cast if self.of == "cast" else len(ballots))
         # The leader must pass if all others vote against it; a rival, if all vote for it.
-        return top > self._needed(most) or top + open_ <= self._needed(most)
+        threshold = self._threshold(total)
+        return top > threshold or top + remaining <= threshold
 
-    def _needed(self, votes: int) -> float:
-        """What a majority has to be above; 0.58 * 50 is 28.999999999999996."""
+    def _threshold(self, votes: int) -> float:
+        # Rounded against noise such as 0.58 * 50 = 28.999999999999996.
         return round(self.share * votes, 9)
 
 
 @frozen
-class Weighted(Aggregator):
-    """The answer with the largest sum of its voters' weights.
-
-    By default a weight is the log-odds of the voter's accuracy, which is optimal for independent
-    voters (Nitzan and Paroush 1982): unlike accuracies themselves, it never makes a vote worse
-    than its best member. Below chance it is negative: that a bad voter says something speaks
-    against it. Voters of unknown accuracy get the mean of the known ones; with none known, all
-    weigh the same.
-
-    Without `answers`, only what somebody says can win, and only with a positive sum; with them
-    every one of them can.
-
-    Args:
-        accuracies: by voter, "agent" or "agent:option"; learned by `ensemble-weights`.
-        weights: by voter, instead of weights from accuracies.
-        scheme: weights from accuracies: their `log-odds`, or the `accuracy` itself.
-        answers: all answers there can be, as they read when normalised; none means open.
-        choices: how many answers there can be, for the log-odds; by default as many as `answers`,
-            else 2.
-        tie: how to choose among answers of equal weight.
-        prior: hits and misses that each voter starts from when accuracies are learned.
-    """
-
-    accuracies: Mapping[str, Accuracy] = learnable(Factory(dict))
-    weights: Mapping[str, float] = learnable(Factory(dict), validator=_finite)
-    scheme: Literal["log-odds", "accuracy"] = "log-odds"
-    answers: tuple[str, ...] = ()
-    choices: Annotated[int, Meta(ge=2)] | None = None
-    tie: TieRule = "first_by_member_order"
-    prior: tuple[Annotated[float, Meta(gt=0)], Annotated[float, Meta(gt=0)]] = (1.0, 1.0)
-
-    def weight(self, voter: str) -> float:
-        """What a ballot of this voter weighs."""
-        if self.weights:
-            return self.weights.get(voter, 0.0)
-        if not self.accuracies:
-            return 1.0
-        known = self.accuracies
-        p = known[voter] if voter in known else fsum(known.values()) / len(known)
-        if self.scheme == "accuracy":
-            return p
-        return log_odds(p, self.choices or max(2, len(self.answers)))
-
-    def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
-        """See `Aggregator.combine`."""
-        notes: tuple[str, ...] = ()
-        if self.weights:
-            notes = without_weight(ballots, self.weights)
-        elif not self.accuracies:
-            notes = ("no weights are known: all are equal",)
-        weights = [self.weight(ballot.voter) for ballot in ballots]
-        return weigh(ballots, weights, self.answers, self.tie, key, notes)
-
-    def _scores(self, ballots: Sequence[Ballot]) -> dict[str, float]:
-        votes = [ballot.answer if ballot.votes else None for ballot in ballots]
-        return tally(votes, [self.weight(ballot.voter) for ballot in ballots], self.answers)
-
-    def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """One answer leads by more than all weight outstanding."""
-        if not any(ballot.votes for ballot in ballots):
-            return False
-        return uncatchable(self._scores(ballots), [self.weight(v) for v in waiting]) is not None
-
-    def learn(self, examples: Sequence[Example], key: Key) -> Mapping[str, JSON]:
-        """Each voter's accuracy, smoothed by `prior`."""
-        return {"accuracies": accuracies_of(examples, *self.prior)}
-
-
-@frozen
 class Quorum(Aggregator):
-    """The answer that at least `votes` ballots agree on, for gates that must be sure.
+    """Chooses an answer that at least `votes` ballots agree on; for gates that must be sure.
 
     Args:
-        votes: how many equal votes it takes.
-        veto: voters without whose agreement nothing passes.
+        votes: number of equal votes needed.
+        veto: voters that must agree.
         tie: how to choose if several answers pass with equally many votes.
     """
 
@@ -213,7 +349,7 @@ class Quorum(Aggregator):
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         """See `Aggregator.combine`."""
-        scores = _counts(ballots)
+        scores, _ = _counts(ballots)
         passing = {answer: votes for answer, votes in scores.items() if votes >= self.votes}
         result = decide(passing, ballots, self.tie, key)
         against = self._against(ballots, result.answer)
@@ -223,27 +359,27 @@ class Quorum(Aggregator):
         return Result("no_consensus", None, result.leaders, "", scores, result.used, notes=(note,))
 
     def _against(self, ballots: Sequence[Ballot], answer: str | None) -> list[str]:
-        agree = {ballot.voter for ballot in ballots if ballot.votes and ballot.answer == answer}
-        differ = {ballot.voter for ballot in ballots if ballot.votes and ballot.answer != answer}
-        return [voter for voter in self.veto if voter in differ or voter not in agree]
+        """Return the voters with a veto that do not agree, each with all its ballots."""
+        cast = [ballot for ballot in ballots if ballot.vote is not None]
+        agreeing = {ballot.voter for ballot in cast if ballot.vote == answer}
+        differing = {ballot.voter for ballot in cast if ballot.vote != answer}
+        return [voter for voter in self.veto if voter not in agreeing - differing]
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """Nothing can pass any more, or one answer passes, leads for good, and no veto is open."""
+        """Return whether no answer can pass, or the leader passes and no veto can come."""
         if not ballots:
             return False
-        scores = _counts(ballots)
-        top = max(scores.values(), default=0.0)
-        if top + len(waiting) < self.votes:
+        scores, _ = _counts(ballots)
+        if max(scores.values(), default=0.0) + len(waiting) < self.votes:
             return True
         leader = uncatchable(scores, [1.0] * len(waiting))
-        if leader is None or scores[leader] < self.votes:
-            return False
-        return not set(self.veto) & set(waiting)
+        passes = leader is not None and scores[leader] >= self.votes
+        return passes and not set(self.veto) & set(waiting)
 
 
 @frozen
 class Unanimous(Aggregator):
-    """The answer that all agree on, else no consensus.
+    """Chooses the answer that all agree on, else there is no consensus.
 
     Args:
         of: all who `cast` a vote, or all `members`: then a silent one prevents consensus.
@@ -253,18 +389,15 @@ class Unanimous(Aggregator):
 
     def combine(self, ballots: Sequence[Ballot], problem: Problem, key: Key) -> Result:
         """See `Aggregator.combine`."""
-        scores = _counts(ballots)
-        used = sum(ballot.votes for ballot in ballots)
-        silent = used < len(ballots) and self.of == "members"
-        if len(scores) != 1 or silent:
-            leaders = tuple(leaders_of(scores))
-            return Result("no_consensus", None, leaders, "", scores, used)
-        [answer] = scores
-        return Result("winner", answer, (answer,), "", scores, used)
+        scores, cast = _counts(ballots)
+        leaders = tuple(leaders_of(scores))
+        if len(scores) != 1 or (cast < len(ballots) and self.of == "members"):
+            return Result("no_consensus", None, leaders, "", scores, cast)
+        return Result("winner", leaders[0], leaders, "", scores, cast)
 
     def settled(self, ballots: Sequence[Ballot], waiting: Sequence[str]) -> bool:
-        """Two differ, or somebody who has to agree is silent."""
+        """Return whether two answers differ, or a member that must agree is silent."""
         if not ballots:
             return False
-        silent = any(not ballot.votes for ballot in ballots)
-        return len(_counts(ballots)) > 1 or (silent and self.of == "members")
+        scores, cast = _counts(ballots)
+        return len(scores) > 1 or (cast < len(ballots) and self.of == "members")

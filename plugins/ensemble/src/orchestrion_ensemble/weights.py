@@ -1,7 +1,9 @@
-"""Weights of members learned from how probable they held what came true.
+"""Weights of members learned from the probabilities they gave to the truth, for `average`.
 
-Every function takes `likelihoods`, an array of n points by K members: p_k(y_i), the probability
-that member k gave to the truth of point i, which it must not have been trained on. All are pure.
+Sources: Bayesian model averaging, Hoeting et al. 1999; pseudo-BMA, pseudo-BMA+ and stacking of
+distributions, Yao et al. 2018. All functions are pure. They take `likelihoods`, an array of n
+points by K members: p_k(y_i), the probability that member k, not trained on point i, gave to its
+truth.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ __all__ = [
     "em_step",
     "log_score",
     "pseudo_bma_plus_weights",
-    "pseudo_bma_weights",
     "stacking_weights",
 ]
 
@@ -38,157 +39,139 @@ def _logs(values: Floats) -> Floats:
 
 
 def _softmax(scores: Floats) -> Floats:
-    """Along the last axis, by way of the largest."""
     top = scores.max(axis=-1, keepdims=True)
     if not np.isfinite(top).all():
-        raise ValueError("every member held some point for impossible: no weights")
+        raise ValueError("no weights: every member gave some point probability 0")
     raw = np.exp(scores - top)
     return np.asarray(raw / raw.sum(axis=-1, keepdims=True))
 
 
 def bma_weights(likelihoods: ArrayLike, prior: Sequence[float] | None = None) -> Floats:
-    """Bayesian model averaging: w_k proportional to prior_k * prod_i p_k(y_i).
+    """Return weights by Bayesian model averaging: w_k proportional to prior_k * prod_i p_k(y_i).
 
     Hoeting et al. 1999, eq. 2, with the predictive probabilities of held-out points as evidence.
-    It is selection: with more points all weight goes to one member.
+    It is selection: with more points all weight goes to one member. With an equal prior and
+    leave-one-out probabilities it is pseudo-BMA: w_k proportional to exp(elpd_k), elpd_k the sum
+    over points of log p_k(y_i | all others) (Yao et al. 2018, section 3.4).
 
     Raises:
-        ValueError: the arrays make no sense, or every member held some point for impossible.
+        ValueError: the arrays are malformed, or every member gave some point probability 0.
     """
     values = _checked(likelihoods)
     start = np.ones(values.shape[1]) if prior is None else np.asarray(prior, dtype=np.float64)
     if start.shape != (values.shape[1],) or not np.isfinite(start).all() or (start < 0).any():
-        raise ValueError(f"a prior has one number a member, not negative, got {prior}")
+        raise ValueError(f"a prior has one number for each member, not negative, got {prior}")
     if not start.any():
         raise ValueError("the prior is zero for every member")
     return _softmax(_logs(values).sum(axis=0) + _logs(start))
 
 
-def pseudo_bma_weights(likelihoods: ArrayLike) -> Floats:
-    """Pseudo-BMA: w_k proportional to exp(elpd_k) (Yao et al. 2018, section 3.4).
-
-    elpd_k is the sum over points of log p_k(y_i | all others). For members that are not refitted
-    on these points that is log p_k(y_i) itself, and the result is `bma_weights` with equal prior;
-    for members that are, pass their leave-one-out probabilities.
-    """
-    return bma_weights(likelihoods)
-
-
 def pseudo_bma_plus_weights(likelihoods: ArrayLike, seed: int, draws: int = 1000) -> Floats:
-    """Pseudo-BMA+: the mean of pseudo-BMA weights over Bayesian bootstrap samples of the points.
+    """Return the mean of pseudo-BMA weights over Bayesian bootstrap samples of the points.
 
     Yao et al. 2018, eq. 8 to 10: alpha ~ Dirichlet(1, ..., 1) over the n points,
-    z_k = n * sum_i alpha_i log p_k(y_i), w = mean over draws of softmax(z). Softer than
-    pseudo-BMA, as it knows that other points would have come out otherwise.
-
-    Args:
-        likelihoods: see the module.
-        seed: of the draws.
-        draws: how many.
+    z_k = n * sum_i alpha_i log p_k(y_i), w = mean over `draws` of softmax(z). Less extreme than
+    pseudo-BMA, since it accounts for the sampling of the points.
     """
     values = _checked(likelihoods)
     n = len(values)
     alpha = np.random.default_rng(seed).dirichlet(np.ones(n), size=draws)
     logs = _logs(values)
     possible = np.isfinite(logs).all(axis=0)
-    # 0 * -inf is not a number; a member that held a point for impossible has no weight anyway.
+    # 0 * -inf is NaN; a member that gave a point probability 0 has weight 0 in any case.
     z = n * alpha @ np.where(possible, logs, 0.0)
     return np.asarray(_softmax(np.where(possible, z, -np.inf)).mean(axis=0))
 
 
 def log_score(likelihoods: ArrayLike, weights: ArrayLike) -> float:
-    """The mean log-probability that the weighted average gives to the truth."""
+    """Return the mean log-probability that the weighted average gives to the truth."""
     values = _checked(likelihoods)
     return float(_logs(values @ np.asarray(weights, dtype=np.float64)).mean())
 
 
 def stacking_weights(likelihoods: ArrayLike, tolerance: float = 1e-10, steps: int = 2000) -> Floats:
-    """Stacking of distributions: the weights on the simplex with the best `log_score`.
+    """Return the weights on the simplex with the best `log_score`: stacking of distributions.
 
-    Yao et al. 2018, eq. 6. The problem is concave; it is solved by EM for mixture weights,
-    w_k <- mean_i w_k p_ik / sum_j w_j p_ij (Dempster, Laird and Rubin 1977, section 4.3), which
-    stays on the simplex and never lowers the score. As EM ends slowly, each step is followed by a
-    constrained Newton step (Wang 2007, section 3). It stops when the largest derivative is within
-    `tolerance` of 1: the score is then within `tolerance` of the best, by concavity.
+    Yao et al. 2018, eq. 6. The problem is concave; it is solved by EM for mixture weights
+    (Dempster, Laird and Rubin 1977, section 4.3), which stays on the simplex and never lowers the
+    score. As EM converges slowly, each step is followed by a constrained Newton step (Wang 2007,
+    section 3). It stops when the largest derivative is within `tolerance` of 1: by concavity the
+    score is then within `tolerance` per point of the best.
 
     Args:
-        likelihoods: see the module. A point that every member holds for impossible says nothing
-            about weights and is left out.
+        likelihoods: see the module. Points to which every member gave probability 0 are left out.
         tolerance: in score per point.
-        steps: at most.
+        steps: maximum number.
 
     Raises:
-        ValueError: the array makes no sense, or no point is possible.
+        ValueError: the array is malformed, or every member gave every point probability 0.
     """
     values = _checked(likelihoods)
     values = values[values.max(axis=1) > 0]
     if not len(values):
-        raise ValueError("every member held every point for impossible: no weights")
+        raise ValueError("no weights: every member gave every point probability 0")
     values = values / values.max(axis=1, keepdims=True)  # only ratios matter
     w = np.full(values.shape[1], 1 / values.shape[1])
     for _ in range(steps):
-        if _slope(values, w).max() - 1 <= tolerance:
+        if _gradient(values, w).max() - 1 <= tolerance:
             break
         w = _newton(values, em_step(values, w))
     return w
 
 
 def em_step(likelihoods: ArrayLike, weights: ArrayLike) -> Floats:
-    """One EM update of mixture weights: w_k <- mean_i w_k p_ik / sum_j w_j p_ij.
-
-    It stays on the simplex and never lowers the `log_score`.
-    """
+    """Return mixture weights after one EM update: w_k <- mean_i w_k p_ik / sum_j w_j p_ij."""
     values, w = _checked(likelihoods), np.asarray(weights, dtype=np.float64)
-    new = w * _slope(values, w)
+    new = w * _gradient(values, w)
     return np.asarray(new / new.sum())
 
 
-def _slope(values: Floats, w: Floats) -> Floats:
-    """The derivative of the log score by each weight; their weighted mean is 1."""
+def _gradient(values: Floats, w: Floats) -> Floats:
+    """Return the derivative of the log score by each weight; their weighted mean is 1."""
     return np.asarray((values / (values @ w)[:, None]).mean(axis=0))
 
 
 def _newton(values: Floats, w: Floats) -> Floats:
-    """A Newton step over w >= 0, halved until the score rises; `w` itself if it does not.
+    """Return w after a Newton step over w >= 0, halved until the score rises; w if it does not.
 
     The best weights on the simplex are those over w >= 0 for the score minus their sum.
     """
     ratio = values / (values @ w)[:, None]
-    hessian, slope = ratio.T @ ratio / len(values), ratio.mean(axis=0)
-    step = _least(hessian, 1 - 2 * slope) - w
-    rise = float(step @ (slope - 1))
+    hessian, gradient = ratio.T @ ratio / len(values), ratio.mean(axis=0)
+    step = _quadratic_minimum(hessian, 1 - 2 * gradient) - w
+    rise = float(step @ (gradient - 1))
     size = 1.0
     while rise > 0 and size > 1e-6:
         with np.errstate(divide="ignore"):
-            moved = np.log1p(size * (ratio @ step)).mean() - size * step.sum()
-        if moved >= 0.25 * size * rise:
+            gain = np.log1p(size * (ratio @ step)).mean() - size * step.sum()
+        if gain >= 0.25 * size * rise:
             trial = np.maximum(w + size * step, 0.0)
-            # A member at 0 is out of reach for EM: keep a trace of those that still matter.
-            trial = np.where((trial == 0) & (slope >= 1), 1e-9, trial)
+            # EM never leaves 0: keep a trace of members that still matter.
+            trial = np.where((trial == 0) & (gradient >= 1), 1e-9, trial)
             return np.asarray(trial / trial.sum())
         size /= 2
     return w
 
 
-def _least(hessian: Floats, linear: Floats) -> Floats:
-    """Where y >= 0 makes y'Hy / 2 + linear'y least: Lawson and Hanson's active sets."""
+def _quadratic_minimum(hessian: Floats, linear: Floats) -> Floats:
+    """Return the y >= 0 that minimises y'Hy / 2 + linear'y, by Lawson and Hanson's active sets."""
     size = len(linear)
-    # Members that say the same make it singular.
+    # Members that always agree make it singular.
     ridged = hessian + np.eye(size) * 1e-12 * np.trace(hessian)
     y, free = np.zeros(size), np.zeros(size, dtype=bool)
     for _ in range(10 * size):
-        pull = -(ridged @ y + linear)
-        pull[free] = -np.inf
-        if pull.max() <= 1e-13:
+        descent = -(ridged @ y + linear)
+        descent[free] = -np.inf
+        if descent.max() <= 1e-13:
             break
-        free[pull.argmax()] = True
+        free[descent.argmax()] = True
         while True:
             best = np.zeros(size)
             best[free] = np.linalg.solve(ridged[np.ix_(free, free)], -linear[free])
             below = free & (best <= 0)
             if not below.any():
                 break
-            # As far as the first of them reaches 0; it is bound there.
+            # Go until the first of them reaches 0, and fix it there.
             share = (y[below] / np.maximum(y[below] - best[below], 1e-300)).min()
             y = y + share * (best - y)
             free &= y > 1e-15

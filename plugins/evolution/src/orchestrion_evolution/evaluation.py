@@ -1,22 +1,21 @@
-"""What graphs are worth, found out by running them: common random numbers, and nothing twice.
+"""The values of graphs, measured by running them: common random numbers, and nothing runs twice.
 
-Sample n of a purpose is one training problem with one key, the same for every graph; and an agent
-draws the same in all of them (`Aligned`). Results are
-kept by canonical graph (with its settings), purpose and sample; what is known is not run again.
-Purposes never share a sample's key: "search" compares, "fresh" measures again what has won.
+Sample n of a purpose is one training problem with one key, the same for every graph, and an agent
+draws the same numbers on it in every graph (see `Aligned`). Samples are kept by canonical graph,
+settings included. The purposes share no key: "search" compares graphs, "fresh" measures the
+winners again.
 """
 
 from __future__ import annotations
 
-import sys
-from array import array
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+import struct
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from math import fsum, isnan, nan, sqrt
 from typing import Literal
 
-from orchestrion_dag import policy_of
-from orchestrion_dag.dag import DagPolicy
+from attrs import asdict, frozen
+from orchestrion_dag import DagPolicy, policy_of
 
 from orchestrion import (
     JSON,
@@ -26,113 +25,159 @@ from orchestrion import (
     Job,
     Key,
     Policy,
-    Problem,
     Saved,
     Session,
     Situation,
     UsageError,
     replace,
 )
-from orchestrion_evolution.fronts import FAILED, Value
-from orchestrion_evolution.genome import Genome, Slot, Space
-from orchestrion_evolution.topology import OnError, graph_of
+from orchestrion.runs import estimate
+from orchestrion_evolution.genome import Genome, OnError, Space, genome_from_json, graph_of
+from orchestrion_evolution.search import FAILED, Value
 
-__all__ = ["Aligned", "Evaluator", "Measure", "Purpose", "cost_of"]
+__all__ = ["Aligned", "Evaluator", "HeldOut", "Measure", "Purpose", "cost_of"]
 
 Measure = Literal["cost", "usd", "tokens", "calls", "turns"]
 Purpose = Literal["search", "fresh"]
-PURPOSES: tuple[Purpose, ...] = ("search", "fresh")
 
 Sample = tuple[float, float]
-"""Reward (NaN if it is missing) and cost of one episode."""
+"""The reward (NaN if it is missing) and the cost of one episode."""
+
+
+@frozen
+class HeldOut:
+    """What a graph got on the validation problems, by problem id; missing rewards are left out."""
+
+    rewards: Mapping[str, float]
+    costs: Mapping[str, float]
+    solved: Mapping[str, float]
+
+    def as_json(self, key: Key) -> JSON:
+        """Return the means with intervals; the key is that of the bootstrap."""
+        return {
+            "reward": _estimate(list(self.rewards.values()), key),
+            "cost": _estimate(list(self.costs.values()), key),
+            "solved": _estimate(list(self.solved.values()), key),
+        }
+
+    def ahead_of(self, other: HeldOut, cost_weight: float, key: Key) -> JSON:
+        """Return the mean difference in reward less weighted cost, problem by problem."""
+        differences = [
+            (self.rewards[problem] - cost_weight * self.costs[problem])
+            - (other.rewards[problem] - cost_weight * other.costs[problem])
+            for problem in self.rewards
+            if problem in other.rewards
+        ]
+        return _estimate(differences, key.child("paired"))
+
+
+def _estimate(numbers: Sequence[float], key: Key) -> JSON:
+    """Return a mean with its interval as JSON; NaN, the mean of no numbers, becomes None."""
+    fields = asdict(estimate(numbers, key))
+    return {name: None if isnan(number) else number for name, number in fields.items()}
 
 
 class Evaluator:
-    """Runs graphs through the engine and keeps what came of it.
+    """Runs graphs and keeps their samples.
 
     Args:
-        space: what is searched.
-        key: of all samples.
+        space: the graphs that are searched.
+        key: the key of all samples.
         measure: what counts as cost.
         on_error: of every node.
-        caution: standard errors taken off a mean in the search, so that graphs that were seen
-            seldom do not win by luck.
+        caution: standard errors to subtract from a mean reward in the search, so that graphs with
+            few samples do not win by luck.
     """
 
     def __init__(
         self, space: Space, key: Key, measure: Measure, on_error: OnError, caution: float = 0.0
     ) -> None:
-        self.caution = caution
-        self.space, self.key, self.measure, self.on_error = space, key, measure, on_error
+        self.space, self.key, self.measure = space, key, measure
+        self.on_error, self.caution = on_error, caution
         self.samples: dict[tuple[Purpose, Genome], list[Sample]] = {}
         self.episodes = 0
-        """How many were run."""
+        """The number of episodes that ran."""
 
     async def values(
         self, session: Session, wanted: Sequence[tuple[Genome, int]], purpose: Purpose = "search"
     ) -> list[Value]:
-        """The means over the first so many samples of each graph; all that is missing runs at once.
+        """Return the mean over the first `count` samples of each (graph, count); run what is new.
 
-        A reward that is missing is left out; a graph without any has failed.
+        Missing rewards are left out of the mean; a graph without any reward has `FAILED`. Graphs
+        with equal settings run side by side.
+
+        Raises:
+            UsageError: the task has no training problems.
         """
-        todo: dict[tuple[float, ...], dict[tuple[Genome, int], None]] = {}
+        jobs: dict[tuple[float, ...], dict[tuple[Genome, int], None]] = {}
         for graph, count in wanted:
             for n in range(len(self.samples.get((purpose, graph), ())), count):
-                todo.setdefault(graph.settings, {})[graph, n] = None
-        for settings, work in todo.items():
-            await self._run(session, settings, list(work), purpose)
+                jobs.setdefault(graph.settings, {})[graph, n] = None
+        for same_settings in jobs.values():
+            await self._run(session, list(same_settings), purpose)
         return [self._value(purpose, graph, count) for graph, count in wanted]
 
-    async def _run(
-        self,
-        session: Session,
-        settings: tuple[float, ...],
-        work: Sequence[tuple[Genome, int]],
-        purpose: Purpose,
-    ) -> None:
-        """One rollout: graphs with the same settings run side by side."""
-        problems = self._problems(session)
-        async with AsyncExitStack() as stack:
-            if settings:
-                overlay = self.space.overlay(work[0][0])
-                session = await stack.enter_async_context(session.build(overlay))
-            policies = {graph: Aligned(self.policy(session, graph)) for graph, _ in work}
-            jobs = [
-                Job(
-                    problems[n % len(problems)],
-                    self.key.child(purpose, n),
-                    policies[graph],
-                    training=False,
-                )
-                for graph, n in work
-            ]
-            episodes = await session.rollout(jobs)
-        self.episodes += len(episodes)
-        for (graph, _), episode in zip(work, episodes, strict=True):
-            known = self.samples.setdefault((purpose, graph), [])
-            known.append((_reward(episode), cost_of(episode, self.measure)))
+    async def fresh_values(
+        self, session: Session, graphs: Sequence[Genome], count: int
+    ) -> dict[Genome, Value]:
+        """Return the value of each graph on `count` samples that no search has seen."""
+        wanted = [(graph, count) for graph in dict.fromkeys(graphs)]
+        values = await self.values(session, wanted, "fresh")
+        return {graph: value for (graph, _), value in zip(wanted, values, strict=True)}
 
-    def _problems(self, session: Session) -> list[Problem]:
+    async def _run(
+        self, session: Session, samples: Sequence[tuple[Genome, int]], purpose: Purpose
+    ) -> None:
         problems = list(session.problems("train"))
         if not problems:
-            raise UsageError("the task has no training problems to evaluate topologies on")
+            raise UsageError("the task has no training problems to run graphs on; give it some")
         self.key.child("problems").random().shuffle(problems)
-        return problems
+        async with self._with_settings(session, samples[0][0]) as configured:
+            policies = {
+                graph: Aligned(self.policy(configured, graph))
+                for graph in dict.fromkeys(graph for graph, _ in samples)
+            }
+            episodes = await configured.rollout(
+                [
+                    Job(
+                        problems[n % len(problems)],
+                        self.key.child(purpose, n),
+                        policies[graph],
+                        training=False,
+                    )
+                    for graph, n in samples
+                ]
+            )
+        self.episodes += len(episodes)
+        for (graph, _), episode in zip(samples, episodes, strict=True):
+            reward = nan if episode.reward is None else episode.reward.total
+            sample = (reward, cost_of(episode, self.measure))
+            self.samples.setdefault((purpose, graph), []).append(sample)
+
+    @asynccontextmanager
+    async def _with_settings(self, session: Session, graph: Genome) -> AsyncIterator[Session]:
+        """Give a session in which the config has the settings of a graph."""
+        if not graph.settings:
+            yield session
+            return
+        async with session.build(self.space.overlay(graph)) as configured:
+            yield configured
 
     def policy(self, session: Session, graph: Genome) -> DagPolicy:
-        """The policy that runs a graph, just as policy `dag` does with its config."""
+        """Return the policy that runs a graph, as `dag` does with the graph's config."""
         return policy_of(graph_of(graph, self.space.choices, self.on_error), session.roster)
 
-    async def held_out(self, session: Session, graph: Genome, limit: int) -> list[Episode]:
-        """One episode on each validation problem, or on the first `limit`."""
-        async with AsyncExitStack() as stack:
-            if graph.settings:
-                overlay = self.space.overlay(graph)
-                session = await stack.enter_async_context(session.build(overlay))
-            policy = self.policy(session, graph)
-            episodes = await session.evaluate("validation", policy, limit)
+    async def held_out(self, session: Session, graph: Genome, limit: int) -> HeldOut:
+        """Return what a graph gets on the first `limit` validation problems."""
+        async with self._with_settings(session, graph) as configured:
+            policy = self.policy(configured, graph)
+            episodes = await configured.evaluate("validation", policy, limit)
         self.episodes += len(episodes)
-        return episodes
+        return HeldOut(
+            {e.problem.id: e.reward.total for e in episodes if e.reward is not None},
+            {e.problem.id: cost_of(e, self.measure) for e in episodes},
+            {e.problem.id: float(e.success) for e in episodes},
+        )
 
     def _value(self, purpose: Purpose, graph: Genome, count: int) -> Value:
         samples = self.samples.get((purpose, graph), [])[:count]
@@ -142,91 +187,63 @@ class Evaluator:
         cost = fsum(cost for _, cost in samples) / len(samples)
         mean = fsum(rewards) / len(rewards)
         if purpose == "search" and self.caution and len(rewards) > 1:
-            spread = fsum((one - mean) ** 2 for one in rewards) / (len(rewards) - 1)
-            mean -= self.caution * sqrt(spread / len(rewards))
+            variance = fsum((reward - mean) ** 2 for reward in rewards) / (len(rewards) - 1)
+            mean -= self.caution * sqrt(variance / len(rewards))
         return Value(mean, cost, len(samples))
 
-    # -------------------------------------------------------------------- state
-
     def save(self) -> Saved:
-        """Every sample."""
-        arrays: dict[str, Array] = {}
-        data: dict[str, JSON] = {}
-        for purpose in PURPOSES:
-            items = [(graph, rows) for (of, graph), rows in self.samples.items() if of == purpose]
-            flat = array("d", (number for _, rows in items for row in rows for number in row))
-            arrays[purpose] = Array("F64", (len(flat) // 2, 2), _little(flat.tobytes()))
-            data[purpose] = [[as_json(graph), len(rows)] for graph, rows in items]
-        return Saved(arrays, {"samples": data, "episodes": self.episodes})
+        """Return all samples: [n, 2] numbers, and how many of them belong to each graph."""
+        numbers = [x for samples in self.samples.values() for sample in samples for x in sample]
+        array = Array("F64", (len(numbers) // 2, 2), struct.pack(f"<{len(numbers)}d", *numbers))
+        counts = [[*key, len(samples)] for key, samples in self.samples.items()]
+        return Saved({"samples": array}, {"samples": counts, "episodes": self.episodes})
 
     def load(self, saved: Saved) -> None:
-        """Take over saved samples."""
-        self.samples = {}
-        for purpose in PURPOSES:
-            flat = array("d", _little(saved.arrays[purpose].data))
-            rows: Iterator[Sample] = zip(flat[::2], flat[1::2], strict=True)
-            for graph, count in saved.data["samples"][purpose]:
-                key = (purpose, from_json(graph))
-                self.samples[key] = [next(rows) for _ in range(count)]
+        """Restore what `save` returned."""
+        pairs = struct.iter_unpack("<2d", saved.arrays["samples"].data)
+        self.samples = {
+            (purpose, genome_from_json(graph)): [next(pairs) for _ in range(count)]
+            for purpose, graph, count in saved.data["samples"]
+        }
         self.episodes = saved.data["episodes"]
 
 
-class Aligned(Policy):
-    """A graph level by level, so that what an agent draws does not depend on the graph.
+def cost_of(episode: Episode, measure: Measure) -> float:
+    """Return the cost of an episode in the given measure."""
+    if measure == "turns":
+        return float(len(episode.trajectory))
+    return float(getattr(episode.usage, measure))
 
-    A turn that a policy numbers draws by its agent and that number, and the number says where in
-    its graph the node stands. Without one it draws by how often the agent acted before: two graphs
-    that ask the same agent get the same from it on the same sample, and differ by what else they
-    do. For that the order of starts has to be certain, so a level waits for the one before it;
-    turns stand in the same order as under policy `dag` itself.
+
+class Aligned(Policy):
+    """Runs a graph so that the random numbers of an agent do not depend on the graph.
+
+    Policy `dag` numbers a turn by the position of its node in the graph, and an agent draws by the
+    number of its turn. A turn without a number draws by how often the agent acted before. Without
+    numbers, two graphs that ask the same agent therefore get the same answer on the same sample,
+    and they differ only by what else they do. The order of the turns stays that of `dag`.
     """
 
     def __init__(self, inner: DagPolicy) -> None:
         self.inner = inner
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """What `dag` starts, all together, and without numbers where they go without saying."""
+        """Return the decisions of `dag`; each waits for all that it starts, and has no numbers."""
         decisions = self.inner.decide(situations, keys)
-        return [_unnumbered(s, d) for s, d in zip(situations, decisions, strict=True)]
+        return [
+            _without_numbers(situation, decision)
+            for situation, decision in zip(situations, decisions, strict=True)
+        ]
 
 
-def _unnumbered(situation: Situation, decision: Decision) -> Decision:
+def _without_numbers(situation: Situation, decision: Decision) -> Decision:
     if not decision.start:
         return decision
-    start, number = [], 1 + max((turn.index for turn in situation.trajectory.turns), default=-1)
-    for one in decision.start:
-        # A node that was passed over leaves a gap: whoever comes after it keeps its number.
-        start.append(replace(one, index=None) if one.index == number else one)
-        number = number + 1 if one.index is None else one.index + 1
+    start = []
+    following = 1 + max((turn.index for turn in situation.trajectory.turns), default=-1)
+    for activation in decision.start:
+        # After a skipped node there is a gap. The turn behind the gap must keep its number.
+        is_next = activation.index == following
+        start.append(replace(activation, index=None) if is_next else activation)
+        following = following + 1 if activation.index is None else activation.index + 1
     return Decision(tuple(start))
-
-
-def _little(data: bytes) -> bytes:
-    """Numbers of this machine as little-endian ones, or the other way round."""
-    if sys.byteorder == "little":
-        return data
-    numbers = array("d", data)
-    numbers.byteswap()
-    return numbers.tobytes()
-
-
-def _reward(episode: Episode) -> float:
-    return nan if episode.reward is None else episode.reward.total
-
-
-def cost_of(episode: Episode, measure: Measure) -> float:
-    """What an episode took."""
-    if measure == "turns":
-        return float(len(episode.trajectory))
-    return float(getattr(episode.usage, measure))
-
-
-def as_json(genome: Genome) -> JSON:
-    """A genome as plain data."""
-    return [[list(slot) for slot in genome.slots], list(genome.settings)]
-
-
-def from_json(data: JSON) -> Genome:
-    """The inverse of `as_json`."""
-    slots, settings = data
-    return Genome(tuple(Slot(*slot) for slot in slots), tuple(settings))

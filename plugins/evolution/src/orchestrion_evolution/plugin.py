@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""The components that this distribution supplies."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 from orchestrion import Component, hookimpl
 
-HERE = "orchestrion_evolution"
-
 
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "evolution",
-        f"{HERE}.trainer:Evolution",
-        "evolves topologies of the team's agents: reward up, cost down",
+        "orchestrion_evolution.trainer:Evolution",
+        "evolves graphs of the team's agents: reward up, cost down",
         example={"evaluations": 12, "batch": 6, "problems": 2, "slots": 3},
         around={"policy": {"use": "orchestrion-dag:dag", "chain": "a"}},
     )

@@ -1,38 +1,63 @@
-"""What all strategies have in common: `ask` proposes trials, `tell` takes their results.
+"""The interface of strategies, `ask` and `tell`; fronts of quality and cost; random search.
 
-Who drives a strategy evaluates, in whatever order and wherever, and tells results in the order in
-which they were asked for; so evaluation, parallelism, caching and budget are no strategy's concern.
+A strategy proposes trials and takes their results. The caller evaluates them, so parallelism,
+caching and budgets are not the concern of a strategy:
 
     search = NSGA2(space)
     while budget:
         trials = search.ask(20, key.child(i))
-        search.tell([Told(trial.genome, evaluate(trial.graph)) for trial in trials])
+        search.tell([(trial.genome, evaluate(trial.graph)) for trial in trials])
     for graph, value in search.front(): ...
 
-`ask` changes nothing: its randomness is the key's. So telling the same again, in the same batches,
-gives the same strategy, and that is how one is restored.
+`ask` changes nothing and draws from its key alone. A strategy that is told the same batches in the
+same order is therefore in the same state; that is how one is restored from a checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Sequence
 from random import Random
 from typing import NamedTuple
 
-from orchestrion import Key
-from orchestrion_evolution.fronts import Value, front_of
-from orchestrion_evolution.genome import Genome, Space, canonical, extent
+from orchestrion import JSON, Key
+from orchestrion_evolution.genome import Genome, Space, canonical, size_of
 
-__all__ = ["RandomSearch", "Search", "Told", "Trial"]
+__all__ = [
+    "FAILED",
+    "Evaluated",
+    "RandomSearch",
+    "Search",
+    "Trial",
+    "Value",
+    "front_of",
+    "hypervolume",
+]
 
 ATTEMPTS = 30
-"""How often a new genome is looked for before one that was seen is good enough."""
+"""How many genomes a strategy may propose until one of them is a new graph."""
+
+
+class Value(NamedTuple):
+    """The mean quality (more is better) and mean cost (less is better) of `samples` episodes."""
+
+    quality: float
+    cost: float
+    samples: int = 1
+
+    def as_json(self) -> JSON:
+        """Return the value as JSON; None for a failed graph."""
+        return self._asdict() if self.samples else None
+
+
+FAILED = Value(-math.inf, math.inf, 0)
+"""The value of a graph without any reward. It is worse than every other and on no front."""
 
 
 class Trial(NamedTuple):
-    """A genome to evaluate by its canonical graph, on the first `samples` of the common samples.
+    """A genome to evaluate: run `graph`, its canonical form, and tell the value of `genome`.
 
-    Without a number it is as many as an evaluation has.
+    `samples` is the number of samples that the value must cover; None leaves it to the caller.
     """
 
     genome: Genome
@@ -40,21 +65,44 @@ class Trial(NamedTuple):
     samples: int | None = None
 
 
-class Told(NamedTuple):
-    """The genome of a trial, as it was asked for, and what it is worth."""
+Evaluated = tuple[Genome, Value]
+"""A genome with its value."""
 
-    genome: Genome
-    value: Value
+
+def front_of(values: Sequence[Value]) -> list[int]:
+    """Return the indices of the values that no other dominates, cheapest first.
+
+    A value dominates another if it is at least as good in both objectives and better in one. Of
+    equal values the first is returned.
+    """
+    order = sorted(range(len(values)), key=lambda i: (values[i].cost, -values[i].quality, i))
+    front: list[int] = []
+    best = -math.inf
+    for i in order:
+        if values[i].quality > best:
+            best = values[i].quality
+            front.append(i)
+    return front
+
+
+def hypervolume(values: Sequence[Value], quality: float, cost: float) -> float:
+    """Return the area that the values dominate, up to a reference point (`quality`, `cost`)."""
+    area, height = 0.0, quality
+    for i in front_of(values):
+        value = values[i]
+        if value.cost <= cost and value.quality > height:
+            area += (cost - value.cost) * (value.quality - height)
+            height = value.quality
+    return area
 
 
 class Search:
-    """The base of all strategies.
+    """The base of all strategies; a subclass implements `propose`.
 
     Args:
-        space: what is searched.
-        cost_weight: what a unit of cost takes off the quality, for strategies with one goal and
-            for `best`.
-        seeds: genomes to begin with.
+        space: the graphs that are searched.
+        cost_weight: quality that one unit of cost is worth, for `fitness`.
+        seeds: genomes to try first.
     """
 
     def __init__(
@@ -62,92 +110,71 @@ class Search:
     ) -> None:
         self.space, self.cost_weight, self.seeds = space, cost_weight, tuple(seeds)
         self.known: dict[Genome, Value] = {}
-        """What was found out of each graph, in the order in which it was first told."""
+        """The latest value of each graph, in the order in which graphs were first told."""
 
     def ask(self, n: int, key: Key) -> list[Trial]:
-        """Up to `n` trials; none when there is nothing left to try."""
+        """Return up to `n` trials of new graphs; none if nothing is left to try."""
         rng = key.random()
-        found: dict[Genome, Trial] = {}
+        trials: dict[Genome, Trial] = {}
         for seed in self.seeds:
             graph = canonical(seed)
-            if graph not in self.known and len(found) < n:
-                found.setdefault(graph, Trial(seed, graph))
-        for _ in range(n - len(found)):
-            trial = self._fresh(rng, found)
+            if graph not in self.known and len(trials) < n:
+                trials.setdefault(graph, Trial(seed, graph))
+        while len(trials) < n:
+            trial = self._new_trial(rng, trials)
             if trial is None:
                 break
-            found[trial.graph] = trial
-        return list(found.values())
+            trials[trial.graph] = trial
+        return list(trials.values())
 
-    def tell(self, results: Sequence[Told]) -> None:
-        """Take results, in the order in which they were asked for."""
-        for told in results:
-            self.known[canonical(told.genome)] = told.value
-
-    def correct(self, results: Sequence[Told]) -> None:
-        """Take better estimates of what is known: more samples of the same graphs.
-
-        The luckiest of many noisy estimates win, so who wins should be measured again.
-        """
-        for told in results:
-            self.known[canonical(told.genome)] = told.value
-
-    def propose(self, rng: Random) -> Genome:
-        """One genome that may be worth a try."""
-        raise NotImplementedError
-
-    def _fresh(self, rng: Random, found: dict[Genome, Trial]) -> Trial | None:
-        """A graph that was neither told nor asked for; anything if the strategy has no more."""
+    def _new_trial(self, rng: Random, asked: Collection[Genome]) -> Trial | None:
+        propose: Callable[[Random], Genome]
         for propose in (self.propose, self.space.draw):
             for _ in range(ATTEMPTS):
                 genome = propose(rng)
                 graph = canonical(genome)
-                if graph not in self.known and graph not in found:
+                if graph not in self.known and graph not in asked:
                     return Trial(genome, graph)
         return None
 
-    # -------------------------------------------------------------------- results
+    def propose(self, rng: Random) -> Genome:
+        """Return a genome to try; it may be one that is known."""
+        raise NotImplementedError
+
+    def tell(self, results: Sequence[Evaluated]) -> None:
+        """Take values, in the order in which they were asked for.
+
+        The value of a known graph replaces the old one: measure again what leads, since the
+        luckiest of many noisy values wins.
+        """
+        for genome, value in results:
+            self.known[canonical(genome)] = value
 
     def fitness(self, value: Value) -> float:
-        """Quality less the weighted cost."""
-        return value.quality - self.cost_weight * value.cost if value.samples else value.quality
+        """Return the quality less the weighted cost; minus infinity for a failed graph."""
+        return value.quality - self.cost_weight * value.cost if value.samples else -math.inf
 
-    def comparable(self) -> list[tuple[Genome, Value]]:
-        """The graphs that were evaluated well enough to be compared."""
+    def comparable(self) -> list[Evaluated]:
+        """Return the graphs with enough samples to be compared."""
         return [(graph, value) for graph, value in self.known.items() if value.samples]
 
-    def front(self) -> list[tuple[Genome, Value]]:
-        """Those of them that nothing dominates, cheapest first; of equal ones the smallest."""
-        items = sorted(self.comparable(), key=lambda item: extent(item[0]))
-        return [items[i] for i in front_of([value for _, value in items])]
+    def front(self) -> list[Evaluated]:
+        """Return the comparable graphs that no other dominates, cheapest first.
 
-    def best(self) -> tuple[Genome, Value] | None:
-        """The graph with the highest fitness; of equal ones the smallest."""
-        items = sorted(self.comparable(), key=lambda item: extent(item[0]))
-        return max(items, key=lambda item: self.fitness(item[1]), default=None)
+        Of graphs with equal values the smallest is returned.
+        """
+        results = sorted(self.comparable(), key=lambda result: size_of(result[0]))
+        return [results[i] for i in front_of([value for _, value in results])]
+
+    def best(self) -> Evaluated | None:
+        """Return the fittest graph, of equal ones the smallest; None if there is none."""
+        results = sorted(self.comparable(), key=lambda result: size_of(result[0]))
+        return max(results, key=lambda result: self.fitness(result[1]), default=None)
 
 
 class RandomSearch(Search):
-    """Genomes drawn alike, each graph once: the baseline of all others."""
+    """Random graphs, each once: the baseline of every other strategy."""
 
     def propose(self, rng: Random) -> Genome:
-        """Any."""
+        """Return a random genome."""
         return self.space.draw(rng)
-
-
-def pick(n: int, size: int, rng: Random, better: Callable[[int, int], bool]) -> int:
-    """The place, among `n`, of the winner of a tournament of `size`; the first of equal ones."""
-    winner = rng.randrange(n)
-    for _ in range(size - 1):
-        rival = rng.randrange(n)
-        if better(rival, winner):
-            winner = rival
-    return winner
-
-
-def batches(items: Sequence[Told], sizes: Iterable[int]) -> Iterator[Sequence[Told]]:
-    """Items in runs of the given sizes."""
-    start = 0
-    for size in sizes:
-        yield items[start : start + size]
-        start += size

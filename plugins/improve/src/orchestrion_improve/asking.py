@@ -1,33 +1,71 @@
-"""Asking a model for JSON: read strictly, asked once more if it cannot be used, never guessed."""
+"""Show a model episodes, ask it for JSON, and read its answer strictly.
+
+An answer that cannot be used is asked for once more, with the reason; it is never guessed.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from attrs import frozen
+from orchestrion_beam.interfaces import Group, make_group
 
-from orchestrion import JSON, CallError, Key, Model, Session
+from orchestrion import (
+    JSON,
+    CallError,
+    Episode,
+    Key,
+    Model,
+    Session,
+    Trajectory,
+    Turn,
+    Usage,
+    ceiling_of,
+    times,
+)
 
-__all__ = ["Reply", "UnusableError", "ask", "fields_of", "read_object"]
+__all__ = [
+    "Example",
+    "Reply",
+    "UnusableError",
+    "as_text",
+    "ask",
+    "examples",
+    "fields_of",
+    "group_of",
+    "most_asked",
+    "read_object",
+    "shortened",
+    "team_of",
+]
 
 T = TypeVar("T")
-SHOWN = 2000
+SHOWN_CHARACTERS = 2000
+"""Of an unusable answer, when the model is asked again."""
 FENCE = "```"
+BYTES_OF_CHARACTER = 4
+FRAME_CHARACTERS = 20_000
+"""Most characters of a question beside its episodes, and of an answer that is shown again."""
+PROBLEM_CHARACTERS, TURN_CHARACTERS, MOST_TURNS = 1200, 700, 16
+ENDS = {"length": "cut off: be brief", "refused": "a refusal", "tools": "a call of a tool"}
+
+
+# ---------------------------------------------------------------------------------- the asking
 
 
 class UnusableError(Exception):
-    """An answer cannot be used; the text says why, for the model to read."""
+    """An answer cannot be used; the text gives the reason, for the model to read."""
 
 
 @frozen
 class Reply(Generic[T]):
-    """What came of asking.
+    """Hold what came of asking.
 
     Args:
-        value: what was read; None if no answer could be used.
-        unusable: how many answers could not be.
+        value: the value that was read; None if no answer could be used.
+        unusable: number of answers that could not be used.
         failed: whether the call itself failed.
     """
 
@@ -40,27 +78,33 @@ async def ask(
     model: Model,
     session: Session,
     key: Key,
-    messages: Sequence[Mapping[str, JSON]],
+    system: str,
+    question: str,
     read: Callable[[str], T],
     max_tokens: int,
 ) -> Reply[T]:
-    """Ask, and once more if the answer cannot be used.
+    """Ask a model, and ask once more if the answer cannot be used.
 
     Args:
-        model: whom.
-        session: whose calls these are.
-        key: of this question.
-        messages: the question.
-        read: makes a value of the text; raises `UnusableError`.
-        max_tokens: of an answer.
+        model: the model to ask.
+        session: makes the calls.
+        key: the key of this question.
+        system: the system message.
+        question: the user message.
+        read: makes a value of the answer's text; raises `UnusableError`.
+        max_tokens: most tokens of an answer.
 
     Raises:
         CallError: the request itself is wrong, so that asking again would not help.
     """
-    asked = list(messages)
+    first: list[JSON] = [
+        {"role": "system", "content": system},
+        {"role": "user", "content": question},
+    ]
+    messages = first
     for attempt in range(2):
         name = key.child("call", attempt)
-        request = {"messages": asked, "max_tokens": max_tokens}
+        request = {"messages": messages, "max_tokens": max_tokens}
         try:
             answer = await model.complete(request, name, session.calls(name))
         except CallError as error:
@@ -70,12 +114,12 @@ async def ask(
         text, stop = str(answer.data["text"]), answer.data.get("stop", "end")
         try:
             if stop != "end":
-                raise UnusableError(f"the answer was {_ENDS.get(stop, stop)}")
+                raise UnusableError(f"the answer was {ENDS.get(stop, stop)}")
             return Reply(read(text), attempt)
         except UnusableError as error:
-            asked = [
-                *messages,
-                {"role": "assistant", "content": text[:SHOWN] or "(nothing)"},
+            messages = [
+                *first,
+                {"role": "assistant", "content": text[:SHOWN_CHARACTERS] or "(nothing)"},
                 {
                     "role": "user",
                     "content": f"That cannot be used: {error}. Answer again, with the JSON object "
@@ -85,46 +129,179 @@ async def ask(
     return Reply(None, 2)
 
 
-_ENDS = {"length": "cut off: be brief", "refused": "a refusal", "tools": "a call of a tool"}
+def most_asked(model: Model, characters: int, questions: int) -> Usage | None:
+    """Return the most that questions use; None if the model gives no bound.
+
+    Args:
+        model: the model to ask.
+        characters: most characters of episodes and texts in a question.
+        questions: number of questions, repeated ones included.
+    """
+    usage = ceiling_of(model, BYTES_OF_CHARACTER * (characters + FRAME_CHARACTERS))
+    return None if usage is None else times(usage, questions)
 
 
 def read_object(text: str, names: Sequence[str]) -> dict[str, Any]:
-    """A text that is one JSON object with just these names; one fence around it is allowed.
+    """Return the JSON object in a text; one fence around it is allowed.
 
     Raises:
-        UnusableError: it is something else.
+        UnusableError: the text is no JSON object with exactly these names.
     """
     body = text.strip()
     if body.startswith(FENCE) and body.endswith(FENCE) and "\n" in body:
         body = body[body.index("\n") : -len(FENCE)].strip()
     try:
-        data = json.loads(body, object_pairs_hook=_once, parse_constant=_no_constant)
+        data = json.loads(body, object_pairs_hook=_unique_names, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise UnusableError(f"it is not JSON ({error})") from None
     return fields_of(data, names, "the answer")
 
 
 def fields_of(data: Any, names: Sequence[str], what: str) -> dict[str, Any]:
-    """An object with just these names.
+    """Return an object that has exactly these names.
 
     Raises:
-        UnusableError: it is something else.
+        UnusableError: it is no object, or has other names.
     """
     if not isinstance(data, dict):
         raise UnusableError(f"{what} is not an object")
-    if wrong := sorted(set(data) - set(names)):
-        raise UnusableError(f"{what} has {wrong[0]!r}, which nobody asked for")
+    if unknown := sorted(set(data) - set(names)):
+        raise UnusableError(f"{what} has the unknown name {unknown[0]!r}")
     if missing := [name for name in names if name not in data]:
         raise UnusableError(f"{what} lacks {missing[0]!r}")
     return data
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) < len(pairs):
         raise ValueError("a name stands there twice")
-    return found
+    return data
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is no JSON")
+
+
+# -------------------------------------------------------------------------------- the episodes
+
+
+@frozen
+class Example:
+    """Hold an episode, and how much better than its group an agent did in it."""
+
+    episode: Episode
+    credit: float
+
+    @property
+    def category(self) -> str:
+        """Return the category of its problem."""
+        return self.episode.problem.category
+
+
+def group_of(episodes: Sequence[Episode]) -> Group:
+    """Return plain episodes on one problem as a group; turns share the advantage equally."""
+    rewards = [None if e.reward is None else e.reward.total for e in episodes]
+    order = sorted(range(len(episodes)), key=lambda n: (rewards[n] is None, -(rewards[n] or 0.0)))
+    calls = sum(max(1, turn.usage.calls) for e in episodes for turn in e.turns)
+    return make_group([episodes[n] for n in order], episodes[0].problem, calls)
+
+
+def examples(groups: Sequence[Group], role: str, count: int) -> tuple[list[Example], list[Example]]:
+    """Return the best and the worst episodes in which an agent acted, `count` of each category.
+
+    Episodes with exactly the mean of their group are in neither list.
+    """
+    all_examples = [
+        Example(episode, group.agents[n].get(role, advantage))
+        for group in groups
+        for n, (episode, advantage) in enumerate(zip(group.episodes, group.advantages, strict=True))
+        if advantage is not None and role in _roles_in(episode.trajectory)
+    ]
+    ranked = sorted(all_examples, key=lambda example: -example.credit)
+    best = [example for example in ranked if example.credit > 0]
+    ranked = sorted(all_examples, key=lambda example: example.credit)
+    worst = [example for example in ranked if example.credit < 0]
+    return _of_each_category(best, count), _of_each_category(worst, count)
+
+
+def _of_each_category(ranked: Sequence[Example], count: int) -> list[Example]:
+    """Return the first of each category; two of one problem only if there are no others."""
+    kept: list[Example] = []
+    for category in sorted({example.category for example in ranked}):
+        seen: set[str] = set()
+        first: list[Example] = []
+        repeated: list[Example] = []
+        for example in ranked:
+            if example.category == category:
+                problem = example.episode.problem.id
+                (repeated if problem in seen else first).append(example)
+                seen.add(problem)
+        kept += [*first, *repeated][:count]
+    return kept
+
+
+def _roles_in(trajectory: Trajectory) -> set[str]:
+    """Return the agents that acted, in nested teams too."""
+    roles = set()
+    for turn in trajectory.turns:
+        roles.add(turn.agent)
+        if turn.output.inner is not None:
+            roles |= _roles_in(turn.output.inner)
+    return roles
+
+
+def team_of(session: Session) -> str:
+    """Return the team as a model reads it."""
+    names = [f"{m.name} ({m.role})" if m.role else m.name for m in session.roster]
+    return f"Team: {', '.join(names)}"
+
+
+def as_text(episode: Episode) -> str:
+    """Return an episode as a model reads it: problem, turns, verdict."""
+    turns = list(_turn_lines(episode.trajectory, ""))
+    if len(turns) > MOST_TURNS:
+        half = MOST_TURNS // 2
+        left_out = f"({len(turns) - MOST_TURNS} turns left out)"
+        turns = [*turns[:half], left_out, *turns[-half:]]
+    return "\n".join(
+        [
+            f"Problem: {shortened(episode.problem.text, PROBLEM_CHARACTERS)}",
+            *(turns or ["Nobody acted."]),
+            f"Verifier: {_verdict(episode)}",
+        ]
+    )
+
+
+def _turn_lines(trajectory: Trajectory, indent: str) -> Iterator[str]:
+    for turn in trajectory.turns:
+        yield f"{indent}{turn.agent}: {_output(turn)}"
+        if turn.output.inner is not None:
+            yield from _turn_lines(turn.output.inner, f"{indent}  ")
+
+
+def _output(turn: Turn) -> str:
+    if turn.status != "completed":
+        return f"({turn.status})"
+    return shortened(turn.output.content, TURN_CHARACTERS) or "(nothing)"
+
+
+def _verdict(episode: Episode) -> str:
+    scores = episode.scores
+    if scores is None:
+        return "no verdict"
+    verdict = "solved" if episode.success else f"not solved ({episode.status.value})"
+    parts = "".join(f", {name} {value:.3g}" for name, value in sorted(scores.parts.items()))
+    text = f"{verdict}, score {scores.value:.3g}{parts}"
+    if episode.observation is not None and episode.observation.text:
+        text += f". Environment: {shortened(episode.observation.text, TURN_CHARACTERS)}"
+    return text
+
+
+def shortened(text: str, characters: int) -> str:
+    """Return a text without its middle if it is longer than `characters`."""
+    text = text.strip()
+    if len(text) <= characters:
+        return text
+    half = characters // 2
+    return f"{text[:half]} [... {len(text) - 2 * half} characters left out ...] {text[-half:]}"

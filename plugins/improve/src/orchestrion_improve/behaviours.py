@@ -1,22 +1,100 @@
-"""The improver `behaviours`, alone or as a trainer: settings. What it does stands in `learner`."""
+"""Learn habits: the improver `behaviours`. Read `HabitImprover.improve` first.
+
+In each round, for each agent that has a setting `habits`:
+
+    1. a model reads its best and its worst episodes, and proposes habits of one sentence
+    2. each habit is tried on validation problems, with and without it, under the same keys
+    3. it is adopted if it helps (`trials.judge`), does not cost too much, and does not harm in
+       other categories; the level is `chance` divided by the number of proposals
+    4. some habits in use are tried again, by leaving them out; useless ones are retired
+
+The source is the learned behaviours of beam-search systems, lists of sentences by role and category
+that a model derives from the best and the worst trajectories. Difference: there, a proposal is
+adopted because a model made it; here, only a trial decides.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from attrs import frozen
-from orchestrion_beam.interfaces import Improver
+from attrs import field, frozen
+from msgspec.structs import replace
+from orchestrion_beam.interfaces import Group, Improvement, Improver
 
-from orchestrion import JSON, Meta, Model, OpenContext, Trainer
-from orchestrion_improve.standalone import SMOKE, Rounds
+from orchestrion import (
+    JSON,
+    CheckpointError,
+    Key,
+    Meta,
+    Model,
+    OpenContext,
+    Plan,
+    Problem,
+    Saved,
+    Session,
+    Split,
+    UsageError,
+)
+from orchestrion_improve.asking import (
+    Example,
+    Reply,
+    UnusableError,
+    as_text,
+    ask,
+    examples,
+    fields_of,
+    most_asked,
+    read_object,
+    shortened,
+    team_of,
+)
+from orchestrion_improve.habits import ANY, Habit, Library, Trial, problem_of_text, read_file
+from orchestrion_improve.trials import (
+    Change,
+    Overlay,
+    TrialResult,
+    changed,
+    compare,
+    fewest_problems,
+    most_pairs,
+    path_of,
+    roles_with,
+)
 
-__all__ = ["Behaviours", "BehavioursTrainer"]
+__all__ = ["Behaviours", "HabitImprover", "Proposal", "read_habits"]
 
 Count = Annotated[int, Meta(ge=1)]
-Share = Annotated[float, Meta(ge=0)]
+SETTING = "habits"
+COUNTED = (
+    "proposed",
+    "known",
+    "unusable",
+    "failed",
+    "untested",
+    "adopted",
+    "refused",
+    "tried_again",
+    "retired",
+    "trial_episodes",
+)
+MOST_REFUSED = 12
+"""Refused habits that a question lists."""
+SYSTEM = """\
+You coach one agent of a team. You read episodes in which the team did well and episodes in which \
+it did badly, and find short habits for this agent: instructions of one sentence that will help \
+with problems nobody has seen yet. A habit says what to do, not what the problem was; it holds no \
+answers. Every habit is tried on other problems, and kept only if the team gets better by it.
+
+Answer with one JSON object and nothing else:
+{"habits": [{"category": "...", "habit": "...", "replaces": null}]}
+`category` is one of those listed, or "any" for all problems. `replaces` is the text of a present \
+habit that the new one should take the place of, or null. An empty list is a good answer if there \
+is nothing to learn."""
 
 
 @frozen(kw_only=True)
@@ -25,29 +103,31 @@ class Behaviours:
 
     In every round a model reads the best and the worst episodes of each agent that has a setting
     `habits`, and proposes habits for problems of one category, or of any. Each is tried on
-    validation problems: the same problems and the same keys, with it and without. It enters the
-    agent's habits if both a paired bootstrap interval and a randomisation test say that it
-    helps, corrected for how many were tried in the round. Habits in use are tried again on fresh
-    draws, and retired when they no longer help.
+    validation problems: the same problems and the same keys, with it and without. It is adopted if
+    both a paired bootstrap interval and a randomisation test say that it helps, corrected for the
+    number of proposals of the round. Habits in use are tried again on fresh draws, and retired when
+    they no longer help.
 
     Args:
         model: reads and proposes.
-        agents: whose habits; by default those of the team that have the setting.
-        proposals: habits an agent may be proposed in a round.
+        agents: the agents that learn; by default all of the team that have the setting.
+        proposals: most habits that a round proposes for an agent.
         examples: best and worst episodes that the model reads, of each category.
-        reads: characters of episodes in a question; each is cut to its share.
-        pairs: pairs of episodes in a trial; beyond the number of problems, problems come again
-            with other draws. From .5 to .65 solved, 400 find 98 in 100.
-        chance: that a round takes in anything useless, whatever the number of proposals.
+        reads: characters of episodes in a question; each episode is cut to its share.
+        pairs: pairs of episodes in a trial; with fewer problems than pairs, problems repeat with
+            other draws. If a habit raises the solved share from .5 to .65, 400 pairs find it 98
+            times in 100.
+        chance: chance that a round adopts a useless habit, whatever the number of proposals.
         elsewhere: pairs on other categories, on which a habit for one category must not harm.
-        extra: share of calls, dollars or cost that an episode may take more; better at a higher
-            price is no help.
-        again: habits in use that a round tries again, those tried least first.
-        cap: habits in use an agent may have; a better one takes the place of the weakest.
+        extra: share by which an episode may use more calls, dollars or cost.
+        again: habits in use that a round tries again, those with the fewest trials first.
+        cap: most habits in use of an agent; a better habit replaces the weakest.
         begin_with: habits to begin with: a run's folder, its `learned_behaviors.json`, or a file
             of habits by agent and category.
-        max_tokens: of an answer of the model.
+        max_tokens: most tokens of an answer of the model.
     """
+
+    smoke: ClassVar[Mapping[str, JSON]] = {"pairs": 12, "elsewhere": 4}
 
     model: Model
     agents: Sequence[str] = ()
@@ -57,33 +137,420 @@ class Behaviours:
     pairs: Count = 400
     chance: Annotated[float, Meta(gt=0, lt=0.5)] = 0.05
     elsewhere: Annotated[int, Meta(ge=0)] = 64
-    extra: Share = 0.2
+    extra: Annotated[float, Meta(ge=0)] = 0.2
     again: Annotated[int, Meta(ge=0)] = 1
     cap: Count = 8
     begin_with: Path | None = None
     max_tokens: Count = 1500
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Any]:
-        """The library, empty."""
-        yield self.improver(ctx)
-
-    def improver(self, ctx: OpenContext) -> Improver:
-        """The runtime."""
-        from orchestrion_improve.learner import Learner
-
-        return Learner(self, ctx.path, [one.name for one in ctx.roster])
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Improver]:
+        """Yield the runtime, with an empty library."""
+        yield HabitImprover(self, ctx)
 
 
-@frozen(kw_only=True)
-class BehavioursTrainer(Rounds, Behaviours):
-    """Learns habits from plain episodes of the team's own policy."""
+# ----------------------------------------------------------------------------------- proposals
 
-    smoke: ClassVar[Mapping[str, JSON]] = {**SMOKE, "pairs": 12, "elsewhere": 4}
 
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The library, and what runs episodes for it."""
-        from orchestrion_improve.training import Training
+@frozen
+class Proposal:
+    """Hold a habit that a model proposes.
 
-        yield Training(self, self.improver(ctx), ctx)
+    Args:
+        role: the agent.
+        category: the category of problems, or `any`.
+        text: the habit.
+        replaces: the habit in use that it would replace, as the agent is told it.
+    """
+
+    role: str
+    category: str
+    text: str
+    replaces: str | None = None
+
+
+@frozen
+class Candidate:
+    """Hold a habit on trial, and the one it would replace."""
+
+    habit: Habit
+    replaces: Habit | None = None
+
+
+def read_habits(
+    text: str, role: str, categories: Sequence[str], active: Sequence[str], limit: int
+) -> list[Proposal]:
+    """Return the proposals in an answer.
+
+    Args:
+        text: the answer.
+        role: the agent that they are for.
+        categories: the categories that the question listed.
+        active: the habits in use, as the agent is told them.
+        limit: most habits of an answer.
+
+    Raises:
+        UnusableError: the answer has another form, or too many habits.
+    """
+    rows = read_object(text, ["habits"])["habits"]
+    if not isinstance(rows, list):
+        raise UnusableError("`habits` is not a list")
+    if len(rows) > limit:
+        raise UnusableError(f"it has {len(rows)} habits; {limit} is the most")
+    proposals = []
+    for n, row in enumerate(rows, 1):
+        fields = fields_of(
+            {"replaces": None, **row} if isinstance(row, dict) else row,
+            ["category", "habit", "replaces"],
+            f"habit {n}",
+        )
+        category, habit, replaces = fields["category"], fields["habit"], fields["replaces"]
+        if category not in (*categories, ANY):
+            raise UnusableError(f"the category of habit {n} is none of those listed")
+        if problem := problem_of_text(habit):
+            raise UnusableError(f"habit {n} {problem}")
+        if replaces is not None and replaces not in active:
+            raise UnusableError(f"`replaces` of habit {n} is none of the present habits")
+        proposals.append(Proposal(role, category, habit.strip(), replaces))
+    return list(dict.fromkeys(proposals))
+
+
+def _listed(habits: Sequence[Habit]) -> str:
+    return "\n".join(f"- {habit.instruction}" for habit in habits) or "(none)"
+
+
+def _shown(title: str, chosen: Sequence[Example], characters: int) -> list[str]:
+    parts = []
+    for n, example in enumerate(chosen, 1):
+        about = f", category {example.category}" if example.category else ""
+        text = shortened(as_text(example.episode), characters)
+        parts.append(f"## {title} {n}{about}, {example.credit:+.2f}\n{text}")
+    return parts
+
+
+# --------------------------------------------------------------------------------- the runtime
+
+
+@frozen
+class _Round:
+    number: int
+    groups: Sequence[Group]
+    problems: Sequence[Problem]  # that may decide
+    session: Session
+    counts: Counter[str] = field(factory=Counter)
+
+    def key(self, name: str) -> Key:
+        return self.session.key.child("improve", "behaviours").child(name)
+
+    def problems_of(self, habit: Habit) -> list[Problem]:
+        """Return the problems that the habit is for."""
+        return [p for p in self.problems if habit.category in (ANY, p.category)]
+
+
+class HabitImprover(Improver):
+    """The runtime of `behaviours`; its state is the library of habits.
+
+    Args:
+        settings: the settings.
+        ctx: path of the improver, and the team.
+    """
+
+    def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
+        self.settings, self.path = settings, ctx.path
+        self.team = [member.name for member in ctx.roster]
+        self.library = Library()
+        self.given: dict[str, list[str]] | None = None
+        """Habits in the config, by agent; None before the first round."""
+        self.judged_on: list[str] = []
+        """Ids of the validation problems that decided about a habit."""
+
+    def check(self, session: Session) -> None:
+        """Refuse a team without habits, and a file to begin with that cannot be used.
+
+        Raises:
+            UsageError: see above.
+        """
+        roles = self._roles(session)
+        if self.given is None and self.settings.begin_with is not None:
+            self._read(self.settings.begin_with, roles)
+
+    def _roles(self, session: Session) -> list[str]:
+        return roles_with(session, SETTING, self.path, self.settings.agents, self.team)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """Return the most that one round uses; None if turns or the model have no bound."""
+        settings, roles = self.settings, len(self.settings.agents or self.team)
+        questions = most_asked(settings.model, settings.reads, 2 * roles)
+        if turns is None or questions is None:
+            return None
+        # A trial has two sides, each run for it alone at most. All proposals may win, and all
+        # winners but the first are tried again beside the others.
+        proposals = roles * settings.proposals
+        pairs = most_pairs(settings.pairs, sizes) * (2 * proposals + settings.again)
+        pairs += most_pairs(settings.elsewhere, sizes) * proposals
+        return Plan(2 * pairs * turns, 2 * pairs, 0, questions, forked=False)
+
+    def start(self, session: Session) -> Overlay:
+        """Return what agents are told before the first round; empty without `begin_with`.
+
+        Raises:
+            UsageError: see `check`.
+        """
+        self.check(session)
+        if self.given is None:
+            roles, settings = self._roles(session), session.learnable()
+            self.given = {role: list(settings[path_of(role, SETTING)]) for role in roles}
+            if self.settings.begin_with is not None:
+                self.library = self._read(self.settings.begin_with, roles)
+        return self._overlay() if self.library.active() else {}
+
+    def _read(self, path: Path, roles: Sequence[str]) -> Library:
+        library = read_file(path)
+        if unknown := sorted({habit.role for habit in library.habits} - set(roles)):
+            raise UsageError(
+                f"{self.path}.begin_with: {path} has habits of {unknown[0]!r}, and agents that can "
+                f"learn habits here are {', '.join(roles)}"
+            )
+        return library
+
+    async def improve(
+        self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
+    ) -> Improvement:
+        """Propose habits, try them, and return those in use; see `Improver`."""
+        self.start(session)
+        current = _Round(round, groups, problems, session)
+        proposed = await self._propose(current)
+        level = self.settings.chance / max(1, len(proposed))
+        await self._try([c for c in proposed if self._has_problems(c, level, current)], current)
+        metrics = {f"habits_{name}": float(current.counts[name]) for name in COUNTED}
+        metrics["habits_active"] = float(len(self.library.active()))
+        return Improvement(changed(self._overlay(), session), metrics)
+
+    # ----------------------------------------------------------------------------- propose
+
+    async def _propose(self, current: _Round) -> list[Candidate]:
+        """Return the habits that the model proposes and that are new."""
+        replies = await asyncio.gather(*(self._ask(role, current) for role in self.given or {}))
+        candidates: dict[tuple[str, str], Candidate] = {}
+        for reply in replies:
+            current.counts["unusable"] += reply.unusable
+            current.counts["failed"] += reply.failed
+            for proposal in reply.value or ():
+                current.counts["proposed"] += 1
+                role, category, text = proposal.role, proposal.category, proposal.text
+                if self.library.knows(role, category, text):
+                    current.counts["known"] += 1
+                    continue
+                active = self.library.active(role)
+                old = next((h for h in active if h.instruction == proposal.replaces), None)
+                candidate = Candidate(Habit(role, category, text, round=current.number), old)
+                candidates.setdefault((role, text), candidate)
+        return list(candidates.values())
+
+    async def _ask(self, role: str, current: _Round) -> Reply[list[Proposal]]:
+        """Ask the model for habits of an agent."""
+        settings = self.settings
+        best, worst = examples(current.groups, role, settings.examples)
+        if not best and not worst:
+            return Reply([])
+        categories = sorted({e.category for e in (*best, *worst) if e.category})
+        active, refused = self.library.active(role), self.library.refused(role)
+        characters = settings.reads // (len(best) + len(worst))
+        question = [
+            f"Agent: {role}",
+            team_of(current.session),
+            f"Categories: {', '.join([*categories, ANY])}",
+            f"Present habits:\n{_listed(active)}",
+            f"Tried before, and no help:\n{_listed(refused[-MOST_REFUSED:])}",
+            *_shown("Went well", best, characters),
+            *_shown("Went badly", worst, characters),
+            f"Propose at most {settings.proposals} habits for {role}.",
+        ]
+        return await ask(
+            settings.model,
+            current.session,
+            current.key("ask").child(role),
+            SYSTEM,
+            "\n\n".join(question),
+            lambda text: read_habits(
+                text, role, categories, [habit.instruction for habit in active], settings.proposals
+            ),
+            settings.max_tokens,
+        )
+
+    def _has_problems(self, candidate: Candidate, level: float, current: _Round) -> bool:
+        """Return whether there are enough problems; else the habit is recorded as refused."""
+        available, needed = len(current.problems_of(candidate.habit)), fewest_problems(level)
+        if available >= needed:
+            return True
+        current.counts["untested"] += 1
+        reason = f"untested: {available} validation problems, at least {needed} are needed"
+        trial = Trial(problems=available)
+        self.library.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
+        return False
+
+    # --------------------------------------------------------------------------------- try
+
+    async def _try(self, candidates: Sequence[Candidate], current: _Round) -> None:
+        """Try candidates with, and some habits in use without; adopt, refuse and retire."""
+        key = current.key("try")
+        old = [habit for habit in self.library.active() if current.problems_of(habit)]
+        old = sorted(old, key=lambda habit: habit.tested_again.pairs)[: self.settings.again]
+        changes = [self._with(candidate, current) for candidate in candidates]
+        changes += [self._without(habit, current) for habit in old]
+        level = self.settings.chance / max(1, len(candidates))
+        results = await self._compare(changes, level, key.child("first"), current)
+        for habit, result in zip(old, results[len(candidates) :], strict=True):
+            self._record_again(habit, result, current)
+        winners = []
+        for candidate, result in zip(candidates, results, strict=False):
+            reason = self._reason_to_refuse(result)
+            if not reason and candidate.habit.category != ANY and self.settings.elsewhere:
+                reason = await self._harm_elsewhere(candidate, key, current)
+            if reason:
+                self._refuse(candidate, result, reason, current)
+            else:
+                winners.append((candidate, result))
+        winners.sort(key=lambda pair: -pair[1].verdict.effect)
+        for n, (candidate, result) in enumerate(winners):
+            if n:
+                # It won against the habits before this round; now there is one more.
+                change = self._with(candidate, current)
+                [result] = await self._compare([change], level, key.child("beside", n), current)
+            if reason := self._reason_to_refuse(result):
+                self._refuse(candidate, result, reason, current)
+            else:
+                self._adopt(candidate, result, current)
+
+    async def _compare(
+        self, changes: Sequence[Change], level: float, key: Key, current: _Round
+    ) -> list[TrialResult]:
+        if not changes:
+            return []
+        results, episodes = await compare(current.session, self._overlay(), changes, level, key)
+        current.counts["trial_episodes"] += episodes
+        used = {problem.id for change in changes for problem, _ in change.cases}
+        self.judged_on = sorted({*self.judged_on, *used})
+        return results
+
+    async def _harm_elsewhere(self, candidate: Candidate, key: Key, current: _Round) -> str:
+        """Return why a habit for one category is refused on others; empty if it is not."""
+        habit, settings = candidate.habit, self.settings
+        others = [problem for problem in current.problems if problem.category != habit.category]
+        if not others:
+            return ""
+        name = key.child("elsewhere", habit.role, habit.category, habit.text)
+        name.child("order").random().shuffle(others)
+        change = Change(self._overlay(candidate), others, settings.elsewhere, give_up=False)
+        [result] = await self._compare([change], settings.chance, name, current)
+        return "harms on other categories" if result.verdict.harms else ""
+
+    def _with(self, candidate: Candidate, current: _Round) -> Change:
+        problems = current.problems_of(candidate.habit)
+        return Change(self._overlay(candidate), problems, self.settings.pairs)
+
+    def _without(self, habit: Habit, current: _Round) -> Change:
+        rest = Library([other for other in self.library.habits if other is not habit])
+        overlay, problems = self._overlay(library=rest), current.problems_of(habit)
+        return Change(overlay, problems, self.settings.pairs, give_up=False)
+
+    def _reason_to_refuse(self, result: TrialResult) -> str:
+        """Return why a candidate is refused; empty if it is not."""
+        if result.missing > 0.5:
+            return "too many rewards were missing"
+        if result.verdict.harms:
+            return "harms"
+        if result.given_up or not result.verdict.helps:
+            return "does not help"
+        if result.extra_share > self.settings.extra:
+            return f"helps, but takes {result.extra_share:.0%} more"
+        return ""
+
+    # ------------------------------------------------------------------------------ decide
+
+    def _refuse(
+        self, candidate: Candidate, result: TrialResult, reason: str, current: _Round
+    ) -> None:
+        current.counts["refused"] += 1
+        habit = _measured(candidate.habit, result)
+        self.library.add(replace(habit, status="refused", reason=reason))
+
+    def _adopt(self, candidate: Candidate, result: TrialResult, current: _Round) -> None:
+        habit, replaced = _measured(candidate.habit, result), candidate.replaces
+        active = self.library.active(habit.role)
+        if replaced is not None:
+            self._retire(replaced, f"replaced: {habit.text}")
+            habit = replace(habit, reason=f"replaced: {replaced.text}")
+        elif len(active) >= self.settings.cap:
+            weakest = active[-1]
+            if weakest.worth >= habit.effect:
+                reason = f"helps, but {self.settings.cap} are better"
+                self._refuse(candidate, result, reason, current)
+                return
+            current.counts["retired"] += 1
+            self._retire(weakest, "made room for a better one")
+        current.counts["adopted"] += 1
+        self.library.add(habit)
+
+    def _record_again(self, habit: Habit, result: TrialResult, current: _Round) -> None:
+        current.counts["tried_again"] += 1
+        # The change was to leave the habit out.
+        tested = habit.after_trial(-result.verdict.effect, result.verdict.pairs)
+        self.library.put(tested)
+        if tested.tested_again.pairs and tested.worth <= 0:
+            current.counts["retired"] += 1
+            self._retire(tested, "no longer helps")
+
+    def _retire(self, habit: Habit, reason: str) -> None:
+        self.library.put(replace(habit, status="retired", reason=reason))
+
+    def _overlay(
+        self, candidate: Candidate | None = None, library: Library | None = None
+    ) -> dict[str, JSON]:
+        """Return the habits of all agents, with a candidate or from another library."""
+        library = self.library if library is None else library
+        overlay: dict[str, JSON] = {}
+        for role, given in (self.given or {}).items():
+            texts = [habit.instruction for habit in library.active(role)]
+            if candidate is not None and candidate.habit.role == role:
+                old = candidate.replaces.instruction if candidate.replaces is not None else None
+                texts = [*(text for text in texts if text != old), candidate.habit.instruction]
+            overlay[path_of(role, SETTING)] = [*given, *texts]
+        return overlay
+
+    # ------------------------------------------------------------------------------- state
+
+    def save(self) -> Saved:
+        """Return the library; its part `learned` goes into the run's exports."""
+        return Saved(
+            data={
+                "learned": {"habits": self.library.as_json()},
+                "given": self.given,
+                "judged_on": self.judged_on,
+            }
+        )
+
+    def load(self, saved: Saved) -> None:
+        """Take over a library.
+
+        Raises:
+            CheckpointError: the state is damaged.
+        """
+        data: Mapping[str, Any] = saved.data
+        try:
+            self.library = Library.from_json(data["learned"]["habits"], self.path)
+        except UsageError as error:
+            raise CheckpointError(str(error)) from None
+        given = data["given"]
+        self.given = None if given is None else {role: list(v) for role, v in given.items()}
+        self.judged_on = list(data["judged_on"])
+
+
+def _measured(habit: Habit, result: TrialResult) -> Habit:
+    verdict = result.verdict
+    return replace(
+        habit,
+        effect=verdict.effect,
+        interval=(verdict.low, verdict.high),
+        tested_on=Trial(problems=verdict.problems, pairs=verdict.pairs),
+    )

@@ -1,50 +1,148 @@
-"""The improver `gepa`, alone or as a trainer: settings. What it does stands in `evolver`."""
+"""Evolve texts by reflection: the improver `gepa`. Read `GepaImprover.improve` first.
+
+The source is GEPA (Agrawal et al. 2025, arXiv 2507.19457). A candidate is one text for each agent.
+
+    pool = [the texts in use, scored on every instance]
+    while the evaluations of the round last:
+        parent = drawn from the front (`Pool.wins`)
+        a model reads the parent's episodes on a minibatch and rewrites the text of one agent
+        if the child is better on the minibatch: score it on every instance, and add it to the pool
+        after a success: merge two lineages that are good at different instances
+    the best of the pool are tried against the texts in use; the winner is adopted
+
+The front is per instance: a candidate stays if it is the best on one instance at least, whatever
+its mean. So a text that helps with some problems and harms with others is not lost: it can be
+improved where it harms, or merged with a text that is good there.
+
+Differences from the source:
+
+* Every child has a minibatch of its own, which parent and child play under the same keys.
+* Where both lineages rewrote an agent, merging asks the model for one text out of both.
+* The result is judged on fresh draws before it is adopted, and on problems that were no instances
+  if there are enough of them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from math import ceil, fsum, isnan
 from typing import Annotated, Any, ClassVar, Literal
 
-from attrs import frozen
-from orchestrion_beam.interfaces import Improver
+from attrs import define, field, frozen
+from msgspec import Struct, convert, to_builtins
+from orchestrion_beam.interfaces import Group, Improvement, Improver
 
-from orchestrion import JSON, Meta, Model, OpenContext, Trainer
-from orchestrion_improve.standalone import SMOKE, Rounds
+from orchestrion import (
+    JSON,
+    Episode,
+    Job,
+    Key,
+    Meta,
+    Model,
+    OpenContext,
+    Plan,
+    Problem,
+    Saved,
+    Session,
+    Split,
+    UsageError,
+)
+from orchestrion.runs import as_data
+from orchestrion_improve.asking import (
+    UnusableError,
+    as_text,
+    ask,
+    most_asked,
+    read_object,
+    shortened,
+    team_of,
+)
+from orchestrion_improve.trials import (
+    Change,
+    changed,
+    compare,
+    fewest_problems,
+    most_pairs,
+    path_of,
+    play,
+    reward_or_nan,
+    roles_with,
+)
 
-__all__ = ["Gepa", "GepaTrainer"]
+__all__ = ["Gepa", "GepaImprover", "Pool", "Texts", "merged_texts", "read_instructions"]
 
 Count = Annotated[int, Meta(ge=1)]
+EPISODE_CHARACTERS = 6000
+HEADING_CHARACTERS = 200
+COUNTED = (
+    "evaluations",
+    "children",
+    "unusable",
+    "failed",
+    "known",
+    "gated",
+    "taken_in",
+    "merged",
+    "untested",
+    "adopted",
+    "refused",
+    "trial_episodes",
+)
+FORM = """\
+Answer with one JSON object and nothing else: {"instructions": "..."}"""
+REFLECT = f"""\
+You improve the instructions of one agent of a team. You read its present instructions, and what \
+happened on some problems with them: who said what, and what the verifier found. Find out what the \
+agent should do otherwise, and write its instructions anew: keep what works, add what was missing, \
+be specific about the kind of problem, and hold no answers, since the instructions will be used on \
+other problems. They are tried on other problems, and kept only if the team gets better by them.
+
+{FORM}"""
+COMBINE = f"""\
+You improve the instructions of one agent of a team. Two versions of them were written, and each \
+is the better one on some problems. Write one text that has what makes each of them good.
+
+{FORM}"""
 
 
 @frozen(kw_only=True)
 class Gepa:
     """Evolves what agents are told, by reflection on what happened (GEPA, arXiv 2507.19457).
 
-    Candidates are texts, one for each agent. A parent is drawn from the per-instance front; a model
-    reads its episodes on a few training problems, verifier's findings included, and writes the
-    text of one agent anew; only if the child does better on the same problems with the same keys
-    is it evaluated on all instances and taken in. At the end of a round the best are judged beside
-    what the team has now, on fresh draws, and nothing is changed that does not hold there.
+    Candidates are texts, one for each agent. A parent is drawn from the front by instance; a model
+    reads its episodes on a few training problems, with the verifier's findings, and rewrites the
+    text of one agent. Only a child that does better on the same problems under the same keys is
+    scored on all instances and added. At the end of a round the best candidates are tried against
+    the texts in use, on fresh draws, and only one that helps there is adopted.
 
     Args:
         model: reflects.
-        setting: the learnable setting that evolves, a text.
-        agents: whose; by default those of the team that have the setting.
-        evaluations: episodes of the search in a round; the judgement at its end comes on top.
-        instances: validation problems of the front, at most half of those there are.
+        setting: the learnable setting that evolves; a text.
+        agents: the agents whose texts evolve; by default all of the team that have the setting.
+        evaluations: episodes of the search in a round; the trial at its end is not included.
+        instances: validation problems that score candidates, at most half of all.
         draws: episodes on each instance.
-        minibatch: training problems a child has to do better on.
-        choose: parents come from the `front`, or are always the `best` by mean, which climbs one
-            hill: to compare with.
+        minibatch: training problems on which a child has to do better than its parent.
+        choose: parents come from the `front`, or are always the `best` by mean score, to compare
+            with.
         merge: whether lineages that are good at different instances are merged.
-        finalists: candidates that are judged at the end of a round.
-        pairs: pairs of episodes in the judgement of each.
-        chance: that a round adopts what is no better.
-        extra: share of calls, dollars or cost that an episode may take more.
-        longest: characters of a text.
-        max_tokens: of an answer of the model.
+        finalists: candidates that are tried at the end of a round.
+        pairs: pairs of episodes in the trial of each.
+        chance: chance that a round adopts a text that is no better.
+        extra: share by which an episode may use more calls, dollars or cost.
+        longest: most characters of a text.
+        max_tokens: most tokens of an answer of the model.
     """
+
+    smoke: ClassVar[Mapping[str, JSON]] = {
+        "evaluations": 16,
+        "instances": 2,
+        "minibatch": 2,
+        "finalists": 1,
+        "pairs": 6,
+    }
 
     model: Model
     setting: str = "instructions"
@@ -63,33 +161,488 @@ class Gepa:
     max_tokens: Count = 2000
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Any]:
-        """A pool without candidates."""
-        yield self.improver(ctx)
-
-    def improver(self, ctx: OpenContext) -> Improver:
-        """The runtime."""
-        from orchestrion_improve.evolver import Evolver
-
-        return Evolver(self, ctx.path, ctx.key, [one.name for one in ctx.roster])
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Improver]:
+        """Yield the runtime, with an empty pool."""
+        yield GepaImprover(self, ctx)
 
 
-@frozen(kw_only=True)
-class GepaTrainer(Rounds, Gepa):
-    """Evolves instructions with plain episodes of the team's own policy."""
+# ------------------------------------------------------------------------------------ the pool
 
-    smoke: ClassVar[Mapping[str, JSON]] = {
-        **SMOKE,
-        "evaluations": 16,
-        "instances": 2,
-        "minibatch": 2,
-        "finalists": 1,
-        "pairs": 6,
-    }
 
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The pool, and what runs rounds."""
-        from orchestrion_improve.training import Training
+class Texts(Struct, frozen=True):
+    """Hold a candidate: one text for each agent, and its scores."""
 
-        yield Training(self, self.improver(ctx), ctx)
+    texts: Mapping[str, str]  # by agent
+    scores: tuple[float | None, ...]  # one for each instance; None where the reward was missing
+    parents: tuple[int, ...] = ()  # positions in the pool; two if it was merged
+    changed: str = ""  # the agent whose text is new; empty for the first and for merged ones
+
+    @property
+    def mean(self) -> float:
+        """Return the mean over the instances with a score; minus infinity without any."""
+        known = [score for score in self.scores if score is not None]
+        return fsum(known) / len(known) if known else float("-inf")
+
+
+@define
+class Pool:
+    """Hold all candidates that were scored on every instance."""
+
+    candidates: list[Texts] = field(factory=list)
+
+    def has(self, texts: Mapping[str, str]) -> bool:
+        """Return whether a candidate has the same texts."""
+        return any(candidate.texts == texts for candidate in self.candidates)
+
+    def ranked(self) -> list[int]:
+        """Return positions by mean score, the best first, the older of equal ones first."""
+        means = [candidate.mean for candidate in self.candidates]
+        return sorted(range(len(means)), key=lambda position: (-means[position], position))
+
+    def wins(self) -> dict[int, int]:
+        """Return the front: its positions, each with the number of instances where it is the best.
+
+        A candidate that shares all its wins with others of the front is left out, weakest first.
+        """
+        winners_by_instance = [winners for winners in self._winners() if winners]
+        kept = {position for winners in winners_by_instance for position in winners}
+        for position in reversed(self.ranked()):
+            own = [winners for winners in winners_by_instance if position in winners]
+            if position in kept and all(len(winners & kept) > 1 for winners in own):
+                kept.discard(position)
+        return {
+            position: sum(position in winners for winners in winners_by_instance)
+            for position in sorted(kept)
+        }
+
+    def _winners(self) -> list[set[int]]:
+        """Return for each instance the positions with the highest score."""
+        all_winners = []
+        for n in range(max((len(c.scores) for c in self.candidates), default=0)):
+            scores = {i: candidate.scores[n] for i, candidate in enumerate(self.candidates)}
+            known = {i: score for i, score in scores.items() if score is not None}
+            highest = max(known.values(), default=0.0)
+            all_winners.append({i for i, score in known.items() if score == highest})
+        return all_winners
+
+    def parent(self, key: Key) -> int:
+        """Return a position of the front, drawn in proportion to its wins."""
+        wins = self.wins()
+        if not wins:
+            return 0
+        [position] = key.random().choices(list(wins), list(wins.values()))
+        return position
+
+    def best(self) -> int:
+        """Return the position with the highest mean."""
+        return self.ranked()[0]
+
+    def ancestors(self, position: int) -> set[int]:
+        """Return all candidates that this one comes from."""
+        ancestors: set[int] = set()
+        to_visit = list(self.candidates[position].parents)
+        while to_visit:
+            parent = to_visit.pop()
+            if parent not in ancestors:
+                ancestors.add(parent)
+                to_visit += self.candidates[parent].parents
+        return ancestors
+
+    def couples(self) -> list[tuple[int, int, int]]:
+        """Return pairs of the front that can be merged, with their latest common ancestor.
+
+        Neither comes from the other, and each is the better one on some instance.
+        """
+        front = list(self.wins())
+        couples = []
+        for n, first in enumerate(front):
+            for second in front[n + 1 :]:
+                of_first, of_second = self.ancestors(first), self.ancestors(second)
+                common = of_first & of_second
+                are_related = first in of_second or second in of_first
+                if common and not are_related and all(self.contested(first, second)):
+                    couples.append((first, second, max(common)))
+        return couples
+
+    def contested(self, first: int, second: int) -> tuple[list[int], list[int]]:
+        """Return the instances where the first is better, and those where the second is."""
+        pairs = zip(self.candidates[first].scores, self.candidates[second].scores, strict=True)
+        known = [(n, a - b) for n, (a, b) in enumerate(pairs) if a is not None and b is not None]
+        return [n for n, d in known if d > 0], [n for n, d in known if d < 0]
+
+
+def merged_texts(
+    first: Mapping[str, str], second: Mapping[str, str], ancestor: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Return the texts of two lineages together, and the agents that both lineages rewrote.
+
+    An agent has the text of the lineage that changed it. Where both did, it has the first one's,
+    until the two are combined.
+    """
+    texts, rewritten_by_both = {}, []
+    for role, before in ancestor.items():
+        texts[role] = second[role] if first[role] == before else first[role]
+        if before != first[role] != second[role] != before:
+            rewritten_by_both.append(role)
+    return texts, rewritten_by_both
+
+
+def read_instructions(text: str, longest: int) -> str:
+    """Return the instructions in an answer.
+
+    Raises:
+        UnusableError: the answer has another form, or the instructions are too long.
+    """
+    instructions = read_object(text, ["instructions"])["instructions"]
+    if not isinstance(instructions, str) or not instructions.strip():
+        raise UnusableError("`instructions` is no text")
+    if len(instructions) > longest:
+        raise UnusableError(
+            f"`instructions` has {len(instructions)} characters; {longest} is the most"
+        )
+    return instructions.strip()
+
+
+# --------------------------------------------------------------------------------- the runtime
+
+
+class GepaImprover(Improver):
+    """The runtime of `gepa`; its state is the pool, and which candidate is in use.
+
+    Args:
+        settings: the settings.
+        ctx: path and key of the improver, and the team.
+    """
+
+    def __init__(self, settings: Gepa, ctx: OpenContext) -> None:
+        self.settings, self.path, self.key = settings, ctx.path, ctx.key
+        self.team = [member.name for member in ctx.roster]
+        self.pool = Pool()
+        self.instances: list[str] = []
+        self.adopted = 0
+        """Position of the candidate in use."""
+        self.judged: dict[int, JSON] = {}
+        """Results of trials, by position."""
+        self.merged: list[list[int]] = []
+        """Couples that a merge was tried for."""
+        self.steps = 0
+        self.judged_on: list[str] = []
+        """Ids of the validation problems that decided about a text."""
+
+    def check(self, session: Session) -> None:
+        """Refuse a team without such texts, and a task without training problems.
+
+        Raises:
+            UsageError: see above.
+        """
+        now = session.learnable()
+        for path in self.overlay_of(dict.fromkeys(self._roles(session), "")):
+            if not isinstance(now[path], str):
+                raise UsageError(f"{self.path}.setting: {path} is no text")
+        if not session.problems("train"):
+            raise UsageError(f"{self.path}: the task has no training problems to reflect on")
+
+    def _roles(self, session: Session) -> list[str]:
+        settings = self.settings
+        return roles_with(session, settings.setting, self.path, settings.agents, self.team)
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """Return the most that one round uses; None if turns or the model have no bound."""
+        settings, roles = self.settings, len(self.settings.agents or self.team)
+        # Each step plays a minibatch; a merge may follow it, and ask about every agent.
+        steps = ceil(settings.evaluations / settings.minibatch) + 1
+        characters = (EPISODE_CHARACTERS + HEADING_CHARACTERS) * settings.minibatch
+        questions = 2 * steps * (1 + roles)
+        questions_usage = most_asked(settings.model, characters + 2 * settings.longest, questions)
+        if turns is None or questions_usage is None:
+            return None
+        # The last step may begin just before the end, and the first candidate is scored before.
+        whole = settings.instances * settings.draws
+        episodes = settings.evaluations + 2 * settings.minibatch + 2 * whole
+        episodes += 2 * settings.finalists * most_pairs(settings.pairs, sizes)
+        return Plan(episodes * turns, episodes, 0, questions_usage, forked=False)
+
+    async def improve(
+        self, round: int, groups: Sequence[Group], problems: Sequence[Problem], session: Session
+    ) -> Improvement:
+        """Search for better texts, and return those in use; see `Improver`."""
+        self.check(session)
+        search = _Round(self, session, problems)
+        if not self.pool.candidates:
+            order = list(problems)
+            self.key.child("instances").random().shuffle(order)
+            count = max(1, min(self.settings.instances, len(order) // 2))
+            self.instances = [problem.id for problem in order[:count]]
+            self.judged_on = sorted(self.instances)
+            now = session.learnable()
+            setting = self.settings.setting
+            await search.add({role: now[path_of(role, setting)] for role in self._roles(session)})
+        merge_next = False
+        while search.counts["evaluations"] < self.settings.evaluations:
+            size = len(self.pool.candidates)
+            if not (merge_next and await search.merge(self.steps)):
+                await search.mutate(self.steps)
+            self.steps += 1
+            # After a success, as in the paper: the new text may go well with older ones.
+            merge_next = self.settings.merge and len(self.pool.candidates) > size
+        await self._judge_best(search)
+        candidates = self.pool.candidates
+        metrics = {f"texts_{name}": float(search.counts[name]) for name in COUNTED}
+        metrics["texts_pool"] = float(len(candidates))
+        metrics["texts_front"] = float(len(self.pool.wins()))
+        metrics["texts_best"] = max(0.0, candidates[self.pool.best()].mean)
+        overlay = self._overlay_at(self.adopted) if self.adopted else {}
+        return Improvement(changed(overlay, session), metrics)
+
+    async def _judge_best(self, search: _Round) -> None:
+        """Try the best of the pool against the candidate in use; adopt one that helps."""
+        settings, pool = self.settings, self.pool
+        in_use = pool.candidates[self.adopted]
+        better = [
+            position
+            for position in pool.ranked()
+            if position not in self.judged
+            and position != self.adopted
+            and pool.candidates[position].mean > in_use.mean
+        ]
+        finalists = better[: settings.finalists]
+        level = settings.chance / max(1, len(finalists))
+        fresh = [p for p in search.problems if p.id not in set(self.instances)]
+        if len(fresh) < fewest_problems(level):
+            fresh = list(search.problems)
+        if not finalists or len(fresh) < fewest_problems(level):
+            search.counts["untested"] += len(finalists)
+            return
+        changes = [Change(self._overlay_at(p), fresh, settings.pairs) for p in finalists]
+        key = search.session.key.child("improve", "gepa", "judge")
+        base = self._overlay_at(self.adopted)
+        results, episodes = await compare(search.session, base, changes, level, key)
+        search.counts["trial_episodes"] += episodes
+        used = {problem.id for change in changes for problem, _ in change.cases}
+        self.judged_on = sorted({*self.judged_on, *used})
+        winners = []
+        for position, result in zip(finalists, results, strict=True):
+            verdict = result.verdict
+            self.judged[position] = {
+                "effect": verdict.effect,
+                "interval": [verdict.low, verdict.high],
+                "pairs": verdict.pairs,
+                "dearer": result.extra_share,
+                "better_than": self.adopted,
+                "adopted": False,
+            }
+            if verdict.helps and not result.given_up and result.extra_share <= settings.extra:
+                winners.append((verdict.effect, -position))
+        search.counts["refused"] += len(finalists) - bool(winners)
+        if winners:
+            self.adopted = -max(winners)[1]
+            self.judged[self.adopted]["adopted"] = True
+            search.counts["adopted"] += 1
+
+    def _overlay_at(self, position: int) -> dict[str, JSON]:
+        return self.overlay_of(self.pool.candidates[position].texts)
+
+    def overlay_of(self, texts: Mapping[str, str]) -> dict[str, JSON]:
+        """Return the texts of a candidate by config path."""
+        return {path_of(role, self.settings.setting): text for role, text in texts.items()}
+
+    def save(self) -> Saved:
+        """Return the pool; its part `learned` goes into the run's exports."""
+        in_use = self.pool.candidates[self.adopted].texts if self.pool.candidates else {}
+        return Saved(
+            data={
+                "learned": {"texts": dict(in_use), "front": sorted(self.pool.wins())},
+                "pool": as_data([to_builtins(candidate) for candidate in self.pool.candidates]),
+                "instances": self.instances,
+                "adopted": self.adopted,
+                "judged": [[position, data] for position, data in sorted(self.judged.items())],
+                "merged": self.merged,
+                "steps": self.steps,
+                "judged_on": self.judged_on,
+            }
+        )
+
+    def load(self, saved: Saved) -> None:
+        """Take over a pool."""
+        data: Mapping[str, Any] = saved.data
+        self.pool = Pool(convert(data["pool"], list[Texts]))
+        self.instances, self.adopted = list(data["instances"]), data["adopted"]
+        self.judged = {position: dict(result) for position, result in data["judged"]}
+        self.merged = [list(couple) for couple in data["merged"]]
+        self.steps, self.judged_on = data["steps"], list(data["judged_on"])
+
+
+class _Round:
+    """Search during one round: mutate and merge candidates, and count."""
+
+    def __init__(
+        self, improver: GepaImprover, session: Session, problems: Sequence[Problem]
+    ) -> None:
+        self.improver, self.session, self.problems = improver, session, problems
+        self.settings, self.pool = improver.settings, improver.pool
+        self.counts: Counter[str] = Counter()
+        self.key = session.key.child("improve", "gepa")
+
+    async def mutate(self, step: int) -> None:
+        """Make a child of one parent, by reflection on a minibatch."""
+        settings, pool, key = self.settings, self.pool, self.key.child("mutate", step)
+        from_front = settings.choose == "front"
+        position = pool.parent(key.child("parent")) if from_front else pool.best()
+        parent = pool.candidates[position]
+        train = list(self.session.problems("train"))
+        key.child("minibatch").random().shuffle(train)
+        batch = train[: settings.minibatch]
+        jobs = [Job(p, key.child("episode", p.id), training=False) for p in batch]
+        episodes = await self._play(parent.texts, jobs)
+        before = [reward_or_nan(episode) for episode in episodes]
+        rewarded = [(e, r) for e, r in zip(episodes, before, strict=True) if not isnan(r)]
+        if all(episode.success for episode, _ in rewarded):
+            return  # nothing to learn from
+        role = list(parent.texts)[step % len(parent.texts)]
+        text = await self._reflect(role, parent.texts[role], rewarded, key.child("reflect"))
+        if text is None:
+            return
+        texts = {**parent.texts, role: text}
+        if self._is_known(texts):
+            return
+        after = [reward_or_nan(episode) for episode in await self._play(texts, jobs)]
+        both = [(a, b) for a, b in zip(after, before, strict=True) if not isnan(a - b)]
+        if not both or fsum(a for a, _ in both) <= fsum(b for _, b in both):
+            self.counts["gated"] += 1
+            return
+        await self.add(texts, (position,), role)
+
+    async def merge(self, step: int) -> bool:
+        """Make a child of two lineages; return False if no couple is left to try."""
+        pool, tried, key = self.pool, self.improver.merged, self.key.child("merge", step)
+        couples = [couple for couple in pool.couples() if [*couple[:2]] not in tried]
+        if not couples:
+            return False
+        wins = pool.wins()
+        weights = [wins[first] * wins[second] for first, second, _ in couples]
+        [(first, second, common)] = key.child("couple").random().choices(couples, weights)
+        tried.append([first, second])
+        parents = (pool.candidates[first], pool.candidates[second])
+        ancestor = pool.candidates[common]
+        texts, rewritten = merged_texts(parents[0].texts, parents[1].texts, ancestor.texts)
+        for role in rewritten:
+            versions = (parents[0].texts[role], parents[1].texts[role])
+            text = await self._combine(role, versions, key.child("combine", role))
+            if text is None:
+                return True
+            texts[role] = text
+        if self._is_known(texts):
+            return True
+        first_better, second_better = pool.contested(first, second)
+        half = max(1, self.settings.minibatch // 2)
+        random = key.child("gate").random()
+        chosen = random.sample(first_better, min(half, len(first_better)))
+        chosen += random.sample(second_better, min(half, len(second_better)))
+        chosen.sort()
+        own = fsum(score or 0.0 for score in await self._scores(texts, chosen))
+        if any(own < fsum(parent.scores[n] or 0.0 for n in chosen) for parent in parents):
+            self.counts["gated"] += 1
+            return True
+        self.counts["merged"] += 1
+        await self.add(texts, (first, second))
+        return True
+
+    async def add(
+        self, texts: Mapping[str, str], parents: tuple[int, ...] = (), role: str = ""
+    ) -> None:
+        """Score a candidate on all instances, and add it to the pool.
+
+        With `choose: best` a child is added only if its mean is the highest.
+        """
+        scores = await self._scores(texts, range(len(self.improver.instances)))
+        child = Texts(dict(texts), tuple(scores), parents, role)
+        if parents:
+            best = self.pool.candidates[self.pool.best()]
+            if self.settings.choose == "best" and child.mean <= best.mean:
+                return
+            self.counts["taken_in"] += 1
+        self.pool.candidates.append(child)
+
+    # ---------------------------------------------------------------------------- episodes
+
+    async def _scores(
+        self, texts: Mapping[str, str], positions: Sequence[int]
+    ) -> list[float | None]:
+        """Return the mean reward on some instances, under keys that all candidates share."""
+        by_id = {problem.id: problem for problem in self.problems}
+        chosen = [self.improver.instances[n] for n in positions]
+        if gone := [name for name in chosen if name not in by_id]:
+            raise UsageError(
+                f"{self.improver.path}: problem {gone[0]!r} was an instance and is gone; give the "
+                "task its problems back, or begin a new run"
+            )
+        key, draws = self.improver.key.child("instance"), self.settings.draws
+        jobs = [
+            Job(by_id[name], key.child(name, n), training=False)
+            for name in chosen
+            for n in range(draws)
+        ]
+        rewards = [reward_or_nan(episode) for episode in await self._play(texts, jobs)]
+        scores: list[float | None] = []
+        for n in range(0, len(rewards), draws):
+            known = [reward for reward in rewards[n : n + draws] if not isnan(reward)]
+            scores.append(fsum(known) / len(known) if known else None)
+        return scores
+
+    async def _play(self, texts: Mapping[str, str], jobs: Sequence[Job]) -> list[Episode]:
+        self.counts["evaluations"] += len(jobs)
+        return await play(self.session, self.improver.overlay_of(texts), jobs)
+
+    def _is_known(self, texts: Mapping[str, str]) -> bool:
+        known = self.pool.has(texts)
+        self.counts["known"] += known
+        self.counts["children"] += not known
+        return known
+
+    # --------------------------------------------------------------------------- questions
+
+    async def _reflect(
+        self, role: str, present: str, episodes: Sequence[tuple[Episode, float]], key: Key
+    ) -> str | None:
+        """Return a new text for an agent, from episodes with the present one."""
+        parts = [
+            f"Agent: {role}",
+            team_of(self.session),
+            _quoted("Present instructions", present),
+        ]
+        for n, (episode, reward) in enumerate(episodes, 1):
+            about = f", category {episode.problem.category}" if episode.problem.category else ""
+            text = shortened(as_text(episode), EPISODE_CHARACTERS)
+            parts.append(f"## Episode {n}{about}, reward {reward:.3g}\n{text}")
+        longest = self.settings.longest
+        parts.append(f"Write the instructions of {role} anew, in at most {longest} characters.")
+        return await self._ask(REFLECT, parts, key)
+
+    async def _combine(self, role: str, versions: tuple[str, str], key: Key) -> str | None:
+        """Return one text out of two."""
+        longest = self.settings.longest
+        parts = [
+            f"Agent: {role}",
+            *(_quoted(f"Version {n}", text) for n, text in enumerate(versions, 1)),
+            f"Write one text out of both, in at most {longest} characters.",
+        ]
+        return await self._ask(COMBINE, parts, key)
+
+    async def _ask(self, system: str, parts: Sequence[str], key: Key) -> str | None:
+        settings = self.settings
+        reply = await ask(
+            settings.model,
+            self.session,
+            key,
+            system,
+            "\n\n".join(parts),
+            lambda text: read_instructions(text, settings.longest),
+            settings.max_tokens,
+        )
+        self.counts["unusable"] += reply.unusable
+        self.counts["failed"] += reply.failed
+        return reply.value
+
+
+def _quoted(title: str, text: str) -> str:
+    return f"{title}:\n~~~\n{text or '(none)'}\n~~~"

@@ -1,4 +1,4 @@
-"""What this distribution supplies."""
+"""Register the improvers, their trainer and their doubles."""
 
 from __future__ import annotations
 
@@ -19,42 +19,49 @@ _AROUND = {
         }
     },
 }
-_ROUNDS = {"iterations": 1, "problems": 4, "samples": 2}
 _HABITS = {"model": "coach", "pairs": 24, "elsewhere": 8}
 _TEXTS = {"model": "coach", "evaluations": 40, "pairs": 24, "instances": 6}
-_SUMMARY = {
-    "behaviours": "habits from the best and the worst episodes, kept if they help",
-    "gepa": "instructions evolved by reflection, with a front by instance",
-}
 
 
 @hookimpl
 def orchestrion_components() -> Iterator[tuple[str, Component]]:
-    for name, cls, example in (
-        ("behaviours", "behaviours:Behaviours", _HABITS),
-        ("gepa", "gepa:Gepa", _TEXTS),
-    ):
-        trainer = {"use": "grpo-beam", "improver": "tested", "turns": 2}
-        around = {**_AROUND, "trainer": trainer}
-        yield (
-            "improver",
-            Component(name, f"{HERE}.{cls}", _SUMMARY[name], example=example, around=around),
-        )
+    around = {**_AROUND, "trainer": {"use": "grpo-beam", "improver": "tested", "turns": 2}}
+    yield (
+        "improver",
+        Component(
+            "behaviours",
+            f"{HERE}.behaviours:Behaviours",
+            "habits from the best and the worst episodes, kept if they help",
+            example=_HABITS,
+            around=around,
+        ),
+    )
+    yield (
+        "improver",
+        Component(
+            "gepa",
+            f"{HERE}.gepa:Gepa",
+            "instructions evolved by reflection, with a front by instance",
+            example=_TEXTS,
+            around=around,
+        ),
+    )
 
 
 @hookimpl
 def orchestrion_trainers() -> Iterator[Component]:
-    for name, cls, example in (
-        ("behaviours", "behaviours:BehavioursTrainer", _HABITS),
-        ("gepa", "gepa:GepaTrainer", _TEXTS),
-    ):
-        yield Component(
-            name,
-            f"{HERE}.{cls}",
-            f"{_SUMMARY[name]}; with the team's own policy",
-            example={**_ROUNDS, **example},
-            around={**_AROUND, "policy": {"use": "kit-policy"}},
-        )
+    yield Component(
+        "improve",
+        f"{HERE}.trainer:Improve",
+        "lets an improver learn from episodes of the team's own policy",
+        example={
+            "improver": {"use": "behaviours", **_HABITS},
+            "iterations": 1,
+            "problems": 4,
+            "samples": 2,
+        },
+        around={**_AROUND, "policy": {"use": "kit-policy"}},
+    )
 
 
 @hookimpl
@@ -67,7 +74,7 @@ def orchestrion_agents() -> Iterator[Component]:
     yield Component(
         "pupil",
         f"{HERE}.practice:Pupil",
-        "is right at a known rate, which what it is told changes by a known amount",
+        "is right at a known rate, which instructions and habits change by a known amount",
         around={"task": _PROBLEMS},
     )
 
@@ -77,6 +84,6 @@ def orchestrion_models() -> Iterator[Component]:
     yield Component(
         "practice-coach",
         f"{HERE}.practice:PracticeCoach",
-        "proposes the habits and lessons that it is given",
+        "proposes the habits and lessons of its settings",
         example={"habits": [{"habit": "take care"}], "lessons": {"sums": "take care"}},
     )

@@ -1,7 +1,6 @@
-"""Doubles of known worth: pupils whom some habits help and others harm, and a coach for them.
+"""Simulate pupils whom some habits help and others harm, and a coach that proposes them.
 
-What the right decision is, is known here, so they show whether an improver takes it. No model is
-called.
+The right decision is known here, so they show whether an improver makes it. No model is called.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ WHEN = "When the problem is about "
 
 @frozen
 class Practice(Task):
-    """Sums and differences, half of the problems each. Solved if every turn says the right number.
+    """Sums and differences, half of the problems each. Solved if every turn has the right number.
 
     Args:
         train: problems in the training split.
@@ -62,7 +61,7 @@ class Practice(Task):
     topics: Annotated[Sequence[Category], Meta(min_length=1)] = TOPICS
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Drawn from keys that the splits do not share."""
+        """Return problems from keys that the splits do not share."""
         key = Key(0).child("practice", split)
         return [self._problem(split, n, key.child(n)) for n in range(getattr(self, split))]
 
@@ -77,35 +76,35 @@ class Practice(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """The share of turns that are right."""
+        """Return the share of right turns; solved if all are right."""
         right = str(solution(problem))
-        said = [turn.output.content == right for turn in trajectory if turn.status == "completed"]
-        value = fsum(said) / len(said) if said else 0.0
+        is_right = [t.output.content == right for t in trajectory if t.status == "completed"]
+        value = fsum(is_right) / len(is_right) if is_right else 0.0
         return Scores(value, value == 1.0)
 
 
 def solution(problem: Problem) -> int:
-    """The right answer."""
+    """Return the right number."""
     first, second = problem.data
     return int(first + second if problem.category == "sums" else first - second)
 
 
 @frozen
 class Pupil(Agent):
-    """Is right at a known rate. What it is told changes the rate by a known amount.
+    """Is right at a known rate, which instructions and habits change by a known amount.
 
     Args:
-        skill: how often it is right, told nothing.
+        skill: the rate without instructions and habits.
         effects: by phrase, what it adds to the rate by category, `any` for all others. A phrase
-            works if it stands in the instructions or in a habit; one with " + " needs all parts.
+            works if it is in the instructions or in a habit; a phrase with " + " needs all parts.
             A habit that begins "When the problem is about ..." works there only.
-        aligned: whether luck is drawn alike whatever the pupil is told, as a good experiment has
-            it; models do not do that.
-        heeds: whether it heeds when a habit applies; if not, every habit works everywhere.
-        cost: of a turn.
-        dear: by phrase, what it adds to the cost if it is told so.
-        instructions: what it is told.
-        habits: what it is told besides.
+        aligned: whether the same key gives the same luck whatever the pupil is told, as in a good
+            experiment; models do not have that.
+        heeds: whether a habit for one category works there only; if not, it works everywhere.
+        cost: cost of a turn.
+        dear: by phrase, what it adds to the cost.
+        instructions: its instructions.
+        habits: its habits.
     """
 
     skill: Share = 0.5
@@ -120,25 +119,25 @@ class Pupil(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """A number; whether it is the right one is drawn from the key."""
+        """Return a number; the key decides whether it is the right one."""
         problem = view.problem
         if problem.category not in TOPICS:
-            raise ValueError("pupils work on the task practice only")
+            raise ValueError("pupils work on the task `practice` only")
         luck = key if self.aligned else key.child("told", self.instructions, *self.habits)
-        right = luck.uniform() < self.rate(problem.category)
-        told = "\n".join([self.instructions, *self.habits])
-        cost = self.cost + fsum(more for phrase, more in self.dear.items() if phrase in told)
-        return Output(str(solution(problem) + (not right)), usage=Usage(cost=cost))
+        is_right = luck.uniform() < self.rate(problem.category)
+        text = "\n".join([self.instructions, *self.habits])
+        cost = self.cost + fsum(more for phrase, more in self.dear.items() if phrase in text)
+        return Output(str(solution(problem) + (not is_right)), usage=Usage(cost=cost))
 
     def rate(self, category: str) -> float:
-        """How often it is right on a category."""
+        """Return the rate of right answers on a category."""
         about = f"{WHEN}{category}:"
-        told = [self.instructions] + [
+        habits = [
             habit
             for habit in self.habits
             if not self.heeds or habit.startswith(about) or not habit.startswith(WHEN)
         ]
-        text = "\n".join(told)
+        text = "\n".join([self.instructions, *habits])
         return self.skill + fsum(
             by.get(category, by.get(ANY, 0.0))
             for phrase, by in self.effects.items()
@@ -148,11 +147,11 @@ class Pupil(Agent):
 
 @frozen
 class Idea:
-    """A habit that the coach proposes.
+    """Describe a habit that the coach proposes.
 
     Args:
         habit: its text.
-        category: what for.
+        category: the category it is for.
     """
 
     habit: str
@@ -161,16 +160,16 @@ class Idea:
 
 @frozen
 class PracticeCoach(Model):
-    """Stands where a model would coach: proposes what it is given, in the form that is asked for.
+    """Takes the place of a model that coaches: proposes the habits and lessons of its settings.
 
-    Asked for instructions, it adds its lesson for the category that went worst, or puts the lines
-    of two versions together.
+    Asked for instructions, it adds its lesson for the category with the lowest reward, or puts the
+    lines of two versions together.
 
     Args:
-        habits: what it proposes, whatever it reads; those tried before it leaves out.
+        habits: the habits it proposes, whatever it reads, but for those tried before.
         lessons: a line for the instructions, by category.
-        keeps: whether the instructions it writes keep what stood there.
-        garbled: how often it answers with something that cannot be used.
+        keeps: whether new instructions keep the present ones.
+        garbled: the share of answers that cannot be used.
     """
 
     habits: Sequence[Idea] = ()
@@ -179,22 +178,22 @@ class PracticeCoach(Model):
     garbled: Share = 0.0
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One answer, through the run's call path."""
+        """Return one answer, through the run's call path."""
         content = {"coach": "practice", "messages": request["messages"]}
         sent = Request("practice", content, sample=key.hex())
 
         async def do() -> Answer:
-            text = self.answer([one["content"] for one in request["messages"]], key)
+            text = self.answer([message["content"] for message in request["messages"]], key)
             return Answer({"text": text, "stop": "end", "tool_calls": []}, Usage(calls=1))
 
         return await calls.run(sent, do, Usage(calls=1))
 
     def ceiling(self, tokens: int) -> Usage:
-        """One call."""
+        """Return the bound: one call."""
         return Usage(calls=1)
 
     def answer(self, messages: Sequence[str], key: Key) -> str:
-        """What it says to a conversation."""
+        """Return the answer to a conversation."""
         if key.uniform() < self.garbled:
             return "Practice makes perfect."
         system, question = messages[0], messages[min(1, len(messages) - 1)]
@@ -203,22 +202,22 @@ class PracticeCoach(Model):
         return json.dumps({"instructions": self._instructions(question)})
 
     def _habits(self, question: str) -> list[JSON]:
-        [most] = re.findall(r"Propose at most (\d+) habits", question)
-        told = question.partition("\n\n##")[0].splitlines()
+        [limit] = re.findall(r"Propose at most (\d+) habits", question)
+        known = question.partition("\n\n##")[0].splitlines()
         categories = question.partition("Categories: ")[2].partition("\n")[0].split(", ")
         new = [
-            {"category": one.category, "habit": one.habit, "replaces": None}
-            for one in self.habits
-            if one.category in categories and not any(one.habit in line for line in told)
+            {"category": idea.category, "habit": idea.habit, "replaces": None}
+            for idea in self.habits
+            if idea.category in categories and not any(idea.habit in line for line in known)
         ]
-        return new[: int(most)]
+        return new[: int(limit)]
 
     def _instructions(self, question: str) -> str:
         versions = re.findall(r"^~~~\n(.*?)\n~~~$", question, re.M | re.S)
         lines = [line for text in versions for line in text.splitlines() if line != "(none)"]
         if len(versions) == 1:
             seen = re.findall(r"^## Episode \d+, category (\w+), reward (\S+)$", question, re.M)
-            worst = min(seen, key=lambda one: float(one[1]), default=("", ""))[0]
+            worst = min(seen, key=lambda pair: float(pair[1]), default=("", ""))[0]
             if worst in self.lessons:
                 lines = [*(lines if self.keeps else []), self.lessons[worst]]
         return "\n".join(dict.fromkeys(lines)) or "work well"

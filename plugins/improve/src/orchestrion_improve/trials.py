@@ -1,46 +1,228 @@
-"""Trials of changes to a team's settings: the same problems, the same keys, with and without.
+"""Try changes of a team's settings: the same problems, the same keys, with and without the change.
 
-A trial runs in four looks. After each, changes that cannot succeed any more are given up, which
-saves about half of the episodes that harmful and useless ones would take. What is compared with is
-played once for all changes.
+A trial runs in four looks. After each look, changes that have next to no chance of success are
+given up, which saves about half of the episodes that harmful and useless changes would use. The
+episodes without change are run once for all changes.
+
+The unit of the judgement is the problem: several draws on one problem are averaged first. A change
+helps if two things agree at the level asked for: the lower end of a percentile bootstrap interval
+(Efron 1979) is above zero, and Fisher's randomisation test rejects: few random flips of signs give
+a mean as high. The bootstrap alone is too optimistic for few problems: four differences that are
+all positive leave it without doubt, though a fair coin falls that way once in sixteen times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, fsum, isnan, nan
+from math import ceil, fsum, isnan, log2, nan, sqrt
+from statistics import NormalDist
 from typing import NamedTuple
 
-from attrs import frozen
+from attrs import Factory, define, field, frozen
 
-from orchestrion import JSON, Episode, Job, Key, Problem, Session, Usage
-from orchestrion_improve.judging import Verdict, hopeless, judge
+from orchestrion import JSON, Episode, Job, Key, Problem, Session, Split, Usage, UsageError
 
-__all__ = ["Change", "Overlay", "Result", "compare", "play", "reward_of"]
+__all__ = [
+    "Change",
+    "Overlay",
+    "TrialResult",
+    "Verdict",
+    "changed",
+    "compare",
+    "fewest_problems",
+    "has_little_chance",
+    "judge",
+    "most_pairs",
+    "path_of",
+    "play",
+    "reward_or_nan",
+    "roles_with",
+]
 
 Overlay = Mapping[str, JSON]
+"""Learnable settings by config path."""
 LOOKS = 4
-MEASURES = ("calls", "usd", "cost")
-Case = tuple[str, int]
-"""A problem's id, and the number of the draw on it."""
+LEAST_RESAMPLES, MOST_RESAMPLES = 1000, 20_000
+RESAMPLES_IN_TAIL = 20
+LEAST_CHANCE = 0.02
+"""A trial with a smaller chance of success is given up."""
+SECTION = "agents."
 
 
-class Sample(NamedTuple):
-    """What one episode came to: reward (NaN if it is missing) and what it took."""
+# -------------------------------------------------------------------------------- the settings
 
-    reward: float
-    usage: Usage
+
+def path_of(role: str, setting: str) -> str:
+    """Return the config path of an agent's setting."""
+    return f"{SECTION}{role}.{setting}"
+
+
+def roles_with(
+    session: Session, setting: str, path: str, wanted: Sequence[str], team: Sequence[str]
+) -> list[str]:
+    """Return the agents whose learnable setting of this name may change, in the config's order.
+
+    Args:
+        session: the team.
+        setting: name of the setting.
+        path: path of the improver, for errors.
+        wanted: the improver's `agents`. An agent inside another component is named by its path
+            after `agents.`; if there are no names, all of `team` that have the setting may change.
+        team: names of the team's agents.
+
+    Raises:
+        UsageError: a wanted agent does not have the setting, or nobody has it.
+    """
+    available = [
+        name[len(SECTION) : -len(setting) - 1]
+        for name in session.learnable()
+        if name.startswith(SECTION) and name.endswith(f".{setting}")
+    ]
+    if unknown := sorted(set(wanted) - set(available)):
+        raise UsageError(
+            f"{path}.agents: {unknown[0]!r} has no learnable setting {setting!r}; agents with it "
+            f"are {', '.join(available) or '(none)'}"
+        )
+    roles = [role for role in available if role in (wanted or team)]
+    if not roles:
+        raise UsageError(
+            f"{path}: no agent of this team has a learnable setting {setting!r}; agents that use "
+            "`chat` have `habits` and `instructions`"
+        )
+    return roles
+
+
+def changed(overlay: Overlay, session: Session) -> dict[str, JSON]:
+    """Return the part of an overlay that changes a setting of the team."""
+    now = session.learnable()
+    return {path: value for path, value in overlay.items() if as_overlay_value(now[path]) != value}
+
+
+def as_overlay_value(value: JSON) -> JSON:
+    """Return a setting in the form that overlays have."""
+    return list(value) if isinstance(value, tuple) else value
+
+
+# ------------------------------------------------------------------------------- the judgement
+
+
+@frozen
+class Verdict:
+    """Hold the judgement of a change.
+
+    Args:
+        effect: mean difference in reward, with the change minus without.
+        low: lower end of its interval.
+        high: upper end of its interval.
+        p: share of random signs with an effect as high.
+        problems: number of problems.
+        pairs: number of pairs of episodes.
+        level: allowed chance of calling a useless change helpful.
+    """
+
+    effect: float
+    low: float
+    high: float
+    p: float
+    problems: int
+    pairs: int
+    level: float
+
+    @property
+    def helps(self) -> bool:
+        """Return whether both tests say that the change helps."""
+        return self.low > 0 and self.p <= self.level
+
+    @property
+    def harms(self) -> bool:
+        """Return whether the whole interval is below zero."""
+        return self.high < 0
+
+
+def judge(differences: Mapping[str, Sequence[float]], level: float, key: Key) -> Verdict:
+    """Judge a change by its differences in reward.
+
+    Args:
+        differences: by problem, one number for each pair of episodes; problems without pairs are
+            left out.
+        level: one-sided chance of error at each end of the interval.
+        key: the key of the resamples.
+    """
+    means = [
+        fsum(of_problem) / len(of_problem) for of_problem in differences.values() if of_problem
+    ]
+    pairs = sum(map(len, differences.values()))
+    count = len(means)
+    if not any(means):
+        return Verdict(0.0, 0.0, 0.0, 1.0, count, pairs, level)
+    resamples = min(max(LEAST_RESAMPLES, ceil(RESAMPLES_IN_TAIL / level)), MOST_RESAMPLES)
+    random = key.child("bootstrap").random()
+    sums = sorted(sum(random.choices(means, k=count)) for _ in range(resamples))
+    cut = int(level * resamples)
+    p = _sign_flips(means, resamples, key.child("signs"))
+    effect = fsum(means) / count
+    return Verdict(effect, sums[cut] / count, sums[-1 - cut] / count, p, count, pairs, level)
+
+
+def _sign_flips(means: Sequence[float], resamples: int, key: Key) -> float:
+    """Return the share of sign patterns, this one included, whose sum is at least as high."""
+    values = [mean for mean in means if mean]  # zeros have no sign
+    # A little slack: equal sums may differ in their last bit.
+    reached = fsum(values) - 1e-9
+    random, count = key.random(), len(values)
+    as_high = 0
+    for _ in range(resamples):
+        signs = random.getrandbits(count)
+        total = 0.0
+        for value in values:
+            total += value if signs & 1 else -value
+            signs >>= 1
+        as_high += total >= reached
+    return (1 + as_high) / (1 + resamples)
+
+
+def fewest_problems(level: float) -> int:
+    """Return how many problems can reach a level: n positive differences have chance 1 in 2^n."""
+    return ceil(log2(1 / level))
+
+
+def has_little_chance(differences: Sequence[float], total: int, level: float) -> bool:
+    """Return whether a trial under way has next to no chance to succeed.
+
+    This is conditional power (Lan, Simon, Halperin 1982): even if the true effect were a standard
+    error above the one so far, the end of the trial would hardly be significant. Giving up only
+    refuses a change, so it makes no error of the first kind more likely.
+
+    Args:
+        differences: differences of the pairs so far.
+        total: pairs of the whole trial.
+        level: level of its test.
+    """
+    count = len(differences)
+    if not 2 <= count < total:
+        return False
+    mean = fsum(differences) / count
+    error = sqrt(fsum((value - mean) ** 2 for value in differences) / (count - 1) / count)
+    if error == 0:
+        return mean <= 0
+    normal, done, z = NormalDist(), count / total, mean / error
+    drift = (z + 1) / sqrt(done)
+    missing = normal.inv_cdf(1 - level) - z * sqrt(done) - drift * (1 - done)
+    return 1 - normal.cdf(missing / sqrt(1 - done)) < LEAST_CHANCE
+
+
+# ----------------------------------------------------------------------------------- the trial
 
 
 @frozen
 class Change:
-    """Something to try.
+    """Describe a change to try.
 
     Args:
         overlay: settings with the change.
-        problems: what it is tried on.
-        pairs: episodes on either side.
-        give_up: whether to stop when it cannot succeed any more.
+        problems: the problems to try it on.
+        pairs: pairs of episodes, one with and one without the change.
+        give_up: whether to stop when it has next to no chance of success.
     """
 
     overlay: Overlay
@@ -50,71 +232,84 @@ class Change:
 
     @property
     def cases(self) -> list[tuple[Problem, int]]:
-        """Problem and draw of each pair; each problem equally often if all of them are used."""
+        """Return problem and draw of each pair; all problems equally often if all are used."""
         count = len(self.problems)
         pairs = self.pairs if count >= self.pairs else ceil(self.pairs / count) * count
         return [(self.problems[n % count], n // count) for n in range(pairs)]
 
 
+def most_pairs(pairs: int, sizes: Mapping[Split, int]) -> int:
+    """Return the most pairs of a trial: `Change.cases` rounds up to whole laps."""
+    return min(2 * pairs, pairs + sizes["validation"])
+
+
 @frozen
-class Result:
-    """What came of a change.
+class TrialResult:
+    """Hold the result of a trial.
 
     Args:
         verdict: the judgement.
-        dearer: by what share the episodes took more calls, dollars or cost, whichever is most.
+        extra_share: by what share the episodes used more calls, dollars or cost, the highest of
+            the three.
         missing: share of the pairs in which a reward was missing.
-        stopped: whether it was given up early.
+        given_up: whether the trial stopped early.
     """
 
     verdict: Verdict
-    dearer: float
+    extra_share: float
     missing: float
-    stopped: bool
+    given_up: bool
 
 
-def reward_of(episode: Episode) -> float:
-    """The reward; NaN if it is missing."""
+def reward_or_nan(episode: Episode) -> float:
+    """Return the total reward of an episode; NaN if it is missing."""
     return nan if episode.reward is None else episode.reward.total
 
 
 async def play(session: Session, overlay: Overlay, jobs: Sequence[Job]) -> list[Episode]:
-    """Run episodes with other settings."""
+    """Run episodes with other settings; return them in the order of the jobs."""
     async with session.build(overlay) as inner:
         return await inner.rollout(jobs)
 
 
+class _Sample(NamedTuple):
+    reward: float  # NaN if it is missing
+    usage: Usage
+
+
+# Problem's id and number of the draw.
+_Samples = dict[tuple[str, int], _Sample]
+
+
+@define
 class _Trial:
-    """One change on trial."""
+    change: Change
+    cases: list[tuple[Problem, int]] = field(
+        init=False, default=Factory(lambda self: self.change.cases, takes_self=True)
+    )
+    samples: _Samples = field(init=False, factory=dict)
+    given_up: bool = False
 
-    def __init__(self, change: Change) -> None:
-        self.change = change
-        self.cases = change.cases
-        self.played: dict[Case, Sample] = {}
-        self.stopped = False
-
-    def due(self, look: int) -> list[tuple[Problem, int]]:
-        """What is to be played in a look."""
-        if self.stopped:
+    def cases_of(self, look: int) -> list[tuple[Problem, int]]:
+        if self.given_up:
             return []
         first = ceil(len(self.cases) * look / LOOKS)
         return self.cases[first : ceil(len(self.cases) * (look + 1) / LOOKS)]
 
-    def differences(self, base: Mapping[Case, Sample]) -> dict[str, list[float]]:
-        """Reward with the change less without, by problem, where there are both."""
-        found: dict[str, list[float]] = {}
-        for case, sample in self.played.items():
-            one = sample.reward - base[case].reward
-            if not isnan(one):
-                found.setdefault(case[0], []).append(one)
-        return found
+    def differences(self, base: _Samples) -> dict[str, list[float]]:
+        """Return the differences in reward by problem, where both rewards are known."""
+        differences: dict[str, list[float]] = {}
+        for case, sample in self.samples.items():
+            difference = sample.reward - base[case].reward
+            if not isnan(difference):
+                differences.setdefault(case[0], []).append(difference)
+        return differences
 
-    def dearer(self, base: Mapping[Case, Sample]) -> float:
-        """The greatest share by which it takes more of something."""
+    def extra_share(self, base: _Samples) -> float:
         shares = [0.0]
-        for name in MEASURES:
-            before = fsum(getattr(base[case].usage, name) for case in self.played)
-            after = fsum(getattr(one.usage, name) for one in self.played.values())
+        for measure in ("calls", "usd", "cost"):
+            before = fsum(getattr(base[case].usage, measure) for case in self.samples)
+            after = fsum(getattr(sample.usage, measure) for sample in self.samples.values())
             if before > 0:
                 shares.append(after / before - 1)
         return max(shares)
@@ -122,41 +317,45 @@ class _Trial:
 
 async def compare(
     session: Session, base: Overlay, changes: Sequence[Change], level: float, key: Key
-) -> tuple[list[Result], int]:
-    """Try changes beside the same base; gives a result each, and how many episodes that took.
+) -> tuple[list[TrialResult], int]:
+    """Try changes against the same base; return their results, and the number of episodes.
 
     Args:
-        session: what to play in.
+        session: runs the episodes.
         base: settings without any of the changes.
         changes: what to try.
         level: chance of error that each of them may have.
-        key: of this comparison; pair n of a problem draws alike on both sides.
+        key: the key of this comparison; pair n of a problem has the same key on both sides.
     """
-    trials = [_Trial(one) for one in changes]
-    known: dict[Case, Sample] = {}
-    episodes = 0
+    trials = [_Trial(change) for change in changes]
+    base_samples: _Samples = {}
+    episodes_run = 0
     for look in range(LOOKS):
-        due = [one.due(look) for one in trials]
-        wanted = {(p.id, draw): p for cases in due for p, draw in cases}
-        work = [(base, known, {case: p for case, p in wanted.items() if case not in known})]
-        for trial, cases in zip(trials, due, strict=True):
-            overlay = trial.change.overlay
-            work.append((overlay, trial.played, {(p.id, draw): p for p, draw in cases}))
-        for overlay, into, new in work:
+        cases_by_trial = [trial.cases_of(look) for trial in trials]
+        sides: list[tuple[Overlay, _Samples, Sequence[tuple[Problem, int]]]] = [
+            (base, base_samples, [case for cases in cases_by_trial for case in cases]),
+            *(
+                (trial.change.overlay, trial.samples, cases)
+                for trial, cases in zip(trials, cases_by_trial, strict=True)
+            ),
+        ]
+        for overlay, samples, cases in sides:
+            new = {(p.id, draw): p for p, draw in cases if (p.id, draw) not in samples}
             if new:
                 jobs = [Job(p, key.child(*case), training=False) for case, p in new.items()]
-                played = await play(session, overlay, jobs)
-                episodes += len(played)
-                for case, episode in zip(new, played, strict=True):
-                    into[case] = Sample(reward_of(episode), episode.usage)
+                episodes = await play(session, overlay, jobs)
+                episodes_run += len(episodes)
+                for case, episode in zip(new, episodes, strict=True):
+                    samples[case] = _Sample(reward_or_nan(episode), episode.usage)
         for trial in trials:
-            flat = [d for one in trial.differences(known).values() for d in one]
-            if trial.change.give_up and hopeless(flat, len(trial.cases), level):
-                trial.stopped = True
+            flat = [d for values in trial.differences(base_samples).values() for d in values]
+            if trial.change.give_up and has_little_chance(flat, len(trial.cases), level):
+                trial.given_up = True
     results = []
     for n, trial in enumerate(trials):
-        differences = trial.differences(known)
-        verdict = judge(differences, level, key.child("judge", n))
-        missing = 1 - verdict.pairs / max(1, len(trial.played))
-        results.append(Result(verdict, trial.dearer(known), missing, trial.stopped))
-    return results, episodes
+        verdict = judge(trial.differences(base_samples), level, key.child("judge", n))
+        missing = 1 - verdict.pairs / max(1, len(trial.samples))
+        results.append(
+            TrialResult(verdict, trial.extra_share(base_samples), missing, trial.given_up)
+        )
+    return results, episodes_run

@@ -1,4 +1,4 @@
-"""`orchestrion merge`: one model of several fine-tunes, or the export of one that was trained."""
+"""`orchestrion merge`: merge several fine-tunes into one model, or export a trained one."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ def merge(
     density: float | None,
     seed: int | None,
 ) -> int:
-    """Make one model of several fine-tunes of one base, and write it to a folder.
+    """Merge several fine-tunes of one base into one model, and write it to a folder.
 
     A MODEL is a folder in the format of the transformers library, or RUN:NAME, the model NAME as
-    a run has trained it; an adapter is folded into its base. One MODEL alone is written as it is.
-    What was told apart by its model must be told apart by its prompt from then on.
+    trained by a run; an adapter is folded into its base. A single MODEL is written unchanged.
+    Agents that differed by their models must differ by their prompts after merging.
     """
     settings = {"t": t, "density": density, "seed": seed}
     _check(method, len(models), base, weights, settings)
     if output.exists():
-        raise UsageError(f"--output: {output} is there already")
+        raise UsageError(f"--output: {output} exists already; name a new folder")
     named = (*models, *([base] if base is not None else []))
     folders = {name for name in named if (Path(name) / "config.json").is_file()}
     shares = _numbers(weights, len(models))
@@ -61,17 +61,19 @@ def merge(
 def _check(
     method: str, count: int, base: str | None, weights: str | None, settings: dict[str, Any]
 ) -> None:
-    """Refuse what would do nothing, or cannot be done."""
+    """Raise UsageError for options that have no effect or do not fit together."""
     takes = {"slerp": ("t",), "ties": ("density",), "dare": ("density", "seed")}.get(method, ())
     for name, value in settings.items():
         if value is not None and name not in takes:
-            raise UsageError(f"--{name} does nothing with --method {method}")
+            raise UsageError(f"--{name} has no effect with --method {method}; remove it")
     if (base is not None) != (method in FROM_BASE):
         raise UsageError(
-            f"--method {method} needs --base" if base is None else f"--base is not for {method}"
+            f"--method {method} needs --base"
+            if base is None
+            else f"--base has no effect with --method {method}; remove it"
         )
     if weights is not None and count == 1 and method == "linear":
-        raise UsageError("--weights does nothing with one model")
+        raise UsageError("--weights has no effect with one model; remove it")
     if method == "slerp" and (count != 2 or settings["t"] is None or weights is not None):
         raise UsageError("--method slerp takes two models, and --t in place of --weights")
 
@@ -80,12 +82,12 @@ def _numbers(weights: str | None, count: int) -> list[float] | None:
     if weights is None:
         return None
     try:
-        found = [float(one) for one in weights.split(",")]
+        shares = [float(weight) for weight in weights.split(",")]
     except ValueError:
-        raise UsageError(f"--weights: {weights!r} is no list of numbers like 0.7,0.3") from None
-    if len(found) != count:
-        raise UsageError(f"--weights: {len(found)} for {count} models")
-    return found
+        raise UsageError(f"--weights: expected numbers like 0.7,0.3, got {weights!r}") from None
+    if len(shares) != count:
+        raise UsageError(f"--weights: give one for each of {count} models, got {len(shares)}")
+    return shares
 
 
 async def _merge(
@@ -97,7 +99,7 @@ async def _merge(
     weights: list[float] | None,
     settings: dict[str, Any],
 ) -> None:
-    from orchestrion_ensemble import merging
+    from orchestrion_local import merge_methods
 
     async with AsyncExitStack() as stack:
         models = [await _open(name, name in folders, stack) for name in names]
@@ -108,14 +110,14 @@ async def _merge(
         chosen = {name: value for name, value in settings.items() if value is not None}
         try:
             if method == "linear":
-                merged = merging.linear(arrays, weights)
+                merged = merge_methods.linear(arrays, weights)
             elif method == "slerp":
-                merged = merging.slerp(arrays[0], arrays[1], chosen["t"])
+                merged = merge_methods.slerp(arrays[0], arrays[1], chosen["t"])
             else:
                 function = {
-                    "task-arithmetic": merging.task_arithmetic,
-                    "ties": merging.ties,
-                    "dare": merging.dare,
+                    "task-arithmetic": merge_methods.task_arithmetic,
+                    "ties": merge_methods.ties,
+                    "dare": merge_methods.dare,
                 }[method]
                 assert start is not None
                 merged = function(start, arrays, weights, **chosen)
@@ -135,23 +137,23 @@ async def _open(name: str, is_folder: bool, stack: AsyncExitStack) -> LocalModel
         return load(HF(path=name), OpenContext(f"models.{Path(name).name}", Key(0)))
     run, colon, model = name.rpartition(":")
     if not colon:
-        raise UsageError(f"{name}: is neither a folder with a model nor RUN:NAME")
+        raise UsageError(f"{name}: expected a folder with a model, or RUN:NAME")
     trained = await stack.enter_async_context(open_run(run))
     if trained.directory is None:
-        raise UsageError(f"{run} is a config, whose models nobody has trained; name a run of it")
-    found = trained.opened.runtimes.get(f"models.{model}")
-    if not isinstance(found, LocalModel):
+        raise UsageError(f"{run} is a config, without trained models; name a run of it")
+    runtime = trained.opened.runtimes.get(f"models.{model}")
+    if not isinstance(runtime, LocalModel):
         known = sorted(
             path.partition(".")[2]
-            for path, one in trained.opened.runtimes.items()
-            if isinstance(one, LocalModel)
+            for path, other in trained.opened.runtimes.items()
+            if isinstance(other, LocalModel)
         )
         raise UsageError(f"{run} has no local model {model!r}; it has {', '.join(known) or 'none'}")
-    return found
+    return runtime
 
 
 def _arrays(model: LocalModel) -> dict[str, Any]:
-    """All weights by the names that the transformers library has for them, in full precision."""
+    """Return all weights in full precision, by their names in the transformers library."""
     import torch
 
     plain = model.plain()
@@ -168,7 +170,7 @@ def _write(model: LocalModel, merged: dict[str, Any], output: Path) -> None:
     with torch.no_grad():
         for name, parameter in plain.named_parameters():
             parameter.copy_(torch.from_numpy(merged[name]))
-    # A folder that is there is whole.
+    # Renamed at the end, so that an existing folder is complete.
     partial = output.with_name(output.name + ".partial")
     plain.save_pretrained(str(partial))
     model.tokenizer.save(str(partial))

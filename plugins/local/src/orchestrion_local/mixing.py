@@ -1,4 +1,4 @@
-"""Several networks that sample as one."""
+"""Samples from several networks as from one; see `Mixture` for the distribution."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Any
 
 import torch
 
-from orchestrion import JSON, Answer, Calls, Key, Model, OpenContext, Usage, UsageError
+from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
 from orchestrion_local.caching import roomy_cache
-from orchestrion_local.mixture import Mixture
 from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import LocalModel, limits_of, sampled
 from orchestrion_local.sampling import Drawn, Wanted, sample
@@ -20,18 +19,18 @@ __all__ = ["MixedModel"]
 
 
 class _Caches:
-    """The members' caches, changed together."""
+    """The caches of all members, changed together."""
 
     def __init__(self, parts: Sequence[Any]) -> None:
         self.parts = parts
 
     def batch_repeat_interleave(self, repeats: int) -> None:
-        for one in self.parts:
-            one.batch_repeat_interleave(repeats)
+        for part in self.parts:
+            part.batch_repeat_interleave(repeats)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
-        for one in self.parts:
-            one.batch_select_indices(indices)
+        for part in self.parts:
+            part.batch_select_indices(indices)
 
 
 class _Output:
@@ -40,12 +39,12 @@ class _Output:
 
 
 class _Network:
-    """Looks to `sample` like one network; its logits have a dimension for the members."""
+    """The members as the network that `sample` expects; its logits have a dimension for members."""
 
     def __init__(self, members: Sequence[LocalModel], weights: Sequence[float], mode: str) -> None:
         self.members, self.mode = members, mode
         total = sum(weights)
-        self.shares = torch.tensor([one / total for one in weights], dtype=torch.float64)
+        self.shares = torch.tensor([weight / total for weight in weights], dtype=torch.float64)
 
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         return iter(self.members[0].module.parameters())
@@ -62,7 +61,7 @@ class _Network:
         return _Output(torch.stack(logits, dim=2))
 
     def combine(self, logits: torch.Tensor, picks: torch.Tensor) -> torch.Tensor:
-        """One distribution for each row, as logits [B, V], from logits [B, members, V]."""
+        """Return one distribution for each row, as logits [B, V], from logits [B, members, V]."""
         logprobs = torch.log_softmax(logits.double(), dim=-1)
         shares = self.shares.to(logits.device)
         if self.mode == "average":
@@ -73,32 +72,48 @@ class _Network:
 
 
 class MixedModel(Model):
-    """See `Mixture`."""
+    """Answers requests by all members together.
 
-    def __init__(self, settings: Mixture, ctx: OpenContext) -> None:
-        self.settings = settings
-        self.name = ctx.path.partition(".")[2] or ctx.path
+    Args:
+        path: config path of the mixture.
+        models: the members, all of them `hf` models with one tokenizer on one device.
+        weights: of the members; empty for equal ones.
+        mode: see `Mixture.mode`.
+        limits: sampling where the request has no settings of its own.
+
+    Raises:
+        UsageError: a member is not an `hf` model, or differs in tokenizer or device.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        models: Sequence[Model],
+        weights: Sequence[float],
+        mode: str,
+        limits: Limits,
+    ) -> None:
+        self.name, self.limits = path.partition(".")[2] or path, limits
         members: list[LocalModel] = []
-        for i, member in enumerate(settings.members):
+        for i, member in enumerate(models):
             if not isinstance(member, LocalModel):
-                raise UsageError(f"{ctx.path}.members[{i}]: is no `hf` model")
+                raise UsageError(f"{path}.members[{i}]: is not an `hf` model")
             members.append(member)
         first = members[0]
         for i, member in enumerate(members):
             if not first.tokenizer.same_as(member.tokenizer):
                 raise UsageError(
-                    f"{ctx.path}.members[{i}]: {member.name} has another tokenizer than "
-                    f"{first.name}; tokens can only be mixed where they mean the same"
+                    f"{path}.members[{i}]: {member.name} has another tokenizer than "
+                    f"{first.name}; only models with the same tokenizer can be mixed"
                 )
             if member.device != first.device:
                 raise UsageError(
-                    f"{ctx.path}.members[{i}]: {member.name} is on {member.device}, "
-                    f"{first.name} on {first.device}; place them together"
+                    f"{path}.members[{i}]: {member.name} is on {member.device}, "
+                    f"{first.name} on {first.device}; place all members on one device"
                 )
         self.members, self._residents = members, [member.resident for member in members]
         fits(*self._residents)
-        weights = settings.weights or [1.0] * len(members)
-        self._network = _Network(members, weights, settings.mode)
+        self._network = _Network(members, weights or [1.0] * len(members), mode)
         self._tokenizer = first.tokenizer
         self.batcher: Batcher[Wanted, Drawn] = Batcher(self._sample, first.settings.batch)
 
@@ -110,18 +125,17 @@ class MixedModel(Model):
         """See `Model.complete`.
 
         Raises:
-            CallError: (permanent) as an `hf` model's.
+            CallError: (permanent) in the cases in which an `hf` model raises one.
         """
         context = min(member.context for member in self.members)
         prompt = self._tokenizer.encode(request["messages"])
-        usual = Limits(self.settings.max_tokens, self.settings.temperature)
-        asked = limits_of(self.name, request, usual, len(prompt), context)
+        limits = limits_of(self.name, request, self.limits, len(prompt), context)
         wanted = Wanted(
             prompt,
-            key.uniforms(asked.max_tokens),
-            asked.temperature,
-            asked.top_p,
-            key.child("member").uniforms(asked.max_tokens),
+            key.uniforms(limits.max_tokens),
+            limits.temperature,
+            limits.top_p,
+            key.child("member").uniforms(limits.max_tokens),
         )
 
         async def do() -> Answer:
@@ -137,11 +151,11 @@ class MixedModel(Model):
         settings = {
             "model": self.name,
             "versions": [member.version for member in self.members],
-            "max_tokens": asked.max_tokens,
+            "max_tokens": limits.max_tokens,
         }
         sent = sampled(self.name, settings, prompt, request, key)
-        return await calls.run(sent, do, Usage(1, len(prompt), asked.max_tokens))
+        return await calls.run(sent, do, Usage(1, len(prompt), limits.max_tokens))
 
     def ceiling(self, tokens: int) -> Usage:
-        """The most that one completion takes which reads at most `tokens` tokens."""
-        return Usage(1, tokens, self.settings.max_tokens)
+        """Return the maximal usage of a completion whose prompt has at most `tokens` tokens."""
+        return Usage(1, tokens, self.limits.max_tokens)

@@ -1,4 +1,4 @@
-"""The model `mixture`: its settings. What it does stands in `mixing`."""
+"""The model `mixture`: settings and checks. The runtime is in `mixing`, which needs torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from attrs import frozen
 from orchestrion import JSON, Answer, Calls, Key, Meta, Model, OpenContext, Usage, UsageError
 from orchestrion_local.hf import HF
 from orchestrion_local.naming import server_of
-from orchestrion_local.settings import UNSUPPORTED
+from orchestrion_local.settings import UNSUPPORTED, Limits
 
 __all__ = ["Mixture"]
 
@@ -28,8 +28,8 @@ class Mixture(Model):
         mode: `average` takes the weighted mean of the members' probabilities; `draw` lets one
             member, drawn by weight for each token, decide alone. At temperature 1 both draw from
             the same distribution.
-        max_tokens: of a response, where the request does not say.
-        temperature: likewise.
+        max_tokens: maximal length of a response if the request gives none.
+        temperature: sampling temperature if the request gives none.
     """
 
     unsupported = UNSUPPORTED
@@ -47,27 +47,33 @@ class Mixture(Model):
             )
 
     def ceiling(self, tokens: int) -> Usage:
-        """The most that one completion takes which reads at most `tokens` tokens."""
+        """Return the maximal usage of a completion whose prompt has at most `tokens` tokens."""
         return Usage(1, tokens, self.max_tokens)
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """See `Model.complete`; the open model does it."""
+        """Raise an error: only the opened model completes."""
         raise NotImplementedError("a mixture must be opened")
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
-        """Check that the members fit together."""
+        """Yield the model at work; in a dry run only check the kinds of the members.
+
+        Raises:
+            UsageError: a member is not an `hf` model, is sampled by a server, or does not fit
+                the others.
+        """
         if ctx.trial:
             for i, member in enumerate(self.members):
                 if not isinstance(member, HF):
-                    raise UsageError(f"{ctx.path}.members[{i}]: is no `hf` model")
+                    raise UsageError(f"{ctx.path}.members[{i}]: is not an `hf` model")
                 if server_of(member) is not None:
                     raise UsageError(
-                        f"{ctx.path}.members[{i}]: has a `server`, which gives whole answers; a "
-                        "mixture draws every token from weights that are here"
+                        f"{ctx.path}.members[{i}]: has a `server`, which gives whole responses; a "
+                        "mixture samples token by token in this process; remove the `server`"
                     )
             yield self
             return
         from orchestrion_local.mixing import MixedModel
 
-        yield MixedModel(self, ctx)
+        limits = Limits(self.max_tokens, self.temperature)
+        yield MixedModel(ctx.path, self.members, self.weights, self.mode, limits)

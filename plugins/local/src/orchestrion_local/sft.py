@@ -1,54 +1,70 @@
-"""The trainer `sft`: its settings. What it does stands in `imitation`."""
+"""The trainer `sft`: supervised fine-tuning of models on responses of teachers or of a file.
+
+The loss of a step is the mean of -log p over the response tokens of `batch` examples, which are
+drawn with replacement. A step is one of AdamW, see `optimizing`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
-from typing import Annotated
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 from attrs import Factory, field, frozen
 
 from orchestrion import (
+    JSON,
+    Array,
+    CallError,
+    Job,
+    Key,
     Meta,
     Metrics,
     Model,
     OpenContext,
     Plan,
+    Saved,
     Session,
     Split,
     Trainer,
     UsageError,
     refuse_idle,
 )
-from orchestrion_local.naming import check_known, names_of
+from orchestrion_local.interfaces import Generation, Trainable, generations_of
+from orchestrion_local.naming import check_known, names_of, settings_by_model
 from orchestrion_local.settings import Optimizer
 
-__all__ = ["Sft"]
+if TYPE_CHECKING:
+    from orchestrion_local.optimizing import WeightOptimizer
+
+__all__ = ["Sft", "SftTrainer"]
 
 Count = Annotated[int, Meta(ge=1)]
 
 
 @frozen
-class Sft(Trainer):
-    """Supervised fine-tuning: models learn to say what was said, a warm start for what follows.
+class Sft:
+    """Supervised fine-tuning: models learn given responses, a warm start for later trainers.
 
-    What was said comes from `teachers`, other models that answer in the students' place while the
+    The responses come from `teachers`, other models that answer in the students' place while the
     team works on training problems, or from recorded examples.
 
     Args:
         models: the students.
         teachers: one for each student, or one for all.
-        base: of a student with an adapter, train the weights under it, in common with all others
-            that are on them, and not the adapter.
-        data: a file of examples, one JSON object {"model", "messages", "text"} a line.
-        keep: which of the team's episodes are learned from.
-        iterations: how many.
-        episodes: of the team in each iteration, with teachers.
+        base: train the weights under a student's adapter, together with all other adapters on
+            them, and not the adapter.
+        data: a file of examples, one JSON object {"model", "messages", "text"} in each line.
+        keep: which episodes of the team are learned from: all, or the solved ones.
+        iterations: number of iterations.
+        episodes: episodes of the team in each iteration, with teachers.
         steps: optimizer steps of each student in each iteration.
         batch: examples in a step.
-        micro_batch: examples computed at once.
-        optimizer: of every student.
-        optimizers: of single students, by name.
+        micro_batch: examples in one forward pass.
+        optimizer: optimizer of every student.
+        optimizers: optimizers of single students, by name.
     """
 
     models: Annotated[Sequence[Model], Meta(min_length=1)]
@@ -68,38 +84,195 @@ class Sft(Trainer):
         if bool(self.teachers) == (self.data is not None):
             raise ValueError("give `teachers` or `data`")
         if self.data is not None:
-            refuse_idle(self, ("keep", "episodes"), "beside `data`, where no team works")
+            refuse_idle(self, ("keep", "episodes"), "beside `data`, with which no episodes run")
         if len(self.teachers) not in (0, 1, len(self.models)):
             raise ValueError(
                 f"teachers: {len(self.teachers)} for {len(self.models)} models; give one for "
                 "each, or one for all"
             )
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """See `Trainer.plan`."""
-        if self.data is not None:
-            return Plan(exact=True)
-        if turns is None:
-            return None
-        return Plan(activations=self.episodes * turns, verdicts=self.episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """See `Trainer.check`."""
-        if self.data is None and not len(session.problems("train")):
-            raise UsageError("the task has no training problems")
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """See `Trainer.iterate`; the open trainer does it."""
-        raise NotImplementedError("a trainer of weights must be opened")
-
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """The trainer at work; for a trial, its settings alone."""
+        """Yield the trainer; in a dry run without weights, which needs no torch.
+
+        Raises:
+            UsageError: a model has no weights, a name is not in `models`, or `data` is no file of
+                examples that the students' tokenizers can read.
+        """
         names = names_of(self.models, ctx)
         check_known(self.optimizers, names, f"{ctx.path}.optimizers")
         if ctx.trial:
-            yield self
+            yield PlannedSft(self)
             return
-        from orchestrion_local.imitation import Imitation
+        yield SftTrainer(self, ctx)
 
-        yield Imitation(self, ctx)
+
+class PlannedSft(Trainer):
+    """The part of the trainer that needs no weights: all that a dry run uses."""
+
+    def __init__(self, settings: Sft) -> None:
+        self.settings = settings
+
+    @property
+    def iterations(self) -> int:
+        """See `Trainer.iterations`."""
+        return self.settings.iterations
+
+    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+        """See `Trainer.plan`."""
+        if self.settings.data is not None:
+            return Plan(exact=True)
+        if turns is None:
+            return None
+        episodes = self.settings.episodes
+        return Plan(activations=episodes * turns, verdicts=episodes, forked=False)
+
+    def check(self, session: Session) -> None:
+        """See `Trainer.check`."""
+        if self.settings.data is None and not len(session.problems("train")):
+            raise UsageError("the task has no training problems")
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Raise an error: a dry run does not train."""
+        raise NotImplementedError("a dry run does not train")
+
+
+class SftTrainer(PlannedSft):
+    """Runs the iterations of `Sft`."""
+
+    def __init__(self, settings: Sft, ctx: OpenContext) -> None:
+        # Not above: listing plugins must not load torch.
+        from orchestrion_local.optimizing import WeightOptimizer
+
+        super().__init__(settings)
+        self._path = ctx.path
+        names = ctx.names["models"]
+        speakers = [model for model in settings.models if isinstance(model, Trainable)]
+        students = [model.root if settings.base else model for model in speakers]
+        self._speakers = {model.name: model for model in speakers}
+        self.models = {model.name: model for model in students}
+        self._student_of = {name: model.name for name, model in zip(names, students, strict=True)}
+        """The student that learns the responses of a model, by any name of that model."""
+        for speaker, student in zip(speakers, students, strict=True):
+            self._student_of[speaker.name] = student.name
+        teachers = list(settings.teachers) * (1 if len(settings.teachers) > 1 else len(names))
+        self._teachers = settings_by_model(
+            dict(zip(names, teachers, strict=False)), names, speakers, f"{ctx.path}.teachers"
+        )
+        total = settings.iterations * settings.steps
+        own = settings_by_model(settings.optimizers, names, students, f"{ctx.path}.optimizers")
+        self.optimizers: dict[str, WeightOptimizer] = {
+            name: WeightOptimizer(model, own.get(name, settings.optimizer), total)
+            for name, model in self.models.items()
+        }
+        self._examples = self._read(Path(settings.data)) if settings.data is not None else None
+
+    def _read(self, path: Path) -> dict[str, list[Generation]]:
+        examples: dict[str, list[Generation]] = {name: [] for name in self.models}
+        try:
+            lines = path.read_text("utf-8").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{self._path}.data: {path} cannot be read: {error}") from error
+        for number, line in enumerate(lines, 1):
+            if not line.strip():
+                continue
+            where = f"{self._path}.data: {path}:{number}"
+            try:
+                example = msgspec.json.decode(line, type=_Line)
+            except msgspec.DecodeError as error:
+                raise UsageError(
+                    f'{where}: expected {{"model": ..., "messages": [...], "text": ...}} ({error})'
+                ) from error
+            check_known([example.model], list(self._student_of), where)
+            student = self._student_of[example.model]
+            messages = [msgspec.structs.asdict(message) for message in example.messages]
+            try:
+                examples[student].append(self.models[student].told(messages, example.text))
+            except CallError as error:
+                raise UsageError(f"{where}: {error}") from error
+        return examples
+
+    async def iterate(self, i: int, session: Session) -> Metrics:
+        """Collect responses of teachers, unless a file gives them; then train every student."""
+        examples = self._examples
+        metrics: dict[str, float] = {}
+        if examples is None:
+            examples = await self._responses_of_teachers(session)
+        for name, model in self.models.items():
+            if not examples[name]:
+                raise UsageError(f"{self._path}: there are no examples for {name}")
+            with self.optimizers[name].pinned():
+                losses = self._learn(name, model, examples[name], session.key.child("sft", name))
+            metrics[f"{name}/loss"] = losses[-1]
+            metrics[f"{name}/examples"] = float(len(examples[name]))
+        return metrics
+
+    async def _responses_of_teachers(self, session: Session) -> dict[str, list[Generation]]:
+        settings, key = self.settings, session.key
+        problems = session.problems("train")
+        draws = key.child("problems").uniforms(settings.episodes)
+        jobs = [
+            Job(problems[int(draw * len(problems))], key.child("episode", n))
+            for n, draw in enumerate(draws)
+        ]
+        with ExitStack() as stack:
+            for name, model in self._speakers.items():
+                stack.enter_context(model.taught(self._teachers[name]))
+            episodes = await session.rollout(jobs)
+        examples: dict[str, list[Generation]] = {name: [] for name in self.models}
+        for episode in episodes:
+            if settings.keep == "all" or episode.success:
+                for turn in episode.turns:
+                    for generation in generations_of(turn.output.metadata):
+                        student = self._student_of.get(generation.model)
+                        if student is not None:
+                            examples[student].append(generation)
+        return examples
+
+    def _learn(
+        self, name: str, model: Trainable, examples: Sequence[Generation], key: Key
+    ) -> list[float]:
+        """Take the steps of one student; return the loss of each."""
+        optimizer, settings = self.optimizers[name], self.settings
+        losses = []
+        for step in range(settings.steps):
+            draws = key.child(step).uniforms(min(settings.batch, len(examples)))
+            chosen = [examples[int(draw * len(examples))] for draw in draws]
+            tokens = sum(len(example.response) for example in chosen)
+            optimizer.zero()
+            total = 0.0
+            for start in range(0, len(chosen), settings.micro_batch):
+                scored = model.score(chosen[start : start + settings.micro_batch])
+                loss = -scored.logprobs.sum() / tokens
+                optimizer.backward(loss)
+                total += float(loss.detach())
+            optimizer.step()
+            losses.append(total)
+        model.updated()
+        return losses
+
+    def save(self) -> Saved:
+        """Return the state of the optimizers; models save their weights."""
+        arrays: dict[str, Array] = {}
+        data: dict[str, JSON] = {}
+        for name, optimizer in self.optimizers.items():
+            saved = optimizer.save(f"{name}/")
+            arrays.update(saved.arrays)
+            data[name] = saved.data
+        return Saved(arrays, data)
+
+    def load(self, saved: Saved) -> None:
+        """See `Stateful.load`."""
+        for name, optimizer in self.optimizers.items():
+            optimizer.load(Saved(saved.arrays, saved.data[name]), f"{name}/")
+
+
+class _Message(msgspec.Struct):
+    role: str
+    content: str
+
+
+class _Line(msgspec.Struct):
+    model: str
+    messages: list[_Message]
+    text: str

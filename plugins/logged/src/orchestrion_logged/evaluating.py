@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from attrs import asdict, evolve, frozen
 from numpy.typing import NDArray
-from orchestrion_encoders.counts import Counts
-from orchestrion_encoders.hints import Hints
+from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoded, join
 from sklearn.linear_model import LogisticRegression
 

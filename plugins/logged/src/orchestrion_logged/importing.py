@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 from attrs import Factory, asdict, frozen
-from orchestrion_values.earlier import Unlike, problems_of, situations_of
+from orchestrion_values import NotReplayable, problems_of, situations_of
 
 from orchestrion import (
     Decision,
@@ -103,7 +103,7 @@ def _replayed(
     problem = hidden.get(episode.problem.id, episode.problem)
     try:
         situations = situations_of(episode, task, problem)
-    except Unlike as error:
+    except NotReplayable as error:
         return [], str(error)
     parts = _rewards(episode)
     turns = {turn.decision: turn for turn in episode.turns}

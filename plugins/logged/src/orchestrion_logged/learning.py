@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from orchestrion_values.policy import ValuePolicy
+from orchestrion_values import ValuePolicy
 
 from orchestrion import Metrics, Plan, Session, Split, Trainer, UsageError
 from orchestrion_logged.decisions import Decisions, as_decisions

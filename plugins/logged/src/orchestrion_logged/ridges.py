@@ -22,7 +22,7 @@ from orchestrion_encoders.interfaces import Encoded
 from orchestrion import Array, Saved, Situation
 
 if TYPE_CHECKING:
-    from orchestrion_values.policy import ValuePolicy
+    from orchestrion_values import ValuePolicy
 
 __all__ = ["FeatureMap", "Inputs", "Ridges", "inputs_of"]
 

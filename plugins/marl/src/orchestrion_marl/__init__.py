@@ -1,1 +1,1 @@
-"""Teams of language models trained together by what the team achieves."""
+"""Teams of language models trained together by the reward of the whole team."""

@@ -1,33 +1,39 @@
-"""Advantages of calls of several agents, as pure functions over arrays.
+"""Advantages of calls of several agents: pure functions of numpy arrays, one element a call.
 
-Names: R is an episode's reward, r = R - penalty a call's, mu and sigma are means and standard
-deviations. Statistics never cross a group, which is one problem's episodes. In all estimators
+Notation: R is the reward of an episode, r = R - penalty that of a call, mu and sigma are means and
+standard deviations, a group is the episodes of one problem, and a cell is a set of calls that are
+compared with each other. Statistics never mix groups. In all estimators
 
-- a cell whose values are equal gives exactly 0, by comparing values, not by dividing by a
-  standard deviation that rounding has made;
-- a cell of one gives 0 unless `single` says otherwise: nothing was there to compare it with;
-- the penalty comes off once, after the normalisation, unless `fined` is "inside": a group that
-  differs in penalties alone would otherwise be blown up to full size, whatever the penalty's size.
+- a cell whose values are equal gives exactly 0: the values are compared, since sigma itself may be
+  a tiny number other than 0 after rounding;
+- a cell of one call gives 0 unless `single` says otherwise: there is no call to compare it with;
+- the penalty is subtracted once, after the normalisation, unless `fined` is "inside". In a group
+  whose episodes differ in penalties only, sigma comes from the penalties alone, and normalised
+  penalties have full size however small they were.
 """
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import numpy as np
+from attrs import field, frozen
 from numpy.typing import NDArray
 
-from orchestrion_marl.rows import Cells, Floats, Integers, Rows
+from orchestrion_marl.settings import Advantage, Fined, Over, Single
 
 __all__ = [
-    "Fined",
-    "Over",
-    "Single",
+    "Cells",
+    "Floats",
+    "Integers",
+    "Rows",
     "agent_wise",
+    "amplification",
+    "estimate",
     "gae",
     "gigpo",
     "grpo",
-    "mixed_groups",
     "overlong",
     "pooled",
     "reinforce",
@@ -36,9 +42,106 @@ __all__ = [
     "whiten",
 ]
 
-Over = Literal["agent", "group"]
-Single = Literal["zero", "raw", "batch"]
-Fined = Literal["outside", "inside"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def _integers(values: Any) -> Integers:
+    return np.asarray(values, np.int64)
+
+
+def _floats(values: Any) -> Floats:
+    return np.asarray(values, np.float64)
+
+
+@frozen(eq=False)
+class Rows:
+    """The calls of an iteration as arrays of shape [B]; ids are any integers.
+
+    Args:
+        outcome: reward of the episode of each call.
+        group: id of the group.
+        episode: id of the episode, unique over all groups.
+        agent: id of the agent that was called.
+        penalty: penalty of the call, e.g. for a response that could not be read; by default 0.
+        turn: index of the turn in its episode (`gigpo`, `gae`); by default 0.
+        situation: equal ids for equal situations (`gigpo`); by default 0.
+
+    Raises:
+        ValueError: the arrays differ in shape.
+    """
+
+    outcome: Floats = field(converter=_floats)
+    group: Integers = field(converter=_integers)
+    episode: Integers = field(converter=_integers)
+    agent: Integers = field(converter=_integers)
+    penalty: Floats = field(converter=_floats)
+    turn: Integers = field(converter=_integers)
+    situation: Integers = field(converter=_integers)
+
+    @penalty.default
+    @turn.default
+    @situation.default
+    def _zeros(self) -> Floats:
+        return np.zeros(len(self.outcome))
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("group", "episode", "agent", "penalty", "turn", "situation"):
+            shape = getattr(self, name).shape
+            if shape != self.outcome.shape or self.outcome.ndim != 1:
+                raise ValueError(
+                    f"{name} has shape {shape}, outcome {self.outcome.shape}; both must be [B]"
+                )
+
+    def __len__(self) -> int:
+        return len(self.outcome)
+
+    @property
+    def first_rows(self) -> Integers:
+        """Index of the first row of each episode, in the order of episode ids."""
+        indices: Integers = np.unique(self.episode, return_index=True)[1]
+        return indices
+
+
+class Cells:
+    """Rows grouped by equal ids, and statistics of each cell.
+
+    Args:
+        ids: arrays of shape [B]; rows that agree in all of them are in one cell.
+
+    Attributes:
+        of: index of the cell of each row, shape [B]; `statistic[cells.of]` is a value a row.
+        count: number of rows in each cell, shape [C].
+    """
+
+    def __init__(self, *ids: Integers) -> None:
+        stacked = np.stack(ids, axis=1) if ids[0].size else np.zeros((0, len(ids)), np.int64)
+        _, indices = np.unique(stacked, axis=0, return_inverse=True)
+        self.of: Integers = indices.reshape(-1)
+        self.count: Integers = np.bincount(self.of)
+
+    def mean(self, values: Floats) -> Floats:
+        """Return the mean of each cell, shape [C]."""
+        return self.sum(values) / self.count
+
+    def sum(self, values: Floats) -> Floats:
+        """Return the sum of each cell, shape [C]."""
+        return np.asarray(np.bincount(self.of, values, len(self.count)), np.float64)
+
+    def std(self, values: Floats, ddof: int) -> Floats:
+        """Return the standard deviation of each cell, shape [C]; exactly 0 for equal values.
+
+        Values count as equal if rounding could explain their difference.
+        """
+        low = np.full(len(self.count), np.inf)
+        high = np.full(len(self.count), -np.inf)
+        np.minimum.at(low, self.of, values)
+        np.maximum.at(high, self.of, values)
+        equal = high - low <= 1e-12 * np.maximum(1.0, np.maximum(abs(low), abs(high)))
+        squares = self.sum((values - self.mean(values)[self.of]) ** 2)
+        deviation: Floats = np.sqrt(squares / np.maximum(1, self.count - ddof))
+        deviation[equal] = 0.0
+        return deviation
 
 
 def agent_wise(
@@ -50,7 +153,7 @@ def agent_wise(
     single: Single = "zero",
     fined: Fined = "outside",
 ) -> Floats:
-    """Dr.MAS: every agent's calls are normalised among themselves, shape [B].
+    """Return the advantages of Dr.MAS, which normalises each agent's calls apart, shape [B].
 
     A = (r - mu_k) / sigma_k over the calls of agent k in the group, equation 5 of Feng et al.
     2026 (arXiv 2602.08847). `center` and `scale` give the four cells of its ablation: statistics
@@ -59,22 +162,21 @@ def agent_wise(
     Args:
         rows: the calls.
         center: whose mean is subtracted.
-        scale: whose standard deviation divides; "none" divides by nothing.
+        scale: whose standard deviation divides; "none" does not divide.
         ddof: 1 for the sample form of sigma (their code), 0 for the population form (their paper).
-        floor: least standard deviation that divides.
-        single: what an agent called once in a group gets: 0, its reward, or its reward minus the
-            agent's mean over the batch.
-        fined: whether penalties come off after or before the normalisation.
+        floor: smallest divisor.
+        single: advantage of an agent called once in a group: 0, its reward, or its reward minus
+            the agent's mean over the batch.
+        fined: whether penalties are subtracted after or before the normalisation.
     """
     scores = rows.outcome - rows.penalty if fined == "inside" else rows.outcome
     cells = Cells(rows.group, rows.agent)
     mean = cells.mean(scores)[cells.of]
     deviation = cells.std(scores, ddof)[cells.of]
-    # Where an agent's calls are all equal there is nothing to tell apart: (mu, sigma_k) would
-    # otherwise divide a difference by nothing.
+    # Where an agent's calls are all equal, (mu, sigma_k) would divide a difference by 0.
     dead = deviation == 0
     if center == "group" or scale == "group":
-        team_mean, team_deviation = _of_episodes(rows, scores, ddof)
+        team_mean, team_deviation = _episode_statistics(rows, scores, ddof)
         mean = team_mean if center == "group" else mean
         if scale == "group":
             deviation = team_deviation
@@ -84,8 +186,8 @@ def agent_wise(
         advantages = _divided(advantages, deviation, floor)
         advantages[dead] = 0.0
     alone = cells.count[cells.of] == 1
-    advantages[alone] = _single(rows, scores, single)[alone]
-    return _fine(advantages, rows, fined)
+    advantages[alone] = _uncompared(scores, single, rows.agent)[alone]
+    return _less_penalty(advantages, rows, fined)
 
 
 def grpo(
@@ -96,26 +198,27 @@ def grpo(
     single: Single = "zero",
     fined: Fined = "outside",
 ) -> Floats:
-    """GRPO over episodes, which every call of an episode shares, shape [B].
+    """Return the advantages of GRPO, equal for all calls of an episode, shape [B].
 
     A = (R - mu) / sigma over the episodes of a group, each counted once: Shao et al. 2024 (arXiv
     2402.03300); without `scale` the form of Dr. GRPO (arXiv 2503.20783). With `fined` "inside" an
-    episode's score is the mean of its calls'.
+    episode's score is the mean of its calls' scores.
     """
     scores = rows.outcome
     if fined == "inside":
-        cells = Cells(rows.episode)
-        scores = cells.mean(rows.outcome - rows.penalty)[cells.of]
-    mean, deviation = _of_episodes(rows, scores, ddof)
+        by_episode = Cells(rows.episode)
+        scores = by_episode.mean(rows.outcome - rows.penalty)[by_episode.of]
+    mean, deviation = _episode_statistics(rows, scores, ddof)
     advantages = scores - mean
     if scale:
         advantages = _divided(advantages, deviation, floor)
     else:
         advantages[deviation == 0] = 0.0
-    episodes = Cells(rows.group[rows.firsts])
-    lonely = np.isin(rows.group, rows.group[rows.firsts][episodes.count[episodes.of] == 1])
-    advantages[lonely] = _single(rows, scores, single, by_agent=False)[lonely]
-    return _fine(advantages, rows, fined)
+    group_of_episode = rows.group[rows.first_rows]
+    groups = Cells(group_of_episode)
+    alone = np.isin(rows.group, group_of_episode[groups.count[groups.of] == 1])
+    advantages[alone] = _uncompared(scores, single, np.zeros_like(rows.agent))[alone]
+    return _less_penalty(advantages, rows, fined)
 
 
 def pooled(
@@ -125,58 +228,57 @@ def pooled(
     single: Single = "zero",
     fined: Fined = "outside",
 ) -> Floats:
-    """All calls of a group normalised together, whoever was called, shape [B].
+    """Return advantages from all calls of a group normalised together, shape [B].
 
-    Weighs calls as `agent_wise` does and pools agents as `grpo` does: it tells apart the two
-    things in which those differ.
+    Counts calls as `agent_wise` does, and mixes agents as `grpo` does: it separates the two
+    differences between them.
     """
-    everyone = Rows(rows.outcome, rows.group, rows.episode, np.zeros_like(rows.agent), rows.penalty)
-    return agent_wise(everyone, "agent", "agent", ddof, floor, single, fined)
+    one_agent = Rows(
+        rows.outcome, rows.group, rows.episode, np.zeros_like(rows.agent), rows.penalty
+    )
+    return agent_wise(one_agent, "agent", "agent", ddof, floor, single, fined)
 
 
 def rloo(rows: Rows, over: Over = "agent", fined: Fined = "outside") -> Floats:
-    """REINFORCE with the mean of the other episodes as baseline, shape [B].
+    """Return r minus the mean of the group's other episodes, shape [B].
 
     Kool et al. 2019 (Buy 4 REINFORCE samples, get a baseline for free); Ahmadian et al. 2024
-    (arXiv 2402.14740). A whole episode is left out and not a call: calls of one episode share its
-    reward, which must not be in its own baseline. With `over` "agent" the baseline is the mean
-    over that agent's calls in the other episodes; without any, the advantage is 0.
+    (arXiv 2402.14740). The baseline leaves out the whole episode, since all of its calls share one
+    reward. With `over` "agent" it is the mean over that agent's calls in the other episodes. A
+    call without a baseline has advantage 0.
     """
     scores = rows.outcome - rows.penalty if fined == "inside" else rows.outcome
     if over == "group":
-        own = Cells(rows.episode)
-        scores = own.mean(scores)[own.of]
-        firsts = rows.firsts
-        group, first_scores = Cells(rows.group[firsts]), scores[firsts]
-        total = group.sum(first_scores)[group.of] - first_scores
-        others = group.count[group.of] - 1
-        baseline, known = _ratio(total, others)
-        by_episode = np.where(known, first_scores - baseline, 0.0)
-        # `firsts` is in the order of episode ids, and so are the cells of episodes.
-        return _fine(by_episode[own.of], rows, fined)
+        episodes = Cells(rows.episode)
+        # Both the cells and `first_rows` are in the order of episode ids.
+        episode_scores = episodes.mean(scores)
+        groups = Cells(rows.group[rows.first_rows])
+        total = groups.sum(episode_scores)[groups.of] - episode_scores
+        others = groups.count[groups.of] - 1
+        advantages = _less_mean(episode_scores, total, others)[episodes.of]
+        return _less_penalty(advantages, rows, fined)
     cells = Cells(rows.group, rows.agent)
     own = Cells(rows.group, rows.agent, rows.episode)
     total = cells.sum(scores)[cells.of] - own.sum(scores)[own.of]
-    baseline, known = _ratio(total, cells.count[cells.of] - own.count[own.of])
-    return _fine(np.where(known, scores - baseline, 0.0), rows, fined)
+    others = cells.count[cells.of] - own.count[own.of]
+    return _less_penalty(_less_mean(scores, total, others), rows, fined)
 
 
 def reinforce(
     rows: Rows,
     baseline: Literal["none", "batch", "agent"] = "agent",
-    moving: dict[int, float] | None = None,
+    moving: Mapping[int, float] | None = None,
 ) -> Floats:
-    """R - b - penalty, shape [B]: Williams 1992.
+    """Return R - b - penalty, shape [B]: Williams 1992.
 
     Args:
         rows: the calls.
-        baseline: nothing, the mean reward of all calls, or of all calls of that agent.
-        moving: baselines by agent from earlier batches; takes the place of `baseline`.
+        baseline: b is 0, the mean reward of all calls, or that of all calls of the agent.
+        moving: b by agent id, from earlier batches; replaces `baseline`.
     """
     scores: Floats = rows.outcome - rows.penalty
     if moving is not None:
-        known = [moving.get(int(agent), 0.0) for agent in rows.agent]
-        return scores - np.array(known, np.float64)
+        return scores - np.array([moving.get(int(agent), 0.0) for agent in rows.agent], np.float64)
     if baseline == "none" or not len(rows):
         return scores
     cells = Cells(rows.agent if baseline == "agent" else np.zeros_like(rows.agent))
@@ -190,31 +292,32 @@ def reinforce_plus_plus(
     over: Over = "agent",
     centered: bool = False,
 ) -> Floats:
-    """REINFORCE++: discounted returns of tokens, whitened over the batch, shape [sum of lengths].
+    """Return the advantages of tokens by REINFORCE++, shape [sum of lengths].
 
-    Hu 2025 (arXiv 2501.03262). The reward is on a call's last token. With `centered`, its variant
-    with a baseline: the group's mean is subtracted first. Whitening is over the tokens of each
-    agent, so that no agent's scale is another's; `over` "group" whitens all together. Every token
-    of a call then has the call's penalty taken off.
+    Hu 2025 (arXiv 2501.03262): the reward is on a call's last token, and discounted returns are
+    whitened over the batch. `centered` is its variant with a baseline: the group's mean is
+    subtracted first. Tokens of each agent are whitened apart, so that an agent's scale does not
+    depend on other agents; `over` "group" whitens all together. The call's penalty is subtracted
+    from each of its tokens.
 
     Raises:
         ValueError: a call has no tokens.
     """
     if (lengths < 1).any():
-        raise ValueError("every call needs a token")
+        raise ValueError("a call has no tokens; every call needs at least 1")
     scores = rows.outcome
     if centered:
         groups = Cells(rows.group)
         scores = scores - groups.mean(scores)[groups.of]
     ends = np.cumsum(lengths)
-    to_end = np.repeat(ends, lengths) - 1 - np.arange(ends[-1] if len(ends) else 0)
-    returns = np.repeat(scores, lengths) * gamma**to_end
+    tokens_left = np.repeat(ends, lengths) - 1 - np.arange(ends[-1] if len(ends) else 0)
+    returns = np.repeat(scores, lengths) * gamma**tokens_left
     owner = np.zeros(len(returns), np.int64) if over == "group" else np.repeat(rows.agent, lengths)
     return whiten(returns, owner) - np.repeat(rows.penalty, lengths)
 
 
 def whiten(values: Floats, owner: Integers) -> Floats:
-    """Mean 0 and sample variance 1 among the values of each owner; 0 where all are equal."""
+    """Return values with mean 0 and sample variance 1 for each owner; 0 where all are equal."""
     cells = Cells(owner)
     return _divided(values - cells.mean(values)[cells.of], cells.std(values, 1)[cells.of], 0.0)
 
@@ -223,140 +326,213 @@ def gigpo(
     rows: Rows,
     step: Integers,
     rewards: Floats,
-    anchor: Integers,
+    situation: Integers,
     weight: float = 1.0,
     gamma: float = 0.95,
     scale: bool = False,
     by_agent: bool = True,
     ddof: int = 1,
 ) -> Floats:
-    """GiGPO: an episode's advantage plus that of its steps among equal situations, shape [B].
+    """Return an episode's advantage plus that of its steps among equal situations, shape [B].
 
-    Feng et al. 2025 (arXiv 2505.10978). Returns are discounted over steps of the environment; all
-    calls of one step share its return, and calls that met the same situation in a group are
-    compared with each other. The penalty comes off with the episode's advantage.
+    GiGPO, Feng et al. 2025 (arXiv 2505.10978). Returns are discounted over steps of the
+    environment. All calls of one step share its return, and calls of a group that met the same
+    situation are compared with each other. The penalty is subtracted with the episode's advantage.
 
     Args:
         rows: the calls; within an episode in any order.
         step: the environment's step of each call, from 0, shape [B].
-        rewards: what the step of each call gave, equal for all calls of one step, shape [B].
-        anchor: equal integers for equal situations, shape [B].
-        weight: of the second part.
+        rewards: reward of the step of each call, equal for all calls of one step, shape [B].
+        situation: equal integers for equal situations, shape [B].
+        weight: weight of the steps' part.
         gamma: discount between steps.
-        scale: divide by standard deviations; else by nothing.
-        by_agent: compare calls of one agent only.
+        scale: whether standard deviations divide.
+        by_agent: whether only calls of one agent are compared.
         ddof: see `agent_wise`.
     """
-    overall = grpo(rows, scale=scale, ddof=ddof)
+    of_episode = grpo(rows, scale=scale, ddof=ddof)
     returns = _step_returns(rows, step, rewards, gamma)
-    ids = (rows.group, anchor, rows.agent) if by_agent else (rows.group, anchor)
-    cells = Cells(*ids)
-    local = returns - cells.mean(returns)[cells.of]
+    cells = Cells(rows.group, situation, *([rows.agent] if by_agent else []))
+    of_step = returns - cells.mean(returns)[cells.of]
     deviation = cells.std(returns, ddof)[cells.of]
     if scale:
-        local = _divided(local, deviation, 0.0)
+        of_step = _divided(of_step, deviation, 0.0)
     else:
-        local[deviation == 0] = 0.0
-    return overall + weight * local
+        of_step[deviation == 0] = 0.0
+    return of_episode + weight * of_step
 
 
 def _step_returns(rows: Rows, step: Integers, rewards: Floats, gamma: float) -> Floats:
     returns = np.zeros(len(rows))
     for episode in np.unique(rows.episode):
         mine = np.flatnonzero(rows.episode == episode)
-        by_step = {int(step[i]): float(rewards[i]) for i in mine}
-        value, after = 0.0, None
-        found: dict[int, float] = {}
-        for at in sorted(by_step, reverse=True):
-            value = by_step[at] + (value * gamma ** (after - at) if after is not None else 0.0)
-            found[at], after = value, at
-        returns[mine] = [found[int(at)] for at in step[mine]]
+        reward_of = {int(step[i]): float(rewards[i]) for i in mine}
+        return_of: dict[int, float] = {}
+        value, later = 0.0, None
+        for at in sorted(reward_of, reverse=True):
+            value = reward_of[at] + (value * gamma ** (later - at) if later is not None else 0.0)
+            return_of[at], later = value, at
+        returns[mine] = [return_of[int(at)] for at in step[mine]]
     return returns
 
 
-def gae(
-    rewards: Floats,
-    values: Floats,
-    gamma: float = 1.0,
-    lam: float = 0.95,
-    mask: Integers | None = None,
-    last: float = 0.0,
-) -> Floats:
-    """Generalised advantage estimation over one sequence, shape [T]: Schulman et al. 2016.
+def gae(rewards: Floats, values: Floats, gamma: float = 1.0, lam: float = 0.95) -> Floats:
+    """Return generalised advantage estimates over one finished sequence, shape [T].
 
-    An element is a token, or a call of an agent taken as one action; A_t = delta_t + gamma lam
-    A_(t+1) with delta_t = r_t + gamma V_(t+1) - V_t.
+    Schulman et al. 2016 (arXiv 1506.02438): A_t = delta_t + gamma lam A_(t+1) with
+    delta_t = r_t + gamma V_(t+1) - V_t, and V = 0 after the end. An element is a token, or a call
+    of an agent taken as one action.
 
     Args:
         rewards: shape [T].
-        values: of the state before each element, shape [T].
+        values: value of the state before each element, shape [T].
         gamma: discount.
         lam: 1 gives return minus value, 0 the error of one step.
-        mask: 0 for elements that the policy did not choose: what is known beyond them is carried
-            through unchanged, and their own advantage is 0.
-        last: value after the end; 0 for an episode that is over.
     """
     advantages = np.zeros(len(rewards))
-    value, carried = last, 0.0
+    next_value, advantage = 0.0, 0.0
     for t in reversed(range(len(rewards))):
-        if mask is not None and not mask[t]:
-            continue
-        carried = rewards[t] + gamma * value - values[t] + gamma * lam * carried
-        advantages[t], value = carried, values[t]
+        advantage = rewards[t] + gamma * next_value - values[t] + gamma * lam * advantage
+        advantages[t], next_value = advantage, values[t]
     return advantages
 
 
 def overlong(lengths: Integers, longest: int, buffer: int, factor: float = 1.0) -> Floats:
-    """DAPO's soft punishment of long answers, 0 to -`factor`, shape of `lengths`.
+    """Return DAPO's soft reward of long responses, from 0 to -`factor`, shape of `lengths`.
 
-    Equation 13 of Yu et al. 2025 (arXiv 2503.14476): nothing up to `longest - buffer` tokens, then
+    Equation 13 of Yu et al. 2025 (arXiv 2503.14476): 0 up to `longest - buffer` tokens, then
     linear down to -`factor` at `longest`.
 
     Raises:
-        ValueError: the buffer is no part of the length.
+        ValueError: the buffer is not between 1 and `longest`.
     """
     if not 0 < buffer <= longest:
         raise ValueError(f"the buffer must be from 1 to {longest}, not {buffer}")
     return factor * np.clip((longest - buffer - lengths) / buffer, -1.0, 0.0)
 
 
-def mixed_groups(rows: Rows) -> Integers:
-    """The groups whose episodes do not all have the same reward: DAPO's dynamic sampling."""
-    firsts = rows.firsts
-    groups = Cells(rows.group[firsts])
-    spread = groups.std(rows.outcome[firsts], 0)[groups.of] > 0
-    return np.unique(rows.group[firsts][spread])
+def amplification(rows: Rows, agent: int) -> float:
+    """Return f_k = (sigma_k^2 + (mu_k - mu)^2) / sigma^2, the mean over groups with sigma > 0.
+
+    Lemma 4.2 of Feng et al. 2026: the factor by which an agent's expected squared gradient is
+    larger with statistics of the whole team than with its own. It is at most the number of
+    episodes in a group.
+    """
+    factors = []
+    for group in np.unique(rows.group):
+        mine = rows.group == group
+        outcomes = rows.outcome[mine][np.unique(rows.episode[mine], return_index=True)[1]]
+        own = rows.outcome[mine & (rows.agent == agent)]
+        if outcomes.max() > outcomes.min() and len(own):
+            factors.append((own.var() + (own.mean() - outcomes.mean()) ** 2) / outcomes.var())
+    return float(np.mean(factors)) if factors else 0.0
 
 
-def _of_episodes(rows: Rows, scores: Floats, ddof: int) -> tuple[Floats, Floats]:
-    """Mean and deviation of each row's group over its episodes, each counted once."""
-    own = Cells(rows.episode)
-    firsts = rows.firsts
-    by_episode = own.mean(scores)
-    groups = Cells(rows.group[firsts])
-    mean = groups.mean(by_episode)[groups.of]
-    deviation = groups.std(by_episode, ddof)[groups.of]
-    return mean[own.of], deviation[own.of]
+def estimate(
+    rows: Rows,
+    lengths: Integers,
+    settings: Sequence[Advantage],
+    moving: Mapping[int, float],
+    values: Floats | None = None,
+) -> Floats:
+    """Return the advantage of every token of every response, shape [sum of lengths].
+
+    Each estimator is given the calls of all agents; an agent takes those of its own calls.
+
+    Args:
+        rows: the calls of an iteration.
+        lengths: tokens of each response, shape [B].
+        settings: the estimator of each agent, by agent id.
+        moving: running mean of rewards by agent id, for `baseline: moving`.
+        values: value of the situation before each call, shape [B]; required by `gae`.
+    """
+    tokens = np.zeros(int(lengths.sum()))
+    owner = np.repeat(rows.agent, lengths)
+    computed: dict[Advantage, Floats] = {}
+    for agent, advantage in enumerate(settings):
+        if advantage not in computed:
+            if advantage.estimator == "reinforce++":
+                computed[advantage] = reinforce_plus_plus(
+                    rows, lengths, advantage.gamma, advantage.over, advantage.centered
+                )
+            else:
+                by_call = _of_calls(advantage, rows, moving, values)
+                computed[advantage] = np.repeat(by_call, lengths)
+        mine = owner == agent
+        tokens[mine] = computed[advantage][mine]
+    return tokens
+
+
+def _of_calls(
+    settings: Advantage, rows: Rows, moving: Mapping[int, float], values: Floats | None
+) -> Floats:
+    """Return the advantage of every call, shape [B]."""
+    s, ddof = settings, 1 if settings.std == "sample" else 0
+    if s.estimator == "drmas":
+        return agent_wise(rows, s.center, s.scale, ddof, s.floor, s.single, s.fined)
+    if s.estimator == "grpo":
+        return grpo(rows, s.scale != "none", ddof, s.floor, s.single, s.fined)
+    if s.estimator == "global_step":
+        return pooled(rows, ddof, s.floor, s.single, s.fined)
+    if s.estimator == "rloo":
+        return rloo(rows, s.over, s.fined)
+    if s.estimator == "reinforce":
+        if s.baseline == "moving":
+            return reinforce(rows, moving=moving)
+        return reinforce(rows, s.baseline)
+    if s.estimator == "gigpo":
+        # Steps are turns, and the reward comes with the turn of an episode's last call.
+        last_turn = dict(zip(rows.episode.tolist(), rows.turn.tolist(), strict=True))
+        is_last = rows.turn == [last_turn[episode] for episode in rows.episode.tolist()]
+        rewards = np.where(is_last, rows.outcome, 0.0)
+        by_agent = s.over == "agent"
+        scale = s.scale != "none"
+        return gigpo(
+            rows, rows.turn, rewards, rows.situation, s.weight, s.gamma, scale, by_agent, ddof
+        )
+    assert values is not None, "gae needs the values of a critic"
+    advantages = np.zeros(len(rows))
+    for episode in np.unique(rows.episode):
+        mine = np.flatnonzero(rows.episode == episode)
+        mine = mine[np.argsort(rows.turn[mine], kind="stable")]
+        rewards = np.zeros(len(mine))
+        rewards[-1] = rows.outcome[mine[-1]]
+        advantages[mine] = gae(rewards, values[mine], s.gamma, s.lam)
+    # Each agent is whitened apart, so that its scale does not depend on other agents.
+    return whiten(advantages, rows.agent) - rows.penalty
+
+
+def _episode_statistics(rows: Rows, scores: Floats, ddof: int) -> tuple[Floats, Floats]:
+    """Return mean and deviation of each row's group, over episodes counted once each."""
+    episodes = Cells(rows.episode)
+    episode_scores = episodes.mean(scores)
+    groups = Cells(rows.group[rows.first_rows])
+    mean = groups.mean(episode_scores)[groups.of]
+    deviation = groups.std(episode_scores, ddof)[groups.of]
+    return mean[episodes.of], deviation[episodes.of]
 
 
 def _divided(centered: Floats, deviation: Floats, floor: float) -> Floats:
+    """Return `centered` over `deviation`, at least `floor`; 0 where the deviation is 0."""
     divisor = np.maximum(deviation, floor)
     return np.divide(centered, divisor, out=np.zeros_like(centered), where=deviation > 0)
 
 
-def _ratio(total: Floats, count: Integers) -> tuple[Floats, NDArray[np.bool_]]:
-    known = count > 0
-    return np.divide(total, count, out=np.zeros_like(total), where=known), known
+def _less_mean(scores: Floats, total: Floats, count: Integers) -> Floats:
+    """Return `scores` minus the mean of `count` others with sum `total`; 0 where none is."""
+    mean = np.divide(total, count, out=np.zeros_like(total), where=count > 0)
+    return np.where(count > 0, scores - mean, 0.0)
 
 
-def _single(rows: Rows, scores: Floats, how: Single, by_agent: bool = True) -> Floats:
-    if how == "zero":
-        return np.zeros(len(rows))
-    if how == "raw":
+def _uncompared(scores: Floats, single: Single, owner: Integers) -> Floats:
+    """Return the advantages that calls have which no other call is compared with."""
+    if single == "zero":
+        return np.zeros(len(scores))
+    if single == "raw":
         return scores
-    cells = Cells(rows.agent if by_agent else np.zeros_like(rows.agent))
+    cells = Cells(owner)
     return scores - cells.mean(scores)[cells.of]
 
 
-def _fine(advantages: Floats, rows: Rows, fined: Fined) -> Floats:
+def _less_penalty(advantages: Floats, rows: Rows, fined: Fined) -> Floats:
     return advantages - rows.penalty if fined == "outside" else advantages

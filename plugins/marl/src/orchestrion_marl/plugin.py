@@ -1,4 +1,4 @@
-"""What this distribution supplies. Importing it loads neither torch nor numpy."""
+"""Names the component of this distribution. Importing this module loads neither torch nor numpy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "marl",
         "orchestrion_marl.marl:Marl",
-        "trains the language models behind a team by what the team achieves",
+        "trains the language models behind a team by the reward of the whole team",
         example={"models": ["tiny"], "iterations": 1, "problems": 1, "group": 2},
         around={
             "models": {"tiny": _TINY},

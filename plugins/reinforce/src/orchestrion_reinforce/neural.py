@@ -7,8 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Annotated, Any, Literal
 
 from attrs import Attribute, Factory, field, frozen
-from orchestrion_encoders.counts import Counts
-from orchestrion_encoders.hints import Hints
+from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoder
 
 from orchestrion import Meta, OpenContext, Policy, UsageError

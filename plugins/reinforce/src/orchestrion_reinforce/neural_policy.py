@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from attrs import field, frozen
 from numpy.typing import NDArray
+from orchestrion_encoders import Allowing, Joined, Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, Row
-from orchestrion_encoders.joined import Allowing, Joined, Reading, refuse_other_team
 
 from orchestrion import (
     CheckpointError,

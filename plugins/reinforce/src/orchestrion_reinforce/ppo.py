@@ -124,10 +124,7 @@ class Learner(Planned):
             part = batch.take(rows)
             logp, spread = _chosen(policy, part)
             ratio, gain = (logp - before[rows]).exp(), gains[rows]
-            pushed = ratio * gain
-            if s.clip is not None:
-                pushed = torch.min(pushed, ratio.clamp(1 - s.clip, 1 + s.clip) * gain)
-            loss = -pushed.mean() - weight * spread.mean()
+            loss = -clipped(ratio, gain, s.clip).mean() - weight * spread.mean()
             assert policy.network is not None
             step = self._adams["policy"].step
             norms.append(step(policy.network, loss, rate, s.max_gradient_norm))
@@ -335,6 +332,17 @@ def gae(rewards: Floats, values: Floats, lengths: Ints, gamma: float, lam: float
     for t in range(longest - 2, -1, -1):
         delta[:, t] += gamma * lam * delta[:, t + 1]
     return np.asarray(delta[filled])
+
+
+def clipped(ratio: Tensor, advantages: Tensor, clip: float | None) -> Tensor:
+    """Return min(rho A, clip(rho, 1 - clip, 1 + clip) A), or rho A without `clip`, shape [n].
+
+    Its gradient is 0 where rho has moved by more than `clip` in the direction of A.
+    """
+    plain = ratio * advantages
+    if clip is None:
+        return plain
+    return torch.min(plain, ratio.clamp(1 - clip, 1 + clip) * advantages)
 
 
 def leave_one_out(returns: Floats, groups: NDArray[Any]) -> Floats:

@@ -1,9 +1,12 @@
-"""Run programs that nobody trusts, and judge what they give.
+"""Run programs that nobody trusts, and judge their results.
 
-from orchestrion_sandbox import Program, Profile, choose
+    from orchestrion_sandbox import Program, Profile, choose
 
-async with choose("auto").open(Profile()) as box:
-    result = await box.run(Program("print(6 * 7)"))
+    async with choose("auto").open(Profile()) as box:
+        result = await box.run(Program("print(6 * 7)"))
+
+Names are imported on first use. Code that runs inside a sandbox uses the module
+`orchestrion_sandbox.inside.plain`, since this package is not there.
 """
 
 from __future__ import annotations
@@ -11,66 +14,60 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-    from orchestrion_sandbox.interface import (
-        Box,
-        Limits,
-        Profile,
-        Program,
-        Result,
-        Sandbox,
-        Status,
-    )
-    from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
-    from orchestrion_sandbox.pytest_profile import pytest_profile
-    from orchestrion_sandbox.repository import judge_repository
-    from orchestrion_sandbox.sandboxes import choose, require
-    from orchestrion_sandbox.split import PYTEST_LIMITS, collect, judge_pytest
-    from orchestrion_sandbox.verdict import Case, CaseOutcome, Verdict
+    from orchestrion_sandbox.blocking import BlockingBox as BlockingBox
+    from orchestrion_sandbox.errors import ConversationEnded as ConversationEnded
+    from orchestrion_sandbox.errors import SandboxError as SandboxError
+    from orchestrion_sandbox.interface import Box as Box
+    from orchestrion_sandbox.interface import Limits as Limits
+    from orchestrion_sandbox.interface import Profile as Profile
+    from orchestrion_sandbox.interface import Program as Program
+    from orchestrion_sandbox.interface import Result as Result
+    from orchestrion_sandbox.interface import Sandbox as Sandbox
+    from orchestrion_sandbox.interface import Status as Status
+    from orchestrion_sandbox.judge import JUDGE_LIMITS as JUDGE_LIMITS
+    from orchestrion_sandbox.judge import judge_calls as judge_calls
+    from orchestrion_sandbox.judge import judge_statements as judge_statements
+    from orchestrion_sandbox.launching import Mode as Mode
+    from orchestrion_sandbox.repository import judge_repository as judge_repository
+    from orchestrion_sandbox.sandboxes import choose as choose
+    from orchestrion_sandbox.sandboxes import require as require
+    from orchestrion_sandbox.split import PYTEST_LIMITS as PYTEST_LIMITS
+    from orchestrion_sandbox.split import collect as collect
+    from orchestrion_sandbox.split import judge_pytest as judge_pytest
+    from orchestrion_sandbox.suite_profile import pytest_profile as pytest_profile
+    from orchestrion_sandbox.verdict import Case as Case
+    from orchestrion_sandbox.verdict import CaseOutcome as CaseOutcome
+    from orchestrion_sandbox.verdict import Equal as Equal
+    from orchestrion_sandbox.verdict import Verdict as Verdict
 
-# Where each name is; modules are loaded when a name is first used, so that listing plugins and
-# checking configs load none of them.
-_HOMES = {
-    "errors": ("ConversationEnded", "SandboxError"),
-    "interface": ("Box", "Limits", "Profile", "Program", "Result", "Sandbox", "Status"),
-    "judge": ("JUDGE_LIMITS", "judge_calls", "judge_statements"),
-    "pytest_profile": ("pytest_profile",),
-    "repository": ("judge_repository",),
-    "sandboxes": ("choose", "require"),
-    "split": ("PYTEST_LIMITS", "collect", "judge_pytest"),
-    "verdict": ("Case", "CaseOutcome", "Verdict"),
+# The interpreter that becomes the sandbox imports this package without site-packages, so neither
+# `orchestrion.names_on_first_use` nor anything else beyond the standard library can be used here.
+_MODULES = {
+    "blocking": "BlockingBox",
+    "errors": "ConversationEnded SandboxError",
+    "interface": "Box Limits Profile Program Result Sandbox Status",
+    "judge": "JUDGE_LIMITS judge_calls judge_statements",
+    "launching": "Mode",
+    "suite_profile": "pytest_profile",
+    "repository": "judge_repository",
+    "sandboxes": "choose require",
+    "split": "PYTEST_LIMITS collect judge_pytest",
+    "verdict": "Case CaseOutcome Equal Verdict",
 }
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}
 
-__all__ = [
-    "JUDGE_LIMITS",
-    "PYTEST_LIMITS",
-    "Box",
-    "Case",
-    "CaseOutcome",
-    "ConversationEnded",
-    "Limits",
-    "Profile",
-    "Program",
-    "Result",
-    "Sandbox",
-    "SandboxError",
-    "Status",
-    "Verdict",
-    "choose",
-    "collect",
-    "judge_calls",
-    "judge_pytest",
-    "judge_repository",
-    "judge_statements",
-    "pytest_profile",
-    "require",
-]
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605
 
 
 def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

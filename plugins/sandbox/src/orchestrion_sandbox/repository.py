@@ -16,7 +16,6 @@ from attrs import evolve
 
 from orchestrion_sandbox.asking import printable
 from orchestrion_sandbox.interface import Box, Limits, Program, Result
-from orchestrion_sandbox.pytest_profile import pytest_profile
 from orchestrion_sandbox.split import (
     PYTEST_LIMITS,
     CollectionFailed,
@@ -25,6 +24,7 @@ from orchestrion_sandbox.split import (
     outcome_of,
     paths_of,
 )
+from orchestrion_sandbox.suite_profile import pytest_profile
 from orchestrion_sandbox.verdict import CaseOutcome, Verdict, if_proven
 
 __all__ = ["UNPROVEN", "judge_repository"]

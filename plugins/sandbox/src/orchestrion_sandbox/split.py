@@ -21,7 +21,7 @@ from orchestrion_sandbox.asking import (
 from orchestrion_sandbox.errors import ConversationEnded
 from orchestrion_sandbox.interface import Box, Limits, Program
 from orchestrion_sandbox.judge import RESTARTS, late, most_seconds
-from orchestrion_sandbox.pytest_profile import pytest_profile
+from orchestrion_sandbox.suite_profile import pytest_profile
 from orchestrion_sandbox.verdict import CaseOutcome, Verdict, if_proven
 
 __all__ = ["PYTEST_LIMITS", "CollectionFailed", "collect", "judge_pytest", "outcome_of"]

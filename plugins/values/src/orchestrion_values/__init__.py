@@ -1,1 +1,25 @@
-"""What each choice is worth, learned from few episodes."""
+"""Learn from few episodes what each choice is worth.
+
+Public: the policy, and what brings back the situations in which the decisions of a stored episode
+were taken. Names are imported on first use.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
+
+if TYPE_CHECKING:
+    from orchestrion_values.earlier import NotReplayable as NotReplayable
+    from orchestrion_values.earlier import problems_of as problems_of
+    from orchestrion_values.earlier import situations_of as situations_of
+    from orchestrion_values.policy import ValuePolicy as ValuePolicy
+
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_values.earlier": "NotReplayable problems_of situations_of",
+        "orchestrion_values.policy": "ValuePolicy",
+    },
+)

@@ -20,11 +20,11 @@ from orchestrion import (
 )
 from orchestrion_values.policy import Taken, ValuePolicy
 
-__all__ = ["Unlike", "of_run", "problems_of", "situations_of"]
+__all__ = ["NotReplayable", "of_run", "problems_of", "situations_of"]
 
 
-class Unlike(Exception):
-    """An episode cannot be played again; its text says why."""
+class NotReplayable(Exception):
+    """Raised for an episode whose situations cannot be found again; its text says why."""
 
 
 def problems_of(task: Task) -> dict[str, Problem]:
@@ -44,13 +44,13 @@ def situations_of(episode: Episode, task: Task, problem: Problem) -> list[Situat
         problem: the episode's, with its hidden part.
 
     Raises:
-        Unlike: decisions are missing, several agents were started at once, or the episode ends up
-            with another observation than the stored one, as where a task draws at random.
+        NotReplayable: decisions are missing, several agents were started at once, or the episode
+            ends with another observation than the stored one, as where a task draws at random.
     """
     if not episode.decisions:
-        raise Unlike("the run kept no decisions (run.retention)")
+        raise NotReplayable("the run kept no decisions (run.retention)")
     if any(len(decision.start) > 1 for decision in episode.decisions):
-        raise Unlike("several agents were started at once")
+        raise NotReplayable("several agents were started at once")
     # Keys are not kept; that they made no difference is checked at the end.
     key, start = Key(0), getattr(task, "start", None)
     step: Step = start(problem, key) if start is not None else Step()
@@ -63,7 +63,7 @@ def situations_of(episode: Episode, task: Task, problem: Problem) -> list[Situat
             if hasattr(task, "step"):
                 step = task.step(step.state, turn, key)
     if episode.observation is not None and step.observation != episode.observation:
-        raise Unlike("its turns played again show something else: the task draws at random")
+        raise NotReplayable("its turns played again show something else: the task draws at random")
     return result
 
 
@@ -98,7 +98,7 @@ async def of_run(
                 for stored in reader.episodes(source=source):
                     try:
                         episodes.append(_recorded(stored.episode, task, hidden, policy))
-                    except Unlike as error:
+                    except NotReplayable as error:
                         lost[str(error)] += 1
     except UsageError as error:
         raise UsageError(f"{path}: {run}: {error}") from None
@@ -113,14 +113,14 @@ def _recorded(
 ) -> Episode:
     """An episode whose decisions have a record."""
     if episode.reward is None:
-        raise Unlike("it has no reward")
+        raise NotReplayable("it has no reward")
     situations = situations_of(episode, task, hidden.get(episode.problem.id, episode.problem))
     allowed = policy.allowed(situations)
     decisions = []
     for decision, situation, row in zip(episode.decisions, situations, allowed, strict=True):
         place = _place(policy, decision.start)
         if place is None or not row[place]:
-            raise Unlike("it chose what this team does not have, or may not choose there")
+            raise NotReplayable("it chose what this team does not have, or may not choose there")
         chance = math.exp(min(decision.logp, 0.0)) if decision.logp is not None else 1.0
         decisions.append(replace(decision, record=Taken(situation, place, row, chance)))
     return replace(episode, decisions=tuple(decisions))

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
+from orchestrion_encoders import Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, join
-from orchestrion_encoders.joined import Reading, refuse_other_team
 
 from orchestrion import (
     Calls,

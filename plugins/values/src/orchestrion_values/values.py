@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from attrs import Factory, frozen
-from orchestrion_encoders.counts import Counts
-from orchestrion_encoders.hints import Hints
+from orchestrion_encoders import Counts, Hints
 from orchestrion_encoders.interfaces import Encoder, refuse_turns
 
 from orchestrion import OpenContext, Policy

@@ -15,7 +15,7 @@ from orchestrion_offline.speakers.code_known import blocks_of_code, script_in
 from orchestrion_offline.speakers.skills import Habit, Share, effective
 
 if TYPE_CHECKING:
-    from orchestrion_code_review_agents.stage import Script
+    from orchestrion_code_review_agents import Script
 
 __all__ = ["CODE_HABITS", "Coder"]
 
@@ -100,7 +100,7 @@ class Coder(Speaker):
         return effective({}, skill, script.level, self.habits, told)
 
     def _write(self, script: Script, told: str, draw: Key) -> Said:
-        from orchestrion_code_review_agents.stage import untidy
+        from orchestrion_code_review_agents import untidy
 
         luck, which, neat = draw.uniforms(3)
         code = script.right

@@ -1,0 +1,290 @@
+"""Attempts at a call: budget, limiter, time limit, and when to try again.
+
+    budget reservation -> limiter -> journal -> attempt (time limit) -> settle -> journal
+
+A call has its reservation before it takes a slot of its service, so that whoever holds a slot
+never waits for budget that another call holds while it waits for that slot.
+
+Retries are made here and nowhere else: plugins say what kind of fault it was.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+
+import msgspec
+from attrs import define, frozen
+
+from orchestrion._engine.budget import Budget, inside
+from orchestrion._engine.checks import check_paid
+from orchestrion._engine.deadline import Deadlines
+from orchestrion._engine.limiter import ServiceLimiter
+from orchestrion._engine.recording import Facts, JournalWriter, Kind, Recorded, ended
+from orchestrion._errors import BudgetError, CallError
+from orchestrion._interfaces import Answer, Request
+from orchestrion._keys import Key
+from orchestrion._records import NO_USAGE, Usage
+from orchestrion._secrets import hidden_bytes
+
+__all__ = ["Attempts", "Call", "RetrySettings"]
+
+_encode, _decode = msgspec.json.encode, msgspec.json.decode
+
+_ROUNDING = 1 + 1e-9
+_HINT_JITTER = 0.1
+"""How much longer than a service asks a call waits at most, as a part of that time."""
+
+
+@frozen
+class RetrySettings:
+    """How often and how long a failed call is tried again. Times in seconds."""
+
+    attempts: int = 6
+    malformed_attempts: int = 3  # where answers cannot be used
+    deadline: float = 900.0  # no attempt begins later than this after the first
+    base: float = 0.5  # half of the longest pause after the first failure; doubles with each
+    overload_base: float = 2.0  # the same, where the service is busy
+    cap: float = 60.0  # of a pause that the service did not ask for
+    hint_cap: float = 300.0  # a service that asks to wait longer ends the run, resumable
+
+
+@define(eq=False)
+class Call:
+    """One call under way."""
+
+    name: str  # in the journal, unique in the run
+    digest: str  # of the request
+    request: Request
+    do: Callable[[], Awaitable[Answer]]  # makes one attempt
+    reserve: Usage  # the most that an attempt can spend
+    facts: Facts
+    failures: int = 0  # attempts that failed so far
+
+
+class _Spent:
+    """What an attempt has spent so far, or may have."""
+
+    __slots__ = ("usage",)
+
+    def __init__(self) -> None:
+        self.usage = NO_USAGE
+
+
+class Attempts:
+    """Makes calls: at most as fast, as much and as often as limits, budget and retries allow.
+
+    Args:
+        budget: the run's.
+        journal: records every attempt that spent something, and every answer.
+        retry: see `RetrySettings`.
+    """
+
+    def __init__(self, budget: Budget, journal: JournalWriter, retry: RetrySettings) -> None:
+        self.budget, self.journal, self.retry = budget, journal, retry
+        self.limiters: dict[str, ServiceLimiter] = {}
+        """By service."""
+        self.deadlines = Deadlines()
+        self.retried = 0
+        """Attempts that came after a failed one."""
+        self._over_reserve: set[str] = set()
+        """Services that spent more than was reserved, which was logged."""
+
+    async def answer(self, call: Call) -> Answer:
+        """Return the answer of a call, which is on record by then.
+
+        Raises:
+            CallError: it failed for good; `call.failures` counts the attempts.
+            BudgetError: the budget does not cover it, or the service asks to stop for long.
+        """
+        request, reserve = call.request, call.reserve
+        limiter = self.limiters.get(request.service)
+        if limiter is None:
+            limiter = self.limiters[request.service] = ServiceLimiter(request.limits)
+        pieces = self.journal.pieces(request)
+        jitter = Key(call.name.encode()[:16])
+        give_up = math.inf
+        while True:
+            name = f"{call.name}#{call.failures}"
+            attempt = Recorded(
+                name, call.digest, None, reserve, "started", call.facts, pieces=pieces
+            )
+            try:
+                await self.budget.reserve(reserve, request.service)
+                spent = _Spent()  # nothing until something was sent
+                try:
+                    async with limiter.slot(reserve.tokens):
+                        # The time that it waited for a slot does not count.
+                        give_up = min(give_up, time.monotonic() + self.retry.deadline)
+                        answer, seconds = await self._attempt(attempt, call, spent)
+                finally:
+                    self.budget.settle(reserve, spent.usage)
+            except CallError as error:
+                call.failures += 1
+                pause = self._pause(error, call.failures, limiter, jitter)
+                if pause is None or time.monotonic() + pause > give_up:
+                    raise
+                self.retried += 1
+                await asyncio.sleep(pause)
+            else:
+                limiter.succeeded()
+                return await self._record_answer(call, attempt, answer, seconds)
+
+    async def _record_answer(
+        self, call: Call, attempt: Recorded, answer: Answer, seconds: float
+    ) -> Answer:
+        """Record an answer; return it as a replay would: lists for tuples, secrets hidden."""
+        text = hidden_bytes(_encode(answer.data))
+        data = _decode(text)
+        facts = call.facts._replace(
+            seconds=seconds, attempts=call.failures + 1, estimated=answer.estimated
+        )
+        row = Recorded(
+            call.name,
+            call.digest,
+            data,
+            answer.usage,
+            "answer",
+            facts,
+            ends=attempt.key,
+            text=text.decode(),
+            pieces=attempt.pieces,
+        )
+        await self.journal.add(row)
+        return Answer(data, answer.usage, answer.estimated)
+
+    async def _attempt(self, attempt: Recorded, call: Call, spent: _Spent) -> tuple[Answer, float]:
+        """Return the answer of one attempt and its seconds; `spent` says what it spent."""
+        reserve, request = call.reserve, call.request
+        try:
+            # On record before it is made: a crash must not lose what it may have spent.
+            if self.journal.keeps_attempts and reserve != NO_USAGE:
+                await self.journal.add(attempt)
+            # A call that never answers may have spent all that was reserved for it.
+            spent.usage = reserve
+            outer = inside.set(True)
+            began = time.monotonic()
+            try:
+                answer = await self._in_time(call)
+            finally:
+                inside.reset(outer)
+            check_paid(answer.usage)
+            spent.usage = answer.usage
+            self._warn_if_over(answer.usage, reserve, request.service)
+            return answer, time.monotonic() - began
+        except TimeoutError:
+            await self.journal.add(_without_answer(attempt, "timeout", reserve))
+            raise CallError(
+                f"{request.service}: no answer within {request.timeout:g} s", "transient"
+            ) from None
+        except CallError as error:
+            actual = error.spent or NO_USAGE
+            check_paid(actual)
+            spent.usage = actual
+            free = actual == NO_USAGE
+            row = ended(attempt.key) if free else _without_answer(attempt, "billed", actual)
+            await self.journal.add(row)
+            raise
+        except asyncio.CancelledError:
+            # Not awaited. If the row is not written any more, the attempt counts as lost.
+            unsent = spent.usage == NO_USAGE
+            self.journal.add_soon(
+                ended(attempt.key) if unsent else _without_answer(attempt, "cut", reserve)
+            )
+            raise
+        except BaseException:
+            await self.journal.add(_without_answer(attempt, "cut", spent.usage))
+            raise
+
+    def _warn_if_over(self, actual: Usage, reserve: Usage, service: str) -> None:
+        """Log once for each service that a call spent more than was reserved for it."""
+        if service in self._over_reserve or reserve == NO_USAGE:
+            return
+        if (
+            actual.calls <= reserve.calls
+            and actual.input_tokens <= reserve.input_tokens
+            and actual.output_tokens <= reserve.output_tokens
+            and not actual.usd > reserve.usd * _ROUNDING
+        ):
+            return
+        self._over_reserve.add(service)
+        logging.getLogger("orchestrion").warning(
+            "%s reports that a call spent %d calls, %d input tokens, %d output tokens and %g US "
+            "dollars, more than the %d, %d, %d and %g that were reserved for it; all of it is "
+            "booked, but such calls can exceed the budget by the difference",
+            service,
+            actual.calls,
+            actual.input_tokens,
+            actual.output_tokens,
+            actual.usd,
+            reserve.calls,
+            reserve.input_tokens,
+            reserve.output_tokens,
+            reserve.usd,
+        )
+
+    async def _in_time(self, call: Call) -> Answer:
+        """Return the answer of `do`, or raise TimeoutError."""
+        work = call.do()
+        if not isinstance(work, Coroutine):
+            work = _awaited(work)
+        try:
+            waits_for = work.send(None)
+        except StopIteration as stop:
+            answer: Answer = stop.value
+            return answer
+        deadline = self.deadlines[call.request.timeout]
+        return await deadline.within(work, waits_for, call.request.service)
+
+    def _pause(
+        self, error: CallError, failures: int, limiter: ServiceLimiter, jitter: Key
+    ) -> float | None:
+        """Return the seconds until the next attempt, or None to give up.
+
+        Raises:
+            BudgetError: the account is empty, or the service asks to wait for very long.
+        """
+        retry = self.retry
+        if error.fault == "quota":
+            raise BudgetError(f"{error}; the run can be resumed") from error
+        if error.fault == "permanent" or failures >= retry.attempts:
+            return None
+        if error.fault == "malformed" and failures >= retry.malformed_attempts:
+            return None
+        base = retry.overload_base if error.fault == "overload" else retry.base
+        # "Full jitter": uniform between zero and the exponential.
+        pause = jitter.child(failures).uniform() * min(retry.cap, base * 2.0**failures)
+        hint = error.retry_after
+        if hint is not None and math.isfinite(hint) and hint > 0:
+            if hint > retry.hint_cap:
+                # Every call until then would fail as well.
+                raise BudgetError(
+                    f"{error}; the service asks to wait {hint:.0f} s; the run can be resumed then"
+                ) from error
+            # A little longer than asked, or all who wait return at the same moment.
+            more = _HINT_JITTER * jitter.child("hint", failures).uniform()
+            pause = max(pause, hint * (1 + more))
+        if error.fault == "rate_limit":
+            limiter.rate_limited(pause)
+        return pause
+
+
+async def _awaited(work: Awaitable[Answer]) -> Answer:
+    return await work
+
+
+def _without_answer(attempt: Recorded, kind: Kind, usage: Usage) -> Recorded:
+    """Return the row of an attempt that gave no answer and spent this, or may have."""
+    return Recorded(
+        f"{attempt.key}!{kind}",
+        attempt.request,
+        None,
+        usage,
+        kind,
+        attempt.facts._replace(estimated=True),
+        ends=attempt.key,
+        pieces=attempt.pieces,
+    )
