@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import httpx2
 import msgspec
-from orchestrion_llm.faults import Place, of_answer
+from orchestrion_llm import Place, of_answer
 
 from orchestrion import CallError
 from orchestrion_local.sampling import Drawn

@@ -17,8 +17,7 @@ import httpx2
 import msgspec
 import torch
 from attrs import evolve
-from orchestrion_llm.faults import Place, described
-from orchestrion_llm.transport import EncodedError, TooLongError, http_client
+from orchestrion_llm import EncodedError, Place, TooLongError, described, http_client
 
 from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Request, Usage, UsageError
 from orchestrion.runs import mean
