@@ -161,5 +161,5 @@ def test_a_word_that_means_nothing_is_refused(baselines: Any, told: str) -> None
 def test_untrained_needs_a_trainer() -> None:
     data = config(["untrained"])
     del data["trainer"]
-    with pytest.raises(ConfigError, match="nothing is trained here"):
+    with pytest.raises(ConfigError, match="there is no trainer"):
         from_data(data)
