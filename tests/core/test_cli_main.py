@@ -78,7 +78,7 @@ def test_a_mistyped_command_gets_a_hint() -> None:
 
 
 def test_version_is_printed() -> None:
-    assert invoke("--version").stdout == "orchestrion 0.1.0\n"
+    assert invoke("--version").stdout == "orchestrion 0.2.0\n"
 
 
 def test_help_and_the_list_of_plugins_import_nothing_heavy() -> None:

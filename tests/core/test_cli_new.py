@@ -52,7 +52,7 @@ def test_a_package_has_what_a_distribution_needs(here: Path) -> None:
     project = tomllib.loads((folder / "pyproject.toml").read_text())
     assert project["build-system"]["build-backend"] == "flit_core.buildapi"
     assert project["project"]["name"] == "orchestrion-my-critic"
-    assert project["project"]["dependencies"] == ["orchestrion>=0.1,<1"]
+    assert project["project"]["dependencies"] == ["orchestrion>=0.2,<0.3"]
     entry_points = project["project"]["entry-points"]["orchestrion"]
     assert entry_points == {"my-critic": "orchestrion_my_critic.plugin"}
     files = sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())

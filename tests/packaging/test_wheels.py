@@ -36,7 +36,7 @@ def test_a_wheel_holds_every_file_of_the_package(member: Member, wheels: dict[st
 def test_core_alone_has_no_plugin_and_a_working_command_line(clean: Environment) -> None:
     assert clean.listed() == []
     assert "train" in clean.cli("--help").stdout
-    assert "0.1.0" in clean.cli("--version").stdout
+    assert "0.2.0" in clean.cli("--version").stdout
 
 
 def test_core_with_its_dependencies_is_small(clean: Environment) -> None:

@@ -97,7 +97,7 @@ if TYPE_CHECKING:
     from orchestrion._splits import split_of as split_of
     from orchestrion._suggest import did_you_mean as did_you_mean
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 API_VERSION = 1
 """Raised when a plugin written for an older core stops working."""

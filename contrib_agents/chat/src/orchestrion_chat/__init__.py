@@ -1,3 +1,3 @@
 """Agents that ask a language model."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrion_code_review_agents.stage import script_in as script_in
     from orchestrion_code_review_agents.stage import untidy as untidy
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__, {"orchestrion_code_review_agents.stage": "Script script_in untidy"}

@@ -1,3 +1,3 @@
 """Simulated speakers of known skill behind a real HTTP server, and a text task to try them on."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

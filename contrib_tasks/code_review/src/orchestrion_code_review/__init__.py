@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from orchestrion_code_review.versions import Version as Version
     from orchestrion_code_review.versions import versions_of as versions_of
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from orchestrion_repair.state import target_of as target_of
     from orchestrion_repair.task import observed as observed
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __getattr__, __dir__, __all__ = names_on_first_use(
     __name__,

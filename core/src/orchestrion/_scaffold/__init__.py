@@ -129,7 +129,7 @@ def render(package: Package) -> dict[str, str]:
 
 def _filler(package: Package) -> Callable[[str], str]:
     kind, name = package.kind, package.name
-    floor = ".".join(orchestrion.__version__.split(".")[:2])
+    major, minor = orchestrion.__version__.split(".")[:2]
     values = {
         "kind": kind,
         "name": name,
@@ -141,8 +141,8 @@ def _filler(package: Package) -> Callable[[str], str]:
         "article": article(kind).partition(" ")[0].capitalize(),
         "summary": _SUMMARIES[kind],
         "sentence": f"It {_SUMMARIES[kind]}.",
-        "floor": floor,
-        "ceiling": str(int(floor.partition(".")[0]) + 1),
+        "floor": f"{major}.{minor}",
+        "ceiling": f"{major}.{int(minor) + 1}",
         "verb": "train" if kind == "trainer" else "eval",
         "settings": "\n".join(
             f"| `{key}` | `{default}` | {text} |" for key, default, text in _SETTINGS[kind]
