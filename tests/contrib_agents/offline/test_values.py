@@ -34,8 +34,6 @@ def attempt(sheet: Sheet, key: Key) -> list[int]:
 def test_a_chain_succeeds_at_the_product_of_its_skills() -> None:
     right = [leading(SHEET, attempt(SHEET, Key(n))) for n in range(RUNS)]
     assert near(sum(number == 5 for number in right) / RUNS, values.chain(SKILLS))
-    mean = sum(right) / RUNS
-    assert abs(mean - values.needed(SKILLS, 5)) < 4 * 2 / sqrt(RUNS)
 
 
 def test_best_of_n_succeeds_if_any_does() -> None:
