@@ -12,7 +12,8 @@ import anthropic
 import openai
 from attrs import frozen
 from orchestrion_offline.interfaces import Speaker
-from orchestrion_offline.server import Serving, StubServer, serving
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
 
 
 @frozen

@@ -11,7 +11,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from orchestrion_offline.server import Serving, Troubles, serving
+from orchestrion_offline.server import serving
+from orchestrion_offline.settings import Serving, Troubles
 from orchestrion_offline.speakers.plain import Echo
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import draw_sheet

@@ -12,7 +12,8 @@ import openai
 import pytest
 from attrs import frozen
 from orchestrion_offline.interfaces import Answer, Speaker
-from orchestrion_offline.server import Serving, StubServer, serving
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import draw_sheet
