@@ -1,4 +1,7 @@
-"""Set the speed, limits and troubles of the server. Apart from it: configs load without asyncio."""
+"""Set the speed, limits and troubles of the server.
+
+This is a module of its own so that a config loads without asyncio.
+"""
 
 from __future__ import annotations
 
