@@ -12,7 +12,8 @@ import anthropic
 import openai
 from attrs import frozen
 from orchestrion_offline.interfaces import Speaker
-from orchestrion_offline.server import Serving, StubServer, serving
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
 
 
 @frozen
@@ -30,14 +31,14 @@ class Asks:
                 {"type": "function", "function": _renamed(t, "parameters")} for t in tools
             ]
         more = {"max_tokens": 100, **more}
-        found = await self.openai.chat.completions.create(
+        response = await self.openai.chat.completions.create(
             model=model, messages=messages, extra_headers=_named(key), **more
         )
-        [choice] = found.choices
+        [choice] = response.choices
         calls = [(c.function.name, c.function.arguments) for c in choice.message.tool_calls or ()]
         text = choice.message.content or choice.message.refusal or ""
         stop = "refused" if choice.message.refusal else choice.finish_reason
-        usage = found.usage
+        usage = response.usage
         return text, stop, calls, usage.prompt_tokens, usage.completion_tokens
 
     async def responses(
@@ -45,23 +46,23 @@ class Asks:
     ) -> tuple[Any, ...]:
         if tools := more.pop("tools", None):
             more["tools"] = [{"type": "function", **_renamed(t, "parameters")} for t in tools]
-        most = more.pop("max_tokens", 100)
-        found = await self.openai.responses.create(
+        limit = more.pop("max_tokens", 100)
+        response = await self.openai.responses.create(
             model=model,
             instructions="s",
             input=text,
-            max_output_tokens=most,
+            max_output_tokens=limit,
             extra_headers=_named(key),
             **more,
         )
-        items = [item for item in found.output if item.type == "function_call"]
-        said = [p for i in found.output if i.type == "message" for p in i.content]
-        text = "".join(p.refusal if p.type == "refusal" else p.text for p in said)
-        refused = any(p.type == "refusal" for p in said)
+        items = [item for item in response.output if item.type == "function_call"]
+        parts = [p for i in response.output if i.type == "message" for p in i.content]
+        text = "".join(p.refusal if p.type == "refusal" else p.text for p in parts)
+        refused = any(p.type == "refusal" for p in parts)
         stop = "refused" if refused else "tool_calls" if items else "stop"
-        if found.status == "incomplete":
+        if response.status == "incomplete":
             stop = "length"
-        usage = found.usage
+        usage = response.usage
         calls = [(item.name, item.arguments) for item in items]
         return text, stop, calls, usage.input_tokens, usage.output_tokens
 
@@ -71,7 +72,7 @@ class Asks:
         if tools := more.pop("tools", None):
             more["tools"] = [_renamed(t, "input_schema") for t in tools]
         more = {"max_tokens": 100, **more}
-        found = await self.anthropic.messages.create(
+        response = await self.anthropic.messages.create(
             model=model,
             system="s",
             messages=[{"role": "user", "content": text}],
@@ -80,10 +81,10 @@ class Asks:
         )
         calls = [
             (part.name, json.dumps(part.input, separators=(",", ":")))
-            for part in found.content
+            for part in response.content
             if part.type == "tool_use"
         ]
-        text = "".join(part.text for part in found.content if part.type == "text")
+        text = "".join(part.text for part in response.content if part.type == "text")
         same = {
             "end_turn": "stop",
             "max_tokens": "length",
@@ -93,10 +94,10 @@ class Asks:
         }
         return (
             text,
-            same[str(found.stop_reason)],
+            same[str(response.stop_reason)],
             calls,
-            found.usage.input_tokens,
-            found.usage.output_tokens,
+            response.usage.input_tokens,
+            response.usage.output_tokens,
         )
 
     @property
@@ -121,10 +122,14 @@ async def asking(
     given = speakers if isinstance(speakers, Mapping) else {"m": speakers}
     async with (
         serving(given, behaviour) as server,
-        openai.AsyncOpenAI(api_key=key, base_url=f"{server.url}/v1", max_retries=0) as one,
-        anthropic.AsyncAnthropic(api_key=key, base_url=server.url, max_retries=0) as other,
+        openai.AsyncOpenAI(
+            api_key=key, base_url=f"{server.url}/v1", max_retries=0
+        ) as openai_client,
+        anthropic.AsyncAnthropic(
+            api_key=key, base_url=server.url, max_retries=0
+        ) as anthropic_client,
     ):
-        yield Asks(server, one, other)
+        yield Asks(server, openai_client, anthropic_client)
 
 
 def with_asks(
@@ -160,5 +165,5 @@ async def raw(server: StubServer, path: str, body: bytes, *rows: str) -> tuple[b
     answer = await reader.read()
     writer.close()
     await writer.wait_closed()
-    found, _, rest = answer.partition(b"\r\n\r\n")
-    return found, rest
+    response, _, rest = answer.partition(b"\r\n\r\n")
+    return response, rest

@@ -47,10 +47,10 @@ class Ask(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """One call."""
-        told = "\n".join([self.instructions, *(f"- {one}" for one in self.habits)])
+        system_text = "\n".join([self.instructions, *(f"- {habit}" for habit in self.habits)])
         turns = [f"<turn agent={t.agent!r}>\n{t.output.content}\n</turn>" for t in view.turns]
         shown = "\n\n".join([f"<problem>\n{view.problem.text}\n</problem>", *turns])
-        messages = [{"role": "system", "content": told}, {"role": "user", "content": shown}]
+        messages = [{"role": "system", "content": system_text}, {"role": "user", "content": shown}]
         answer = await self.model.complete({"messages": messages}, key.child("call", 0), calls)
         if answer.data["stop"] != "end":
             raise RuntimeError(f"the answer is {answer.data['stop']}")
@@ -66,9 +66,9 @@ class _Asking:
 
 def plugins() -> Plugins:
     """What is installed, and `ask`."""
-    found = Plugins()
-    found.register(_Asking(), "asking")
-    return found
+    results = Plugins()
+    results.register(_Asking(), "asking")
+    return results
 
 
 def config_data(
@@ -104,8 +104,10 @@ def with_session(data: Mapping[str, Any], work: Callable[[EngineSession], Any]) 
 
 def episodes(data: Mapping[str, Any], limit: int = 100) -> list[Episode]:
     """One episode on each of the first test problems."""
-    found: list[Episode] = with_session(data, lambda session: session.evaluate("test", limit=limit))
-    return found
+    results: list[Episode] = with_session(
+        data, lambda session: session.evaluate("test", limit=limit)
+    )
+    return results
 
 
 def asked(text: str, system: str = "", **settings: Any) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from typing import Any
 import anthropic
 import openai
 import pytest
-from orchestrion_offline.server import Serving, Troubles, serving
+from orchestrion_offline.server import serving
+from orchestrion_offline.settings import Serving, Troubles
 from orchestrion_offline.speakers.plain import Echo
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import draw_sheet
@@ -27,19 +28,19 @@ def many(asks: Asks, count: int) -> list[Awaitable[tuple[Any, ...]]]:
     return [asks.chat("m", SHEET.text, f"key-{n}") for n in range(count)]
 
 
-def test_answers_depend_on_key_and_body_and_not_on_latency_or_order() -> None:
+def test_answers_depend_only_on_key_and_body() -> None:
     solver = Solver(skills={}, skill=0.4)
 
     async def at_once(asks: Asks) -> list[Any]:
         return list(await asyncio.gather(*many(asks, 24)))
 
     async def backwards(asks: Asks) -> list[Any]:
-        return [await one for one in many(asks, 24)[::-1]][::-1]
+        return [await answer for answer in many(asks, 24)[::-1]][::-1]
 
     quick = with_asks(at_once, solver)
     late = Serving(latency=0.03, spread=1.0, law="lognormal")
     assert quick == with_asks(at_once, solver, late) == with_asks(backwards, solver)
-    assert len({one[0] for one in quick}) > 5
+    assert len({answer[0] for answer in quick}) > 5
     assert quick != with_asks(at_once, solver, Serving(seed=1))
 
 
@@ -65,7 +66,7 @@ def test_latency_passes_before_an_answer_and_calls_wait_together() -> None:
     assert 0.6 <= with_asks(work, Echo(), Serving(latency=0.6)) < 100 * 0.6
 
 
-def test_an_answer_is_written_at_its_speed() -> None:
+def test_an_answer_takes_the_time_of_its_tokens() -> None:
     text = "x" * 80  # 20 tokens
 
     async def work(asks: Asks) -> list[float]:
@@ -75,8 +76,10 @@ def test_an_answer_is_written_at_its_speed() -> None:
         times.append(time.perf_counter() - began)
         began = time.perf_counter()
         user: Any = [{"role": "user", "content": text}]
-        async with asks.anthropic.messages.stream(model="m", max_tokens=50, messages=user) as one:
-            async for _ in one.text_stream:
+        async with asks.anthropic.messages.stream(
+            model="m", max_tokens=50, messages=user
+        ) as answer:
+            async for _ in answer.text_stream:
                 times.append(time.perf_counter() - began)
         return times
 
@@ -86,14 +89,14 @@ def test_an_answer_is_written_at_its_speed() -> None:
     assert last - first > 0.05
 
 
-def test_without_a_key_the_same_request_is_drawn_anew_each_time() -> None:
+def test_a_repeated_request_without_a_key_is_drawn_again() -> None:
     async def work(asks: Asks) -> list[Any]:
         return [await asks.chat("m", SHEET.text) for _ in range(12)]
 
     solver = Solver(skills={}, skill=0.4)
-    found = with_asks(work, solver)
-    assert len({one[0] for one in found}) > 3
-    assert found == with_asks(work, solver)
+    results = with_asks(work, solver)
+    assert len({answer[0] for answer in results}) > 3
+    assert results == with_asks(work, solver)
 
 
 # ---------------------------------------------------------------- troubles
@@ -109,7 +112,7 @@ FAULTS: dict[str, tuple[type[Exception], ...]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_an_injected_fault_is_what_the_sdk_takes_it_for(fault: str) -> None:
+def test_the_sdk_raises_the_error_of_an_injected_fault(fault: str) -> None:
     async def work(asks: Asks) -> None:
         for ask in asks.wires.values():
             with pytest.raises(FAULTS[fault]) as caught:
@@ -133,39 +136,39 @@ def test_a_stream_that_breaks_has_no_end(fault: str) -> None:
 
     async def work() -> bytes:
         async with serving({"m": Echo()}, behaviour) as server:
-            _, found = await raw(server, "/v1/chat/completions", json.dumps(body).encode())
-            return found
+            _, results = await raw(server, "/v1/chat/completions", json.dumps(body).encode())
+            return results
 
-    found = asyncio.run(work())
-    assert b"word" in found
-    assert b"[DONE]" not in found
-    assert found.endswith(b"0\r\n\r\n") is (fault == "broken_json")
+    results = asyncio.run(work())
+    assert b"word" in results
+    assert b"[DONE]" not in results
+    assert results.endswith(b"0\r\n\r\n") is (fault == "broken_json")
 
 
-def test_a_retry_of_a_call_is_drawn_anew_and_then_gives_the_same_answer() -> None:
+def test_a_retry_after_a_fault_gives_the_same_answer() -> None:
     solver = Solver(skills={}, skill=0.4)
     troubles = Serving(troubles=Troubles(server_error=0.3, rate_limited_bare=0.2))
 
     async def stubborn(asks: Asks) -> tuple[list[Any], int]:
-        failed, found = 0, []
+        failed, results = 0, []
         for n in range(30):
             while True:
                 try:
-                    found.append(await asks.chat("m", SHEET.text, f"key-{n}"))
+                    results.append(await asks.chat("m", SHEET.text, f"key-{n}"))
                     break
                 except openai.APIStatusError:
                     failed += 1
-        return found, failed
+        return results, failed
 
     async def smooth(asks: Asks) -> list[Any]:
         return list(await asyncio.gather(*many(asks, 30)))
 
-    found, failed = with_asks(stubborn, solver, troubles)
-    assert found == with_asks(smooth, solver)
+    results, failed = with_asks(stubborn, solver, troubles)
+    assert results == with_asks(smooth, solver)
     assert 10 < failed < 70
 
 
-def test_faults_come_as_often_as_they_are_set() -> None:
+def test_faults_have_the_set_frequency() -> None:
     troubles = Troubles(rate_limited=0.1, server_error=0.2, dropped=0.05)
     drawn = [troubles.fault(Key(n)) for n in range(4000)]
     for name, share in (
@@ -178,11 +181,11 @@ def test_faults_come_as_often_as_they_are_set() -> None:
     assert not troubles.ending(Key(1))
 
 
-def test_refusals_and_truncations_are_answers_and_stay() -> None:
+def test_refusals_and_truncations_stay_when_a_call_is_repeated() -> None:
     async def work(asks: Asks) -> list[Any]:
-        found = [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
-        assert found == [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
-        return found
+        results = [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
+        assert results == [await ask("m", "abcdefgh" * 4, "k1") for ask in asks.wires.values()]
+        return results
 
     for text, stop, *_ in with_asks(work, Echo(), Serving(troubles=Troubles(refusal=1.0))):
         assert (text, stop) == ("I cannot help with that.", "refused")
@@ -192,12 +195,12 @@ def test_refusals_and_truncations_are_answers_and_stay() -> None:
         assert (text, stop, wrote) == ("abcdefgh" * 2, "length", 4)
 
 
-def test_more_than_all_troubles_are_refused() -> None:
+def test_shares_of_troubles_above_one_are_refused() -> None:
     with pytest.raises(ValueError, match=r"got 1\.2, expected at most 1"):
         Troubles(dropped=0.6, server_error=0.6)
 
 
-def test_a_rate_limit_says_how_long_to_wait() -> None:
+def test_a_rate_limit_sends_the_time_to_wait() -> None:
     async def work(asks: Asks) -> None:
         for n in range(3):
             await asks.chat("m", str(n))

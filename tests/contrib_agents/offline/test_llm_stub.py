@@ -42,14 +42,14 @@ def served(*options: str) -> Iterator[tuple[str, list[str], subprocess.Popen[str
             lines.append(line.rstrip())
             if "ANTHROPIC_API_KEY" in line:
                 break
-        [url] = [found[1] for line in lines if (found := re.match("ANTHROPIC_BASE_URL=(.*)", line))]
+        [url] = [match[1] for line in lines if (match := re.match("ANTHROPIC_BASE_URL=(.*)", line))]
         yield url, lines, process
     finally:
         process.kill()
         process.communicate()
 
 
-def test_it_serves_speakers_of_a_file_until_ctrl_c(tmp_path: Path) -> None:
+def test_speakers_of_a_file_are_served_until_ctrl_c(tmp_path: Path) -> None:
     file = tmp_path / "speakers.yaml"
     file.write_text(SPEAKERS)
     with served("--speakers", str(file), "--api-key", "secret") as (url, lines, process):
@@ -57,33 +57,33 @@ def test_it_serves_speakers_of_a_file_until_ctrl_c(tmp_path: Path) -> None:
         assert f"OPENAI_BASE_URL={url}/v1" in lines
         assert any("key_env: STUB_KEY" in line for line in lines)
         user = [{"role": "user", "content": "hi"}]
-        with openai.OpenAI(api_key="secret", base_url=f"{url}/v1", max_retries=0) as one:
-            chat = one.chat.completions.create(model="small", messages=user)  # type: ignore[arg-type]
+        with openai.OpenAI(api_key="secret", base_url=f"{url}/v1", max_retries=0) as client:
+            chat = client.chat.completions.create(model="small", messages=user)  # type: ignore[arg-type]
             assert chat.choices[0].message.content == "small: hi"
-            streamed = one.responses.create(model="small", input="hi", stream=True)
+            streamed = client.responses.create(model="small", input="hi", stream=True)
             assert [e.delta for e in streamed if e.type == "response.output_text.delta"] == [
                 "small: hi"
             ]
-        with anthropic.Anthropic(api_key="secret", base_url=url, max_retries=0) as other:
-            found = other.messages.create(
+        with anthropic.Anthropic(api_key="secret", base_url=url, max_retries=0) as anthropic_client:
+            response = anthropic_client.messages.create(
                 model="team",
                 system="You, the writer",
                 messages=user,  # type: ignore[arg-type]
                 max_tokens=9,
             )
-            assert found.content[0].text == "small: hi"  # type: ignore[union-attr]
+            assert response.content[0].text == "small: hi"  # type: ignore[union-attr]
         with (
-            anthropic.Anthropic(api_key="other", base_url=url, max_retries=0) as third,
+            anthropic.Anthropic(api_key="other", base_url=url, max_retries=0) as locked_out,
             pytest.raises(anthropic.AuthenticationError),
         ):
-            third.models.list()
+            locked_out.models.list()
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0
         assert errors == "served 3 requests\n"
 
 
-def test_the_config_it_prints_works_as_it_stands_with_a_budget_and_without_a_key(
+def test_the_printed_config_works_with_a_budget_and_without_a_key(
     tmp_path: Path,
 ) -> None:
     with served("--port", "0") as (_, lines, _):
@@ -94,23 +94,23 @@ def test_the_config_it_prints_works_as_it_stands_with_a_budget_and_without_a_key
         (tmp_path / "team.yaml").write_text(f"task: {{use: steps}}\n{models}\n{agents}\n{rest}\n")
         sheet = "Worksheet (sums): start with 5. 1. add 7"
         keys = {"OPENAI_API_KEY": "", "ANTHROPIC_API_KEY": ""}
-        done = orchestrion("run", "team.yaml", "--input", sheet, cwd=tmp_path, code=4, **keys)
-    assert "[1] x" in done.stderr
-    assert "[2] y" in done.stderr
-    assert "failed" not in done.stderr
+        result = orchestrion("run", "team.yaml", "--input", sheet, cwd=tmp_path, code=4, **keys)
+    assert "[1] x" in result.stderr
+    assert "[2] y" in result.stderr
+    assert "failed" not in result.stderr
 
 
 def test_troubles_are_set_by_name() -> None:
     with (
         served("--trouble", "rate_limited=1", "--port", "0") as (url, lines, _),
-        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as one,
+        openai.OpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as client,
     ):
         assert lines[0].startswith("serving echo, scripted, solver")
         with pytest.raises(openai.RateLimitError):
-            one.responses.create(model="echo", input="hi")
+            client.responses.create(model="echo", input="hi")
 
 
-def test_shipped_speakers_come_with_their_names() -> None:
+def test_every_shipped_speaker_is_served_under_its_name() -> None:
     assert tuple(read_speakers(None)) == SHIPPED
 
 
@@ -125,7 +125,7 @@ def test_shipped_speakers_come_with_their_names() -> None:
         ("speakers: {a: {use: cast, roles: {x: b}}}\n", "'b'"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+def test_errors_of_a_speakers_file_are_reported(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "speakers.yaml"
     file.write_text(text)
     with pytest.raises(OrchestrionError, match=message):
@@ -144,7 +144,7 @@ def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, text: str, message: s
         (["--host", "256.1.1.1"], "cannot listen on"),
     ],
 )
-def test_options_that_make_no_sense_are_refused(options: list[str], message: str) -> None:
-    done = CliRunner().invoke(llm_stub, ["serve", *options])
-    assert done.exit_code != 0
-    assert message in str(done.exception)
+def test_invalid_options_are_refused(options: list[str], message: str) -> None:
+    result = CliRunner().invoke(llm_stub, ["serve", *options])
+    assert result.exit_code != 0
+    assert message in str(result.exception)

@@ -21,21 +21,21 @@ from tests.contrib_agents.offline.support import config_data, episodes, plugins
 SOLVER = {"use": "solver"}
 
 
-def said(data: dict[str, Any], limit: int = 12) -> list[list[str]]:
-    found = []
-    for one in episodes(data, limit):
-        assert [turn.error for turn in one.turns] == [""] * len(one.turns)
-        found.append([turn.output.content for turn in one.turns])
-    return found
+def contents_of(data: dict[str, Any], limit: int = 12) -> list[list[str]]:
+    results = []
+    for episode in episodes(data, limit):
+        assert [turn.error for turn in episode.turns] == [""] * len(episode.turns)
+        results.append([turn.output.content for turn in episode.turns])
+    return results
 
 
 def test_a_team_reaches_the_known_value_on_every_wire_with_the_same_answers() -> None:
     runs = {wire: episodes(config_data(SOLVER, wire=wire), 40) for wire in ("openai", "anthropic")}
-    solved = [[one.success for one in found] for found in runs.values()]
+    solved = [[episode.success for episode in results] for results in runs.values()]
     assert solved[0] == solved[1]
     chances = [
-        values.chain([Solver().chance(step) for step in sheet_of(one.problem).steps])
-        for one in runs["openai"]
+        values.chain([Solver().chance(step) for step in sheet_of(episode.problem).steps])
+        for episode in runs["openai"]
     ]
     spread = sum(p * (1 - p) for p in chances) ** 0.5
     assert abs(sum(solved[0]) - sum(chances)) < 4 * spread
@@ -44,49 +44,51 @@ def test_a_team_reaches_the_known_value_on_every_wire_with_the_same_answers() ->
     assert usage.input_tokens > usage.output_tokens > 0
 
 
-def test_the_responses_wire_gives_the_same_as_well() -> None:
-    assert said(config_data(SOLVER, wire="responses")) == said(config_data(SOLVER))
+def test_the_responses_wire_gives_the_same_answers() -> None:
+    assert contents_of(config_data(SOLVER, wire="responses")) == contents_of(config_data(SOLVER))
 
 
-def test_latencies_change_nothing() -> None:
+def test_latency_does_not_change_answers() -> None:
     late = {"latency": 0.02, "spread": 1.0, "law": "lognormal"}
-    assert said(config_data(SOLVER, server=late)) == said(config_data(SOLVER))
+    assert contents_of(config_data(SOLVER, server=late)) == contents_of(config_data(SOLVER))
 
 
 @pytest.mark.parametrize("wire", ["openai", "responses", "anthropic"])
-def test_faults_are_retried_until_the_same_answers_are_there(wire: str) -> None:
+def test_faults_are_retried_and_do_not_change_answers(wire: str) -> None:
     troubles = {"rate_limited": 0.1, "broken_json": 0.1, "dropped": 0.1, "retry_after": 0.01}
     server = {"troubles": troubles}
-    assert said(config_data(SOLVER, wire=wire, server=server), 4) == said(config_data(SOLVER), 4)
+    assert contents_of(config_data(SOLVER, wire=wire, server=server), 4) == contents_of(
+        config_data(SOLVER), 4
+    )
 
 
-def test_refusals_are_failed_turns_of_this_agent_and_never_text() -> None:
+def test_a_refusal_is_a_failed_turn_without_content() -> None:
     data = config_data(SOLVER, server={"troubles": {"refusal": 0.5}})
-    turns = [turn for one in episodes(data, 6) for turn in one.turns]
+    turns = [turn for episode in episodes(data, 6) for turn in episode.turns]
     refused = [turn for turn in turns if turn.status == "failed"]
     assert 5 < len(refused) < len(turns) - 5
     assert all(turn.output.content == "" and "refused" in turn.error for turn in refused)
 
 
-def test_learning_a_habit_is_real() -> None:
+def test_habits_change_what_a_team_reaches() -> None:
     """Instructions that the speaker knows as helpful raise what the team reaches."""
     helpful = [habit.text for habit in HABITS if habit.effect > 0]
     harmful = [habit.text for habit in HABITS if habit.effect < 0]
-    found = []
+    results = []
     for habits in (helpful, [], harmful):
         agents = {"solver": {"use": "ask", "model": "m", "habits": habits}}
-        done = episodes(config_data(SOLVER, agents), 40)
-        found.append(sum(one.scores.value for one in done if one.scores) / 40)
-    assert found[0] - 0.1 > found[1] > found[2] + 0.1
+        finished = episodes(config_data(SOLVER, agents), 40)
+        results.append(sum(episode.scores.value for episode in finished if episode.scores) / 40)
+    assert results[0] - 0.1 > results[1] > results[2] + 0.1
 
 
-def test_a_budget_in_dollars_can_be_tried() -> None:
-    [one] = episodes(config_data(SOLVER, price={"input": 1.0, "output": 10.0}), 1)
-    usage = one.usage
+def test_calls_have_the_set_price() -> None:
+    [episode] = episodes(config_data(SOLVER, price={"input": 1.0, "output": 10.0}), 1)
+    usage = episode.usage
     assert usage.usd == pytest.approx((usage.input_tokens + 10 * usage.output_tokens) / 1e6)
 
 
-def test_no_server_is_started_where_no_calls_may_follow() -> None:
+def test_no_server_is_started_in_a_dry_run() -> None:
     config = from_data(config_data(SOLVER), plugins=plugins())
 
     async def work() -> None:
@@ -97,23 +99,23 @@ def test_no_server_is_started_where_no_calls_may_follow() -> None:
             engine = team.engine(CallPath())
             session = EngineSession(engine, "t", Key(1), Key(2), test=True)
             try:
-                [one] = await session.evaluate("test", limit=1)
+                [episode] = await session.evaluate("test", limit=1)
             finally:
                 engine.close()
-            assert "opened without a connection" in one.turns[0].error
+            assert "opened without a connection" in episode.turns[0].error
             assert team.runtimes["models.m"].ceiling(100).input_tokens > 100
 
     asyncio.run(work())
 
 
-def test_settings_that_change_answers_change_the_name_it_is_asked_by() -> None:
+def test_settings_that_change_answers_change_the_model_name() -> None:
     def name(speaker: Any, **model: Any) -> str:
         config = from_data(config_data(speaker, **model), plugins=plugins())
         return str(config.components["models.m"].component.name)
 
     assert name(SOLVER) == name(SOLVER, server={"latency": 1.0}, wire="anthropic")
-    other = name({**SOLVER, "skill": 0.1})
-    assert len({name(SOLVER), other, name(SOLVER, server={"seed": 1})}) == 3
+    changed = name({**SOLVER, "skill": 0.1})
+    assert len({name(SOLVER), changed, name(SOLVER, server={"seed": 1})}) == 3
 
 
 @pytest.mark.parametrize(
@@ -125,7 +127,7 @@ def test_settings_that_change_answers_change_the_name_it_is_asked_by() -> None:
         ({"wire": "telegraph"}, "wire"),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_its_place(model: Any, message: str) -> None:
+def test_an_invalid_setting_is_refused_with_its_path(model: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_data(config_data(SOLVER, **model), plugins=plugins())
 
@@ -148,17 +150,17 @@ def test_a_cast_plays_a_whole_team_on_one_model() -> None:
         "policy": {"use": "sequence", "steps": ["solver", "reviewer"] * 10},
         "limits": {"turns": 21},
     }
-    found = episodes(data, 15)
-    share = sum(one.success for one in found) / 15
+    results = episodes(data, 15)
+    share = sum(episode.success for episode in results) / 15
     # Whatever is wrong is found and written again: nine corrections for two lines.
     assert share > 0.8
 
 
-def test_a_call_that_is_wrong_is_not_tried_again() -> None:
+def test_an_invalid_call_is_not_retried() -> None:
     """Asked twice by one conversation, a router of worksheets that sees none refuses for good."""
     agents = {"solver": {"use": "ask", "model": "m"}}
     data = config_data({"use": "router", "kinds": {"sums": "a"}}, agents)
     data["task"] = {"use": "code-review", "measures": [], "max_problems": 1}
-    [one] = episodes(data, 1)
-    assert {turn.error.partition(":")[0] for turn in one.turns} == {"CallError"}
-    assert "works on worksheets" in one.turns[0].error
+    [episode] = episodes(data, 1)
+    assert {turn.error.partition(":")[0] for turn in episode.turns} == {"CallError"}
+    assert "works on worksheets" in episode.turns[0].error

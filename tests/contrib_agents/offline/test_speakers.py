@@ -31,27 +31,27 @@ N = 1200
 
 def rate(speaker: Speaker, request: dict[str, Any], text: str, draws: int = N) -> float:
     """How often it says just this."""
-    return sum(one.text == text for one in say(speaker, request, draws)) / draws
+    return sum(answer.text == text for answer in say(speaker, request, draws)) / draws
 
 
 def close(share: float, value: float, draws: int = N) -> bool:
     return abs(share - value) <= 4 * sqrt(max(value * (1 - value), 1e-6) / draws)
 
 
-def shown(*said: str, sheet: str = SHEET.text) -> str:
-    return "\n\n".join([f"<problem>\n{sheet}\n</problem>", *said])
+def shown(*answers: str, sheet: str = SHEET.text) -> str:
+    return "\n\n".join([f"<problem>\n{sheet}\n</problem>", *answers])
 
 
 # ---------------------------------------------------------------- worksheets
 
 
 @pytest.mark.parametrize(("kind", "skill"), [("sums", 0.92), ("products", 0.8), ("digits", 0.72)])
-def test_a_solver_is_right_as_often_as_its_skill_says(kind: str, skill: float) -> None:
+def test_a_solver_is_right_at_the_rate_of_its_skill(kind: str, skill: float) -> None:
     sheet = SHEETS[kind]
     assert close(rate(Solver(), asked(sheet.text), line(1, sheet.values[0])), skill)
 
 
-def test_a_solver_goes_on_from_the_line_above_right_or_wrong() -> None:
+def test_a_solver_continues_from_the_line_above_right_or_wrong() -> None:
     sure = Solver(skills={}, skill=1.0)
     assert say(sure, asked(shown(RIGHT[0])))[0].text == RIGHT[1]
     wrong = (SHEET.values[0] + 5) % 1000
@@ -59,7 +59,7 @@ def test_a_solver_goes_on_from_the_line_above_right_or_wrong() -> None:
     assert say(sure, asked(shown(line(1, wrong))))[0].text == after
 
 
-def test_a_solver_writes_again_what_was_called_wrong() -> None:
+def test_a_solver_rewrites_the_line_that_was_called_wrong() -> None:
     sure = Solver(skills={}, skill=1.0)
     review = asked(shown(RIGHT[0], WRONG, "Line 2 is wrong."))
     assert say(sure, review)[0].text == RIGHT[1]
@@ -69,20 +69,20 @@ def test_a_solver_writes_again_what_was_called_wrong() -> None:
 def test_a_mistake_is_never_right_by_chance_and_often_the_common_one() -> None:
     hopeless = Solver(skills={}, skill=0.0, common=0.5, habits=())
     right = SHEET.values[0]
-    said = [one.text for one in say(hopeless, asked(SHEET.text), N)]
-    assert line(1, right) not in said
-    common = said.count(line(1, (right + 10) % 1000)) / N
+    answers = [answer.text for answer in say(hopeless, asked(SHEET.text), N)]
+    assert line(1, right) not in answers
+    common = answers.count(line(1, (right + 10) % 1000)) / N
     assert close(common, 0.5)
-    assert len(set(said)) > 100
+    assert len(set(answers)) > 100
 
 
-def test_remarks_change_the_length_and_nothing_else() -> None:
+def test_remarks_change_only_the_length() -> None:
     short, long = Solver(), Solver(remarks=3)
-    for one, other in zip(
+    for short_answer, long_answer in zip(
         say(short, asked(SHEET.text), 40), say(long, asked(SHEET.text), 40), strict=True
     ):
-        assert other.text.endswith(one.text)
-    assert len({len(one.text.splitlines()) for one in say(long, asked(SHEET.text), 40)}) == 4
+        assert long_answer.text.endswith(short_answer.text)
+    assert len({len(answer.text.splitlines()) for answer in say(long, asked(SHEET.text), 40)}) == 4
 
 
 @pytest.mark.parametrize(
@@ -97,16 +97,16 @@ def test_remarks_change_the_length_and_nothing_else() -> None:
         (f"When the problem is about sums: {HABITS[1].text}", "products", 0.0),
     ],
 )
-def test_a_habit_changes_the_skill_by_what_is_stated(habit: str, kind: str, change: float) -> None:
+def test_a_habit_changes_the_skill_by_its_effect(habit: str, kind: str, change: float) -> None:
     solver, sheet = Solver(), SHEETS[kind]
-    told = f"You are the solver.\n- {habit}\n- {habit.upper()}"
+    instructions = f"You are the solver.\n- {habit}\n- {habit.upper()}"
     base = solver.chance(sheet.steps[0], "", kind)
-    assert solver.chance(sheet.steps[0], told, kind) == pytest.approx(base + change)
-    found = rate(solver, asked(sheet.text, told), line(1, sheet.values[0]))
-    assert close(found, base + change)
+    assert solver.chance(sheet.steps[0], instructions, kind) == pytest.approx(base + change)
+    results = rate(solver, asked(sheet.text, instructions), line(1, sheet.values[0]))
+    assert close(results, base + change)
 
 
-def test_habits_of_ones_own_replace_those_known() -> None:
+def test_own_habits_replace_the_defaults() -> None:
     solver = Solver(habits=(Habit("Count sheep", 0.05), Habit("sleep well", -1.0, "sums")))
     sums = SHEETS["sums"].steps[0]
     assert solver.chance(sums, "count  SHEEP!") == pytest.approx(0.97)
@@ -121,7 +121,7 @@ def test_a_reviewer_finds_the_first_wrong_line_at_its_rate() -> None:
     assert say(reviewer, asked(shown()))[0].text == "There is nothing to review yet."
 
 
-def test_speakers_say_what_they_cannot_do() -> None:
+def test_speakers_refuse_requests_they_cannot_answer() -> None:
     for speaker in (Solver(), Reviewer(), Coder(), Router(kinds={"sums": "a"}), Cast()):
         with pytest.raises(ValueError, match=r"this speaker|no role"):
             speaker.say(asked("What is love?"), Key(0))
@@ -130,7 +130,7 @@ def test_speakers_say_what_they_cannot_do() -> None:
 # ---------------------------------------------------------------- plain ones
 
 
-def test_a_script_goes_on_with_the_conversation() -> None:
+def test_a_script_gives_one_line_per_answer() -> None:
     script = Scripted((Line("one"), Line(tool="add", arguments={"a": 1}), Line("no", refuse=True)))
     request = asked("hi")
     request["messages"].append({"role": "assistant", "content": "one"})
@@ -141,10 +141,13 @@ def test_a_script_goes_on_with_the_conversation() -> None:
     assert say(script, request) == [Answer("no", stop="refused")]
 
 
-def test_a_cast_plays_whom_the_instructions_name_first() -> None:
+def test_a_cast_plays_the_role_named_first() -> None:
     cast = Cast({"writer": Echo("w: "), "code reviewer": Echo("r: ")}, Echo("? "))
-    told = {"You are a Code Reviewer. Help the writer.": "r: x", "You write, Writer!": "w: x"}
-    for system, text in {**told, "rewriters": "? x"}.items():
+    systems = {
+        "You are a Code Reviewer. Help the writer.": "r: x",
+        "You write, Writer!": "w: x",
+    }
+    for system, text in {**systems, "rewriters": "? x"}.items():
         assert say(cast, asked("x", system))[0].text == text
 
 
@@ -154,11 +157,11 @@ QUESTION = """Answer with one JSON object and nothing else:
 {"habits": [{"category": "...", "habit": "...", "replaces": null}]}"""
 
 
-def test_a_coach_proposes_from_its_pool_in_the_form_that_is_shown() -> None:
+def test_a_coach_proposes_habits_in_the_form_of_the_example() -> None:
     text = "Categories: products, sums, any\nPresent habits:\n(none)\nPropose at most 2 habits."
     seen = set()
-    for one in say(Coach(proposals=5), asked(text, QUESTION), 60):
-        rows = json.loads(one.text)["habits"]
+    for answer in say(Coach(proposals=5), asked(text, QUESTION), 60):
+        rows = json.loads(answer.text)["habits"]
         assert len(rows) == 2
         for row in rows:
             assert sorted(row) == ["category", "habit", "replaces"]
@@ -172,15 +175,17 @@ def test_a_coach_proposes_from_its_pool_in_the_form_that_is_shown() -> None:
 
 def test_a_coach_does_not_repeat_what_the_question_shows() -> None:
     known = "\n".join(f"- {habit.text}" for habit in HABITS[1:])
-    [said] = say(Coach(), asked(f"Present habits:\n{known}", QUESTION))
-    assert [row["habit"] for row in json.loads(said.text)["habits"]] == [HABITS[0].text]
+    [answer] = say(Coach(), asked(f"Present habits:\n{known}", QUESTION))
+    assert [row["habit"] for row in json.loads(answer.text)["habits"]] == [HABITS[0].text]
 
 
-def test_insight_is_how_often_a_coach_knows_what_helps() -> None:
+def test_insight_is_the_share_of_proposals_drawn_from_helpful_habits() -> None:
     def share(coach: Coach) -> float:
-        said = [json.loads(one.text)["habits"][0] for one in say(coach, asked("", QUESTION), N)]
+        answers = [
+            json.loads(answer.text)["habits"][0] for answer in say(coach, asked("", QUESTION), N)
+        ]
         good = {habit.text for habit in HABITS if habit.effect > 0}
-        return sum(row["habit"] in good for row in said) / N
+        return sum(row["habit"] in good for row in answers) / N
 
     assert close(share(Coach(proposals=1)), 1 / 3)
     assert share(Coach(proposals=1, insight=1.0)) == 1
@@ -204,24 +209,26 @@ def test_a_coach_follows_a_schema() -> None:
             }
         },
     }
-    [said] = say(Coach(proposals=3), asked("best and worst", schema=schema))
-    rows = json.loads(said.text)["proposals"]
+    [answer] = say(Coach(proposals=3), asked("best and worst", schema=schema))
+    rows = json.loads(answer.text)["proposals"]
     assert len({row["rule"] for row in rows}) == 3
     assert all(row["reason"] for row in rows)
 
 
 def test_a_coach_asked_for_instructions_adds_a_habit_to_those_shown() -> None:
-    [said] = say(Coach(), asked("Improve these instructions:\n```\nBe exact.\n```\nGive new ones."))
-    rows = said.text.splitlines()
+    [answer] = say(
+        Coach(), asked("Improve these instructions:\n```\nBe exact.\n```\nGive new ones.")
+    )
+    rows = answer.text.splitlines()
     assert rows[:2] == ["```", "Be exact."]
     assert rows[2] in {habit.text for habit in HABITS}
 
 
-def test_a_coach_puts_two_versions_of_instructions_together() -> None:
+def test_a_coach_merges_two_versions_of_instructions() -> None:
     form = 'Answer with one JSON object and nothing else: {"instructions": "..."}'
     text = "Version 1:\n~~~\nBe exact.\nBe kind.\n~~~\n\nVersion 2:\n~~~\nBe exact.\nBe quick.\n~~~"
-    [said] = say(Coach(), asked(text, form))
-    rows = json.loads(said.text)["instructions"].splitlines()
+    [answer] = say(Coach(), asked(text, form))
+    rows = json.loads(answer.text)["instructions"].splitlines()
     assert rows[:3] == ["Be exact.", "Be kind.", "Be quick."]
     assert rows[3] in {habit.text for habit in HABITS}
 
@@ -231,8 +238,8 @@ def test_a_coach_puts_two_versions_of_instructions_together() -> None:
 
 def grades(judge: Judge, text: str, draws: int = 1, **settings: Any) -> list[float]:
     schema = {"type": "object", "properties": {"score": {"type": "number", **settings}}}
-    said = say(judge, asked(text, schema=schema), draws)
-    return [json.loads(one.text)["score"] for one in said]
+    answers = say(judge, asked(text, schema=schema), draws)
+    return [json.loads(answer.text)["score"] for answer in answers]
 
 
 EXACT = Judge(noise=0.0)
@@ -248,13 +255,13 @@ def test_a_judge_knows_what_a_worksheet_is_worth() -> None:
 
 def test_a_judge_sorts_turns_by_their_numbers() -> None:
     turns = [
-        f"[m begin turn {n} by a]\n{said}\n[m end turn {n} by a]"
-        for n, said in enumerate(RIGHT[:3], 1)
+        f"[m begin turn {n} by a]\n{answers}\n[m end turn {n} by a]"
+        for n, answers in enumerate(RIGHT[:3], 1)
     ]
     assert quality("\n".join([*turns[::-1], SHEET.text])) == 0.5
 
 
-def test_a_judge_that_is_nothing_but_noise_does_not_see_the_work() -> None:
+def test_a_judge_of_pure_noise_ignores_the_work() -> None:
     noise = Judge(accuracy=0.0)
     good, bad = grades(noise, shown(*RIGHT), N), grades(noise, shown(WRONG), N)
     assert abs(sum(good) / N - 5) < 0.4
@@ -263,18 +270,18 @@ def test_a_judge_that_is_nothing_but_noise_does_not_see_the_work() -> None:
     assert max(good) > 9.8
 
 
-def test_noise_and_accuracy_are_what_is_stated() -> None:
+def test_a_judge_has_its_set_noise_and_accuracy() -> None:
     text = shown(*RIGHT[:3])
-    found = grades(Judge(noise=0.1), text, N)
-    mean = sum(found) / N
-    spread = sqrt(sum((one - mean) ** 2 for one in found) / N)
+    results = grades(Judge(noise=0.1), text, N)
+    mean = sum(results) / N
+    spread = sqrt(sum((answer - mean) ** 2 for answer in results) / N)
     assert abs(mean - 5) < 0.15
     assert abs(spread - 1) < 0.1
     looks = grades(Judge(accuracy=0.6, noise=0.0), text, N)
-    assert close(sum(one == 5 for one in looks) / N, 0.6)
+    assert close(sum(answer == 5 for answer in looks) / N, 0.6)
 
 
-def test_the_biases_of_a_judge_are_what_is_stated() -> None:
+def test_a_judge_has_its_set_biases() -> None:
     text, long = shown(*RIGHT[:3]), shown(*RIGHT[:3]) + " blah" * 400
     fond = Judge(noise=0.0, length_bias=0.3)
     assert grades(fond, long) == [8.0]
@@ -282,32 +289,32 @@ def test_the_biases_of_a_judge_are_what_is_stated() -> None:
     first = Judge(noise=0.0, position_bias=0.2)
     names = ("clarity", "truth")
     for order in (names, names[::-1]):
-        told = "\n".join(f"- {name} (integer from 0 to 10): how much" for name in order)
+        instructions = "\n".join(f"- {name} (integer from 0 to 10): how much" for name in order)
         schema = {"type": "object", "properties": {name: {"type": "integer"} for name in names}}
-        [said] = say(first, asked(text, told, schema=schema))
-        found = json.loads(said.text)
-        assert (found[order[0]], found[order[1]]) == (7, 3)
+        [answer] = say(first, asked(text, instructions, schema=schema))
+        results = json.loads(answer.text)
+        assert (results[order[0]], results[order[1]]) == (7, 3)
 
 
-def test_a_judge_answers_in_the_form_that_is_shown() -> None:
-    told = """- truth (integer from 1 to 5): what is true
+def test_a_judge_answers_in_the_form_of_the_example() -> None:
+    instructions = """- truth (integer from 1 to 5): what is true
 - style (number from 0 to 10, written as text with the best score, as in "10/10"): how it reads
 Answer with one JSON object: {"mark": "the mark", "reason": "...", "scores": {"truth": 5, "style":
 "10/10"}}"""
-    [said] = say(EXACT, asked("mark: abc123\n\n" + shown(*RIGHT[:3]), told))
-    found = json.loads(said.text)
-    assert found["mark"] == "abc123"
-    assert found["scores"] == {"truth": 3, "style": "5/10"}
-    [said] = say(EXACT, asked(shown(*RIGHT[:3])))
-    assert said.text == "Score: 5/10"
-    [said] = say(
+    [answer] = say(EXACT, asked("mark: abc123\n\n" + shown(*RIGHT[:3]), instructions))
+    results = json.loads(answer.text)
+    assert results["mark"] == "abc123"
+    assert results["scores"] == {"truth": 3, "style": "5/10"}
+    [answer] = say(EXACT, asked(shown(*RIGHT[:3])))
+    assert answer.text == "Score: 5/10"
+    [answer] = say(
         EXACT,
         asked(shown(*RIGHT), schema={"properties": {"verdict": {"enum": ["good", "fair", "bad"]}}}),
     )
-    assert json.loads(said.text) == {"verdict": "good"}
+    assert json.loads(answer.text) == {"verdict": "good"}
 
 
-def test_a_judge_can_be_told_what_works_are_worth() -> None:
+def test_marks_set_the_worth_of_works() -> None:
     judge = Judge(noise=0.0, marks={"a fine essay": 0.9})
     assert grades(judge, "It is a FINE essay!") == [9.0]
     assert grades(judge, "something else") == [5.0]
@@ -320,9 +327,9 @@ def test_a_router_names_the_agent_for_the_next_step_at_its_rate() -> None:
     kinds = {"sums": "adder", "products": "multiplier", "digits": "turner"}
     schema = {"type": "object", "properties": {"next": {"enum": [*kinds.values(), "stop"]}}}
 
-    def names(router: Router, *said: str, draws: int = 1) -> list[str]:
-        found = say(router, asked(shown(*said), schema=schema), draws)
-        return [json.loads(one.text)["next"] for one in found]
+    def names(router: Router, *answers: str, draws: int = 1) -> list[str]:
+        results = say(router, asked(shown(*answers), schema=schema), draws)
+        return [json.loads(answer.text)["next"] for answer in results]
 
     sure = Router(kinds=kinds)
     for n, step in enumerate(SHEET.steps):
@@ -333,7 +340,7 @@ def test_a_router_names_the_agent_for_the_next_step_at_its_rate() -> None:
     assert len(set(unsure)) == 4
 
 
-def test_a_router_follows_whom_the_question_mentions_last() -> None:
+def test_a_router_names_the_successor_of_the_agent_mentioned_last() -> None:
     router = Router(follows={"writer": "reviewer", "reviewer": "stop"}, first="writer")
     for text, name in {
         "": "writer",
@@ -349,10 +356,10 @@ CHALLENGES = (*builtin(), *generate(12, Key(4)))
 
 
 def test_a_coder_finds_the_solution_of_every_problem_by_its_text() -> None:
-    for one in CHALLENGES:
-        script = script_in(f"<problem>\n{text_of(one)}\n</problem>")
-        assert script is not None, one.id
-        assert script.right == one.solution
+    for answer in CHALLENGES:
+        script = script_in(f"<problem>\n{text_of(answer)}\n</problem>")
+        assert script is not None, answer.id
+        assert script.right == answer.solution
 
 
 def code(text: str) -> str:
@@ -360,20 +367,20 @@ def code(text: str) -> str:
 
 
 @pytest.mark.parametrize("level", ["basic", "intermediate", "advanced"])
-def test_a_writer_is_right_as_often_as_its_skill_says(level: str) -> None:
-    one = next(c for c in builtin() if c.level == level)
-    script = script_in(text_of(one))
+def test_a_writer_is_right_at_the_rate_of_its_skill(level: str) -> None:
+    answer = next(c for c in builtin() if c.level == level)
+    script = script_in(text_of(answer))
     assert script is not None
     coder, draws = Coder(), 400
-    said = say(coder, asked(text_of(one), "You are the writer of a team."), draws)
-    right = sum(script.is_right(code(s.text)) for s in said) / draws
+    answers = say(coder, asked(text_of(answer), "You are the writer of a team."), draws)
+    right = sum(script.is_right(code(s.text)) for s in answers) / draws
     assert close(right, coder.writer[level], draws)
 
 
-def test_a_reviewer_objects_and_a_refactorer_mends_what_it_objected_to() -> None:
-    one = builtin()[0]
-    right, wrong = (f"```python\n{c}\n```" for c in (one.solution, one.wrong[0]))
-    problem, coder = text_of(one), Coder()
+def test_a_reviewer_objects_and_a_refactorer_repairs() -> None:
+    answer = builtin()[0]
+    right, wrong = (f"```python\n{c}\n```" for c in (answer.solution, answer.wrong[0]))
+    problem, coder = text_of(answer), Coder()
     review = "You are the reviewer."
     objection = "I see a defect: it is not right for all inputs."
     assert close(rate(coder, asked(f"{problem}\n{wrong}", review), objection), 0.85)
@@ -382,8 +389,8 @@ def test_a_reviewer_objects_and_a_refactorer_mends_what_it_objected_to() -> None
     assert script is not None
 
     def mended(text: str) -> float:
-        said = say(coder, asked(text, "You are the refactorer."), 300)
-        return sum(script.is_right(code(s.text)) for s in said) / 300
+        answers = say(coder, asked(text, "You are the refactorer."), 300)
+        return sum(script.is_right(code(s.text)) for s in answers) / 300
 
     assert close(mended(f"{problem}\n{wrong}\n{objection}"), 0.9, 300)
     assert close(mended(f"{problem}\n{wrong}"), 0.05, 300)
@@ -392,6 +399,6 @@ def test_a_reviewer_objects_and_a_refactorer_mends_what_it_objected_to() -> None
 
 
 def test_a_judge_knows_right_code_from_wrong() -> None:
-    one = builtin()[0]
-    for text, worth in ((one.solution, 1.0), (one.wrong[0], 0.25)):
-        assert quality(f"{text_of(one)}\n```python\n{text}\n```") == worth
+    answer = builtin()[0]
+    for text, worth in ((answer.solution, 1.0), (answer.wrong[0], 0.25)):
+        assert quality(f"{text_of(answer)}\n```python\n{text}\n```") == worth

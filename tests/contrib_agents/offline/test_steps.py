@@ -30,12 +30,14 @@ SHEET = sheet_of(PROBLEM)
 RIGHT = [line(n, value) for n, value in enumerate(SHEET.values, 1)]
 
 
-def scores(said: Sequence[str | Output], task: Steps = TASK, problem: Problem = PROBLEM) -> Scores:
+def scores(
+    contents: Sequence[str | Output], task: Steps = TASK, problem: Problem = PROBLEM
+) -> Scores:
     """The verdict after these turns."""
     step = task.start(problem, Key(0))
     turns = []
-    for n, one in enumerate(said):
-        turns.append(Turn(n, "a", output=Output(one) if isinstance(one, str) else one))
+    for n, entry in enumerate(contents):
+        turns.append(Turn(n, "a", output=Output(entry) if isinstance(entry, str) else entry))
         step = task.step(step.state, turns[-1], Key(n))
 
     async def verify() -> Scores:
@@ -53,7 +55,7 @@ def test_a_worksheet_is_read_as_it_was_written(
     category: str, steps: int, start: int, seed: int
 ) -> None:
     sheet = draw_sheet(category, steps, start, Key(seed))
-    assert [found for found, _, _ in sheets_in(f"before {sheet.text}\n\nafter")] == [sheet]
+    assert [sheets for sheets, _, _ in sheets_in(f"before {sheet.text}\n\nafter")] == [sheet]
     assert len(sheet.values) == steps
     assert all(0 <= value <= 999 for value in sheet.values)
 
@@ -65,7 +67,7 @@ def test_a_worksheet_is_found_in_quotes_tags_and_json() -> None:
         assert sheets_in(shown)[0][0] == SHEET
 
 
-def test_a_step_is_what_its_words_say() -> None:
+def test_steps_compute_what_they_say() -> None:
     text = (
         "Worksheet (mixed): start with 418.\n1. add 57\n2. multiply by 7\n3. reverse the digits\n"
         "4. rotate the digits\n5. subtract 900"
@@ -73,16 +75,16 @@ def test_a_step_is_what_its_words_say() -> None:
     assert sheets_in(text)[0][0].values == (475, 325, 523, 352, 452)
 
 
-def test_a_line_written_again_takes_those_after_it_away() -> None:
-    said = "Line 1: 5\nLine 2: 6\nLine 3: 7\nLine 2 is wrong.\nLine 2: 8"
-    assert written(said, 6) == Written((5, 8))
-    assert written(said.rpartition("\n")[0], 6) == Written((5, 6, 7), blamed=2)
+def test_rewriting_a_line_deletes_the_lines_after_it() -> None:
+    contents = "Line 1: 5\nLine 2: 6\nLine 3: 7\nLine 2 is wrong.\nLine 2: 8"
+    assert written(contents, 6) == Written((5, 8))
+    assert written(contents.rpartition("\n")[0], 6) == Written((5, 6, 7), blamed=2)
     assert written("Line 2: 6\nLine 0: 1\nLine 7: 1\nLine 4 is wrong", 6) == Written()
 
 
 @given(st.lists(st.tuples(st.integers(0, 8), st.integers(-9, 1200)), max_size=20))
-def test_what_stands_there_never_has_a_gap(said: list[tuple[int, int]]) -> None:
-    sheet = written("\n".join(line(n, value) for n, value in said), 6)
+def test_written_lines_have_no_gap(contents: list[tuple[int, int]]) -> None:
+    sheet = written("\n".join(line(n, value) for n, value in contents), 6)
     assert len(sheet.lines) <= 6
     assert leading(SHEET, sheet.lines) <= len(sheet.lines)
 
@@ -91,18 +93,18 @@ def test_what_stands_there_never_has_a_gap(said: list[tuple[int, int]]) -> None:
 
 
 def test_splits_are_disjoint_and_categories_take_turns() -> None:
-    texts = {split: [one.text for one in TASK.problems(split)] for split in SPLITS}
+    texts = {split: [entry.text for entry in TASK.problems(split)] for split in SPLITS}
     assert sum(map(len, texts.values())) == len(set().union(*texts.values())) == 296
-    found = [one.category for one in TASK.problems("train")[:4]]
-    assert found == list(CATEGORIES)
+    sheets = [entry.category for entry in TASK.problems("train")[:4]]
+    assert sheets == list(CATEGORIES)
     assert {step.kind for step in SHEET.steps} == set(KINDS)
 
 
-def test_worksheets_depend_on_the_seed_alone() -> None:
+def test_worksheets_depend_only_on_the_seed() -> None:
     again = Steps(train=10).problems("train")
-    assert [one.text for one in again] == [one.text for one in TASK.problems("train")[:10]]
+    assert [entry.text for entry in again] == [entry.text for entry in TASK.problems("train")[:10]]
     other = Steps(seed=1).problems("train")
-    assert not {one.text for one in other} & {one.text for one in TASK.problems("train")}
+    assert not {entry.text for entry in other} & {entry.text for entry in TASK.problems("train")}
 
 
 def test_too_many_worksheets_of_one_line_are_refused() -> None:
@@ -113,11 +115,13 @@ def test_too_many_worksheets_of_one_line_are_refused() -> None:
 # ---------------------------------------------------------------- the verdict
 
 
-def test_a_perfect_agent_gets_everything() -> None:
+def test_right_lines_get_the_full_score() -> None:
     for problem in TASK.problems("validation"):
         sheet = sheet_of(problem)
-        said = [line(n, value) for n, value in enumerate(sheet.values, 1)]
-        assert scores(said, problem=problem) == Scores(1.0, True, {"written": 1.0, "right": 1.0})
+        contents = [line(n, value) for n, value in enumerate(sheet.values, 1)]
+        assert scores(contents, problem=problem) == Scores(
+            1.0, True, {"written": 1.0, "right": 1.0}
+        )
 
 
 def test_a_partial_score_is_the_share_of_leading_right_lines() -> None:
@@ -131,7 +135,7 @@ def test_a_partial_score_is_the_share_of_leading_right_lines() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "contents",
     [
         "",
         "PASS",
@@ -145,12 +149,12 @@ def test_a_partial_score_is_the_share_of_leading_right_lines() -> None:
         f"Line 1: {SHEET.values[0]}.5",
     ],
 )
-def test_nonsense_claims_and_skipped_lines_get_nothing(said: str) -> None:
-    assert scores([said] * 8).value == 0
-    assert not scores([said] * 8).success
+def test_nonsense_claims_and_skipped_lines_score_zero(contents: str) -> None:
+    assert scores([contents] * 8).value == 0
+    assert not scores([contents] * 8).success
 
 
-def test_only_the_content_of_a_turn_counts_and_one_line_of_it() -> None:
+def test_only_the_last_line_in_the_content_of_a_turn_counts() -> None:
     beside = Output("PASS", {"lines": list(SHEET.values), "content": RIGHT[0]})
     assert scores([beside] * 6).value == 0
     everything = "\n".join(RIGHT)
@@ -168,17 +172,17 @@ def test_a_failed_turn_changes_nothing() -> None:
 def test_an_episode_ends_with_the_last_line_unless_the_team_decides() -> None:
     for task, ends in ((TASK, True), (Steps(ends=False), False)):
         step = task.start(PROBLEM, Key(0))
-        for n, said in enumerate(RIGHT):
+        for n, contents in enumerate(RIGHT):
             assert not step.done
-            step = task.step(step.state, Turn(n, "a", output=Output(said)), Key(0))
+            step = task.step(step.state, Turn(n, "a", output=Output(contents)), Key(0))
         assert step.done is ends
 
 
-def test_an_observation_says_what_is_next_and_what_was_objected_to() -> None:
+def test_an_observation_has_the_next_kind_and_the_blamed_line() -> None:
     step = TASK.start(PROBLEM, Key(0))
     shapes = set()
-    for n, said in enumerate([*RIGHT[:2], "Line 2 is wrong."]):
-        step = TASK.step(step.state, Turn(n, "a", output=Output(said)), Key(0))
+    for n, contents in enumerate([*RIGHT[:2], "Line 2 is wrong."]):
+        step = TASK.step(step.state, Turn(n, "a", output=Output(contents)), Key(0))
         assert step.observation is not None
         shapes.add(len(step.observation.features))
     seen = step.observation
@@ -189,7 +193,7 @@ def test_an_observation_says_what_is_next_and_what_was_objected_to() -> None:
     assert seen.progress == 2 / 6
 
 
-def test_a_worksheet_of_ones_own_can_be_tried() -> None:
+def test_an_input_can_be_a_worksheet() -> None:
     problem = TASK.problem_from("Please: Worksheet (sums): start with 5.\n1. add 7\n2. add 1")
     assert scores(["Line 1: 12", "Line 2: 13"], problem=problem).success
     with pytest.raises(UsageError, match="an input looks like 'Worksheet"):

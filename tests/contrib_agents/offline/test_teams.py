@@ -14,8 +14,8 @@ WIRES = ("openai", "responses", "anthropic")
 SURE = {"use": "solver", "skills": {}, "skill": 1.0, "habits": []}
 
 
-def errors(found: list[Episode]) -> list[str]:
-    return [turn.error for one in found for turn in one.turns if turn.error]
+def errors(results: list[Episode]) -> list[str]:
+    return [turn.error for episode in results for turn in episode.turns if turn.error]
 
 
 @pytest.mark.parametrize("wire", WIRES)
@@ -32,7 +32,10 @@ def test_a_router_calls_the_specialist_for_each_step(wire: str) -> None:
         "task": {"use": "steps", "steps": 3, "test": 8, "ends": False},
         "models": {
             "mind": {"use": "offline", "wire": wire, "speaker": router},
-            **{f"m-{name}": {"use": "offline", "speaker": one} for name, one in experts.items()},
+            **{
+                f"m-{name}": {"use": "offline", "speaker": episode}
+                for name, episode in experts.items()
+            },
         },
         "agents": {
             "router": {"use": "router", "model": "mind"},
@@ -41,13 +44,13 @@ def test_a_router_calls_the_specialist_for_each_step(wire: str) -> None:
         "policy": {"use": "follow", "router": "router"},
         "limits": {"turns": 12},
     }
-    found = episodes(data, 8)
-    assert errors(found) == []
-    assert [one.success for one in found] == [True] * 8
-    assert {len(one.turns) for one in found} == {7}
+    results = episodes(data, 8)
+    assert errors(results) == []
+    assert [episode.success for episode in results] == [True] * 8
+    assert {len(episode.turns) for episode in results} == {7}
 
 
-def test_an_unsure_router_costs_what_its_accuracy_says() -> None:
+def test_an_inaccurate_router_lowers_success_by_its_accuracy() -> None:
     kinds = {"sums": "adder", "products": "other", "digits": "other"}
     data = {
         "seed": 5,
@@ -69,8 +72,8 @@ def test_an_unsure_router_costs_what_its_accuracy_says() -> None:
         "policy": {"use": "follow", "router": "router"},
         "limits": {"turns": 5},
     }
-    found = episodes(data, 60)
-    share = sum(one.success for one in found) / 60
+    results = episodes(data, 60)
+    share = sum(episode.success for episode in results) / 60
     assert abs(share - values.chain([0.8, 0.8])) < 4 * (0.64 * 0.36 / 60) ** 0.5
 
 
@@ -91,10 +94,10 @@ def test_chat_agents_reach_the_known_value_of_a_reviewed_line() -> None:
         "policy": {"use": "sequence", "steps": ["solver", "reviewer", "solver"]},
         "limits": {"turns": 4},
     }
-    found = episodes(data, 120)
-    assert errors(found) == []
+    results = episodes(data, 120)
+    assert errors(results) == []
     value = values.repaired(0.5, 0.8, 0.1, 1)
-    share = sum(one.success for one in found) / 120
+    share = sum(episode.success for episode in results) / 120
     assert abs(share - value) < 4 * (value * (1 - value) / 120) ** 0.5
     assert value > values.chain([0.5]) + 0.1
 
@@ -117,17 +120,17 @@ def test_a_code_review_is_played_on_one_model() -> None:
         "policy": {"use": "sequence", "steps": steps},
         "limits": {"turns": 4},
     }
-    found = episodes(data, 4)
-    assert errors(found) == []
-    assert [one.success for one in found] == [True] * 4
-    for one in found:
-        assert one.scores is not None
-        assert one.scores.parts["first_tests"] < one.scores.parts["tests"] == 1
-        assert one.turns[1].output.content.startswith("I see a defect")
+    results = episodes(data, 4)
+    assert errors(results) == []
+    assert [episode.success for episode in results] == [True] * 4
+    for episode in results:
+        assert episode.scores is not None
+        assert episode.scores.parts["first_tests"] < episode.scores.parts["tests"] == 1
+        assert episode.turns[1].output.content.startswith("I see a defect")
 
 
 @pytest.mark.parametrize("wire", WIRES)
-def test_a_judge_is_asked_by_a_rubric_and_understood(wire: str) -> None:
+def test_a_judge_grades_by_a_rubric(wire: str) -> None:
     truth = {"name": "truth", "description": "what is right", "scale": {"low": 0, "high": 6}}
     data: dict[str, Any] = {
         "seed": 5,
@@ -146,10 +149,10 @@ def test_a_judge_is_asked_by_a_rubric_and_understood(wire: str) -> None:
         },
         "limits": {"turns": 7},
     }
-    found = episodes(data, 8)
-    assert errors(found) == []
-    for one in found:
-        assert one.reward is not None
-        assert one.scores is not None
-        assert one.reward.total == pytest.approx(one.scores.value)
-    assert len({one.reward.total for one in found if one.reward}) > 2
+    results = episodes(data, 8)
+    assert errors(results) == []
+    for episode in results:
+        assert episode.reward is not None
+        assert episode.scores is not None
+        assert episode.reward.total == pytest.approx(episode.scores.value)
+    assert len({episode.reward.total for episode in results if episode.reward}) > 2

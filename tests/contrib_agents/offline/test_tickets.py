@@ -23,7 +23,7 @@ def solved(problem: Problem, *contents: str) -> bool:
     return asyncio.run(verdict).success
 
 
-def test_a_ticket_shows_neither_its_category_nor_another_way_to_it() -> None:
+def test_the_public_ticket_hides_its_category() -> None:
     for problem in TASK.problems("test"):
         shown = problem.public()
         assert shown.hidden is None
@@ -31,12 +31,12 @@ def test_a_ticket_shows_neither_its_category_nor_another_way_to_it() -> None:
         assert problem.hidden == category_of(problem.text)
 
 
-def test_tickets_of_another_seed_are_others() -> None:
+def test_another_seed_gives_other_tickets() -> None:
     texts = [[p.text for p in Tickets(seed=seed).problems("train")] for seed in (0, 0, 1)]
     assert texts[0] == texts[1] != texts[2]
 
 
-def test_the_last_answer_counts_and_words_alone_are_none() -> None:
+def test_only_the_last_answer_in_the_right_form_counts() -> None:
     problem = TASK.problems("train")[0]
     right = problem.hidden
     wrong = next(name for name in CATEGORIES if name != right)
@@ -46,7 +46,7 @@ def test_the_last_answer_counts_and_words_alone_are_none() -> None:
     assert not solved(problem)
 
 
-def test_what_is_shown_counts_the_answers() -> None:
+def test_the_observation_counts_the_answers() -> None:
     step = TASK.start(TASK.problems("train")[0], Key(1))
     assert step.observation is not None
     first = step.observation.features
@@ -63,29 +63,29 @@ def request(text: str) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}]}
 
 
-def test_a_clerk_is_right_as_often_as_its_skill_for_the_category_says() -> None:
+def test_a_clerk_is_right_at_the_rate_of_its_skill_for_the_category() -> None:
     clerk = Clerk({"billing": 0.9}, 0.3)
     for category, skill in (("billing", 0.9), ("delivery", 0.3)):
         [text, *_] = [p.text for p in TASK.problems("train") if p.hidden == category]
-        said = [answer_in(clerk.say(request(text), Key(n)).text) for n in range(1000)]
-        assert said.count(category) / 1000 == pytest.approx(skill, abs=0.05)
-        assert set(said) == set(CATEGORIES)
+        answers = [answer_in(clerk.say(request(text), Key(n)).text) for n in range(1000)]
+        assert answers.count(category) / 1000 == pytest.approx(skill, abs=0.05)
+        assert set(answers) == set(CATEGORIES)
 
 
-def test_a_clerk_that_checks_mends_what_others_answered() -> None:
+def test_a_clerk_that_checks_corrects_other_answers() -> None:
     problem = TASK.problems("train")[0]
     wrong = next(name for name in CATEGORIES if name != problem.hidden)
     asked = request(f"{problem.text}\n\n[a] Category: {wrong}")
-    said = [Clerk(skill=0.0, checks=0.8).say(asked, Key(n)).text for n in range(500)]
-    assert said.count(f"Category: {problem.hidden}") / 500 == pytest.approx(0.8, abs=0.06)
+    answers = [Clerk(skill=0.0, checks=0.8).say(asked, Key(n)).text for n in range(500)]
+    assert answers.count(f"Category: {problem.hidden}") / 500 == pytest.approx(0.8, abs=0.06)
 
 
-def test_a_clerk_does_not_pretend_to_know_other_tickets() -> None:
+def test_a_clerk_refuses_tickets_from_elsewhere() -> None:
     with pytest.raises(ValueError, match="made-up tickets"):
         Clerk().say(request("My dog ate the remote control."), Key(1))
 
 
-def test_tickets_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
+def test_tickets_are_read_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "tickets.jsonl"
     rows = ['{"text": "t%d", "category": "Billing"}' % n for n in range(5)]  # noqa: UP031
     path.write_text("\n".join([*rows, '{"text": "x", "category": "tax", "split": "test"}']))
@@ -97,7 +97,7 @@ def test_tickets_of_ones_own_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "wrong"), [('{"text": "a"}', "category"), ("{", "line 1"), ('{"txt": 1}', "line 1")]
 )
-def test_a_file_that_is_wrong_is_named_with_its_line(tmp_path: Path, line: str, wrong: str) -> None:
+def test_errors_of_a_tickets_file_have_its_line(tmp_path: Path, line: str, wrong: str) -> None:
     path = tmp_path / "tickets.jsonl"
     path.write_text(line)
     with pytest.raises(UsageError, match=wrong):

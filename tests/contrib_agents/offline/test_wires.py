@@ -12,7 +12,8 @@ import openai
 import pytest
 from attrs import frozen
 from orchestrion_offline.interfaces import Answer, Speaker
-from orchestrion_offline.server import Serving, StubServer, serving
+from orchestrion_offline.server import StubServer, serving
+from orchestrion_offline.settings import Serving
 from orchestrion_offline.speakers.plain import Echo, Line, Scripted
 from orchestrion_offline.speakers.steps import Solver
 from orchestrion_offline.steps import draw_sheet
@@ -28,13 +29,13 @@ TOOL = {"name": "add", "description": "adds", "schema": {"type": "object", "prop
 # ---------------------------------------------------------------- the three wires
 
 
-def test_every_wire_gives_the_same_answer_and_counts_alike() -> None:
+def test_every_wire_gives_the_same_answer_and_token_counts() -> None:
     async def work(asks: Asks) -> list[Any]:
         return [await ask("m", SHEET.text, "key-1") for ask in asks.wires.values()]
 
-    found = with_asks(work, Solver(skills={}, skill=0.5))
-    assert found[0] == found[1] == found[2]
-    text, stop, calls, read, wrote = found[0]
+    result = with_asks(work, Solver(skills={}, skill=0.5))
+    assert result[0] == result[1] == result[2]
+    text, stop, calls, read, wrote = result[0]
     assert text.startswith("Line 1: ")
     assert (stop, calls) == ("stop", [])
     assert (read, wrote) == (count(SHEET.text) + count("s"), count(text))
@@ -86,7 +87,7 @@ def test_tools_are_called_and_their_results_come_back() -> None:
     with_asks(work, script)
 
 
-def test_streams_bring_what_the_whole_answer_has() -> None:
+def test_a_stream_has_the_same_content_as_the_whole_answer() -> None:
     long = "word " * 60
     script = {"t": Scripted((Line(long),)), "c": Scripted((Line("so", "add", {"a": long}),))}
     user: Any = [{"role": "user", "content": "hi"}]
@@ -111,24 +112,24 @@ def test_streams_bring_what_the_whole_answer_has() -> None:
     async def responses(asks: Asks, model: str) -> tuple[str, str, int]:
         async with asks.openai.responses.stream(model=model, input="hi") as stream:
             numbers = [event.sequence_number async for event in stream]
-            found = await stream.get_final_response()
+            result = await stream.get_final_response()
         assert numbers == list(range(len(numbers)))
-        calls = [item.arguments for item in found.output if item.type == "function_call"]
-        assert found.usage is not None
-        return found.output_text, "".join(calls), found.usage.output_tokens
+        calls = [item.arguments for item in result.output if item.type == "function_call"]
+        assert result.usage is not None
+        return result.output_text, "".join(calls), result.usage.output_tokens
 
     async def messages(asks: Asks, model: str) -> tuple[str, str, int]:
         async with asks.anthropic.messages.stream(
             model=model, max_tokens=500, messages=user
         ) as stream:
-            found = await stream.get_final_message()
-        text = "".join(part.text for part in found.content if part.type == "text")
+            result = await stream.get_final_message()
+        text = "".join(part.text for part in result.content if part.type == "text")
         calls = [
             json.dumps(p.input, separators=(",", ":"))
-            for p in found.content
+            for p in result.content
             if p.type == "tool_use"
         ]
-        return text, "".join(calls), found.usage.output_tokens
+        return text, "".join(calls), result.usage.output_tokens
 
     async def work(asks: Asks) -> None:
         given = json.dumps({"a": long}, separators=(",", ":"))
@@ -162,7 +163,7 @@ def test_a_schema_reaches_the_speaker_on_every_wire() -> None:
             (await asks.messages("m", "x", output_config=plain))[0],
         ]
 
-    assert [json.loads(one) for one in with_asks(work, Shows())] == [schema] * 3
+    assert [json.loads(entry) for entry in with_asks(work, Shows())] == [schema] * 3
 
 
 def test_answers_are_cut_at_max_tokens_and_at_stop_sequences() -> None:
@@ -176,12 +177,12 @@ def test_answers_are_cut_at_max_tokens_and_at_stop_sequences() -> None:
     with_asks(work, Echo())
 
 
-def test_several_samples_of_one_request_are_drawn_apart() -> None:
+def test_samples_of_one_request_are_independent() -> None:
     async def work(asks: Asks) -> list[str | None]:
-        found = await asks.openai.chat.completions.create(
+        result = await asks.openai.chat.completions.create(
             model="m", messages=[{"role": "user", "content": SHEET.text}], n=8
         )
-        return [choice.message.content for choice in found.choices]
+        return [choice.message.content for choice in result.choices]
 
     assert len(set(with_asks(work, Solver(skills={}, skill=0.0)))) > 3
 
@@ -191,8 +192,8 @@ def test_several_samples_of_one_request_are_drawn_apart() -> None:
 
 def test_models_are_listed_and_unknown_ones_refused() -> None:
     async def work(asks: Asks) -> None:
-        assert [one.id async for one in asks.openai.models.list()] == ["small", "large"]
-        assert [one.id async for one in asks.anthropic.models.list()] == ["small", "large"]
+        assert [entry.id async for entry in asks.openai.models.list()] == ["small", "large"]
+        assert [entry.id async for entry in asks.anthropic.models.list()] == ["small", "large"]
         assert (await asks.openai.models.retrieve("small")).id == "small"
         assert (await asks.anthropic.models.retrieve("large")).display_name == "large"
         for ask in asks.wires.values():
@@ -206,7 +207,7 @@ def test_models_are_listed_and_unknown_ones_refused() -> None:
     with_asks(work, {"small": Echo(), "large": Echo()})
 
 
-def test_a_wrong_key_is_refused_and_any_other_taken() -> None:
+def test_a_wrong_key_is_refused() -> None:
     async def refused(asks: Asks) -> None:
         for ask in asks.wires.values():
             with pytest.raises((openai.AuthenticationError, anthropic.AuthenticationError)):
@@ -224,7 +225,7 @@ def test_a_wrong_key_is_refused_and_any_other_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "said"),
+    ("path", "body", "expected"),
     [
         ("/v1/chat/completions", b"{", "JSON"),
         ("/v1/chat/completions", b"[]", "no JSON object"),
@@ -240,9 +241,7 @@ def test_a_wrong_key_is_refused_and_any_other_taken() -> None:
         ("/v1/responses", b'{"model": "m", "input": "x", "tools": 3}', ""),
     ],
 )
-def test_a_wrong_request_is_answered_with_400_and_a_reason(
-    path: str, body: bytes, said: str
-) -> None:
+def test_an_invalid_request_gets_400_and_a_reason(path: str, body: bytes, expected: str) -> None:
     async def work() -> bytes:
         async with serving({"m": Echo()}) as server:
             head, _ = await raw(server, path, body)
@@ -260,10 +259,10 @@ def test_a_wrong_request_is_answered_with_400_and_a_reason(
     server = StubServer({"m": Echo()})
     reply = server.handle("POST", path, {"x-api-key": "k"}, body)
     assert reply.status == 400
-    assert said in json.loads(reply.parts[0][1])["error"]["message"]
+    assert expected in json.loads(reply.parts[0][1])["error"]["message"]
 
 
-def test_a_speaker_that_breaks_or_has_no_answer_is_reported() -> None:
+def test_errors_of_a_speaker_are_reported() -> None:
     @frozen
     class Broken(Speaker):
         def say(self, request: Mapping[str, Any], draw: Key) -> Answer:
@@ -278,7 +277,7 @@ def test_a_speaker_that_breaks_or_has_no_answer_is_reported() -> None:
     with_asks(work, {"m": Broken(), "s": Solver()})
 
 
-def test_http_is_read_in_pieces_and_in_one_go() -> None:
+def test_requests_may_arrive_in_pieces_or_together() -> None:
     body = b'{"model": "m", "messages": [{"role": "user", "content": "hi"}]}'
     head = b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: Bearer k\r\n"
     request = head + b"Content-Length: %d\r\n\r\n" % len(body) + body
@@ -292,9 +291,9 @@ def test_http_is_read_in_pieces_and_in_one_go() -> None:
                 await asyncio.sleep(0)
             writer.write(request + request)  # the next two do not wait for the first
             for _ in range(3):
-                found = await reader.readuntil(b"\r\n\r\n")
-                assert found.startswith(b"HTTP/1.1 200 OK")
-                length = int(found.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
+                result = await reader.readuntil(b"\r\n\r\n")
+                assert result.startswith(b"HTTP/1.1 200 OK")
+                length = int(result.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
                 assert b'"hi"' in await reader.readexactly(length)
             writer.write(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
             assert (await reader.read()).startswith(b"HTTP/1.1 411")

@@ -15,7 +15,7 @@ from orchestrion import UsageError
 
 if TYPE_CHECKING:
     from orchestrion_offline.interfaces import Speaker
-    from orchestrion_offline.server import Serving
+    from orchestrion_offline.settings import Serving
 
 __all__ = ["SHIPPED", "llm_stub", "read_speakers"]
 
@@ -79,7 +79,7 @@ def read_speakers(path: Path | None) -> Mapping[str, Speaker]:
 
 
 def _behaviour(options: Mapping[str, Any], troubles: tuple[str, ...]) -> Serving:
-    from orchestrion_offline.server import TROUBLES, Serving, Troubles
+    from orchestrion_offline.settings import TROUBLES, Serving, Troubles
 
     shares: dict[str, float] = {}
     for text in troubles:

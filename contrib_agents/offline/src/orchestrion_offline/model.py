@@ -12,7 +12,7 @@ from orchestrion_llm import Limits, Price
 
 from orchestrion import Meta, Model, OpenContext
 from orchestrion_offline.interfaces import Speaker
-from orchestrion_offline.server import Serving, serving
+from orchestrion_offline.settings import Serving
 
 __all__ = ["Offline"]
 
@@ -68,6 +68,8 @@ class Offline:
         async with AsyncExitStack() as stack:
             url = _NO_SERVER
             if ctx.live:
+                from orchestrion_offline.server import serving
+
                 stub = await stack.enter_async_context(
                     serving({self.name: self.speaker}, self.server)
                 )

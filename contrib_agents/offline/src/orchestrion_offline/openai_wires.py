@@ -186,15 +186,18 @@ class Responses(_OpenAI):
         middle: list[bytes] = []
         items = _items(answer)
         for i, item in enumerate(items):
-            blank, events = {**item, "status": "in_progress"}, _text_events
+            blank = {**item, "status": "in_progress"}
             if item["type"] == "reasoning":
-                blank, events = item, _no_events
+                blank = item
             elif item["type"] == "function_call":
-                blank, events = {**blank, "arguments": ""}, _call_events
+                blank["arguments"] = ""
             else:
                 blank["content"] = []
             middle.append(send("response.output_item.added", output_index=i, item=blank))
-            middle += events(send, i, item)
+            if item["type"] == "function_call":
+                middle += _call_events(send, i, item)
+            elif item["type"] == "message":
+                middle += _text_events(send, i, item)
             middle.append(send("response.output_item.done", output_index=i, item=item))
         done = "response.incomplete" if answer.stop == "length" else "response.completed"
         return begin, middle, send(done, response=_response(answer, items))
@@ -291,10 +294,6 @@ def _response(answer: WireAnswer, items: list[dict[str, Any]]) -> dict[str, Any]
 
 
 Send = Callable[..., bytes]
-
-
-def _no_events(send: Send, index: int, item: Mapping[str, Any]) -> list[bytes]:
-    return []
 
 
 def _text_events(send: Send, index: int, item: Mapping[str, Any]) -> list[bytes]:

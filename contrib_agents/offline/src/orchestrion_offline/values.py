@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import comb, prod
 
-__all__ = ["beam", "best_of", "chain", "needed", "optimum", "repaired"]
+__all__ = ["beam", "best_of", "chain", "optimum", "repaired"]
 
 
 def chain(skills: Sequence[float]) -> float:
@@ -20,11 +20,6 @@ def chain(skills: Sequence[float]) -> float:
 def best_of(skills: Sequence[float], n: int) -> float:
     """Return the success of the best of `n` whole attempts by the exact score."""
     return 1 - (1 - chain(skills)) ** n
-
-
-def needed(skills: Sequence[float], turns: int) -> float:
-    """Return the mean number of right lines before the first wrong one, after `turns` lines."""
-    return sum(prod(skills[: i + 1]) for i in range(min(turns, len(skills))))
 
 
 def beam(skills: Sequence[float], width: int, samples: int, distinct: bool = False) -> float:
