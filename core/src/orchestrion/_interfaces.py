@@ -152,8 +152,8 @@ class OpenContext:
         directory: the run's folder, or None where nothing is stored.
         note: called with a name and a text, puts in the run's manifest what opening found out,
             e.g. which of several backends was chosen, and tells the person who started the run.
-        live: whether calls to the outside may follow; not in a replay, a dry run or `validate`,
-            where `open` must neither make one nor ask for a key.
+        live: whether the components may make external calls; not in a replay, a dry run or
+            `validate`, where `open` must neither make one nor ask for a key.
         trial: whether nothing will be run at all, as in `validate` and a dry run: what components
             say of themselves is asked for, and what is heavy to load may be left out.
         environment: the environment variables, with those of the config's `.env`.
@@ -516,7 +516,7 @@ class Policy(Protocol):
     """Says which agents to start next. Sync and pure; never calls a model."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """One decision a situation. A batch's make-up must not change any of them."""
+        """Return one decision a situation; it must not depend on other situations in the batch."""
         ...
 
     @property

@@ -36,7 +36,7 @@ class LearnedComponents:
         initial: the config before anything was learned.
         stack: closes the components.
         directory: the run's folder; None for components that belong to no run.
-        live: whether calls to the outside may follow, see `OpenContext.live`.
+        live: whether the components may make external calls, see `OpenContext.live`.
         note: called with what components note when they are opened for the first time.
     """
 

@@ -69,7 +69,7 @@ def _compared(kind: type[Struct], *left_out: str) -> Callable[[Any], tuple[Any, 
 class Status(StrEnum):
     """How an episode ended. Only a `completed` one can be a success.
 
-    One of whose turns none completed has `failed`: there is no answer in it.
+    An episode that has turns, but no completed one, is `failed`: it contains no answer.
     """
 
     COMPLETED = "completed"

@@ -43,7 +43,7 @@ from orchestrion._store.shared import SharedAnswers
 __all__ = ["Run", "manifest", "status_after", "train"]
 
 HOPELESS = 10
-"""A run ends with an error if all turns of an iteration failed, and these are so many or more."""
+"""If all turns of an iteration fail, and there are at least this many, the run fails."""
 
 
 class Run:

@@ -264,7 +264,7 @@ def summarize(episodes: Sequence[Episode]) -> dict[str, float]:
 
 @contextmanager
 def fewer_collections() -> Iterator[None]:
-    """Collect a seventieth as often, and never what exists already."""
+    """Run the garbage collector 70 times less often inside, and skip objects that exist already."""
     # Thousands of episodes at once are hundreds of thousands of live objects, and nearly none of
     # them is in a cycle. By default the collector visits the young ones every 700 allocations:
     # about half of all time with 10,000 episodes. Cycles hold a few MB meanwhile.

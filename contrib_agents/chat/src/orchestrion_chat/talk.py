@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class TurnError(RuntimeError):
-    """Why a turn failed that cost what it cost: the model did not do what it should."""
+    """The turn failed because of the model's answer; its usage is still charged."""
 
 
 class Unfit(Exception):

@@ -54,7 +54,7 @@ __all__ = ["EditRanking"]
 
 PLACE = "task.ranking"
 OTHERS = 100
-"""Candidates that stand for all of which nothing is known."""
+"""Size of the random sample that represents the edits with unknown outcome."""
 
 
 @frozen

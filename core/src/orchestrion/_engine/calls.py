@@ -188,7 +188,7 @@ class CallPath:
         await self._journal.add(row._replace(pieces=self._journal.pieces(call.request)))
 
     def time_limit(self, seconds: float | None) -> float | None:
-        """Return the time limit of turns that should have this one."""
+        """Return the limit to enforce where `seconds` is configured; a replay returns None."""
         return seconds
 
     def late(self, episode: str, key: Key) -> Failure | None:

@@ -116,7 +116,7 @@ async def open_components(
         previous: the same config, opened with other learnable settings: runtimes of unchanged
             components are kept; changed components get the learned state of their predecessors.
         note: called with a component's path, a name and a text, see `OpenContext.note`.
-        live: whether calls to the outside may follow, see `OpenContext.live`.
+        live: whether the components may make external calls, see `OpenContext.live`.
         trial: whether nothing will be run, see `OpenContext.trial`.
 
     Raises:

@@ -180,7 +180,7 @@ class CallJournal:
 
 
 class _Names:
-    """Tells which names were never added, nearly always; takes 2 MiB, however many were.
+    """Tests whether a name may have been added: no false negatives, few false positives, 2 MiB.
 
     A Bloom filter: three bits stand for a name, in a table of 2 ** 24.
     """

@@ -59,7 +59,7 @@ class RunStore(RunReader):
         try:
             self._writer = Database(directory / NAME, writable=True)
             super().__init__(directory)
-            # What is built upon is checked first, all of it: nothing may be added to a damaged run.
+            # Verify the whole database before writing: nothing may be added to a damaged run.
             self.verify()
         except BaseException:
             self.close()
@@ -165,7 +165,7 @@ class RunStore(RunReader):
         seconds: float = 0.0,
         stated: Usage = NO_USAGE,
     ) -> None:
-        """Say how the run stands.
+        """Set the run's status.
 
         Args:
             status: how.
@@ -245,7 +245,8 @@ class RunStore(RunReader):
             metrics: numbers by name, no times among them.
             checkpoint: of the same stage and iteration; None in an iteration that writes none.
             seconds: how long it took.
-            stated: what turns stated since the last one that no journal has, see `Budget.charge`.
+            stated: usage that turns reported since the last commit and that the journal does not
+                hold, see `Budget.charge`.
 
         Returns:
             The checkpoint's file.

@@ -208,7 +208,7 @@ def _with_nan(data: Any, kind: Any) -> Any:
     if data is None:
         return math.nan if isinstance(kind, known.FloatType) else None
     if isinstance(kind, known.UnionType):
-        # None is one of the two: it was dealt with above.
+        # One of its two members is None, which was handled above.
         [kind] = [each for each in kind.types if not isinstance(each, known.NoneType)]
     if isinstance(kind, known.CustomType) and kind.cls is Trajectory:
         kind = known.type_info(list[Turn])

@@ -59,7 +59,7 @@ class GrpoBeam(ComparisonSettings):
         problems: training problems of an iteration; all searches run concurrently.
         value: estimates the value of unfinished trajectories; the task's partial score by default.
         advantage: `mean` centres rewards within the problem; `std` also divides by the deviation.
-        least_std: a smaller deviation counts as this one.
+        least_std: lower bound of the deviation that `std` divides by.
         credit: credit of turns: equal shares of the advantage; or `counterfactual`, the verified
             score that is lost if the turn is left out and the rest is run again with the same keys.
         credited: for how many trajectories of a problem, best first, turns are left out; the

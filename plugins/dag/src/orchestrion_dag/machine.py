@@ -287,7 +287,7 @@ class Machine:
             elif status == SUCCEEDED:
                 self._branch(scope, place, links, results)
             elif status == FAILED and step.handled:
-                # The node that takes care of the failure reads what the failed one was to read.
+                # The failure handler gets the inputs of the failed node.
                 self._branch(scope, place, links, scope.reads[place], failed=True)
             else:
                 needs_skip = status == FAILED and step.node.on_error == "skip"

@@ -89,7 +89,7 @@ class NSGA2(Search):
 
 
 def _without_equals(pairs: Sequence[Evaluated]) -> list[Evaluated]:
-    """Return the pairs without those whose value `EQUAL_MEMBERS` later ones have as well."""
+    """For each value keep only the newest `EQUAL_MEMBERS` pairs."""
     counts: Counter[tuple[float, float]] = Counter()
     kept = []
     for genome, value in reversed(pairs):

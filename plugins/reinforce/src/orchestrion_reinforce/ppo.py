@@ -16,7 +16,7 @@ Tang et al. 2017). Where it departs from PPO as in cleanrl's `ppo.py`:
 - an update that is not finite is skipped and counted
 - decisions that lead to situations seen n times in training earn a bonus of c / sqrt(n), in units
   of the rewards' spread; it falls to 0 by the middle of the training; no metric has it. Stopping
-  leads nowhere, so it is dear for as long as what lies behind going on is little known. Where most
+  earns no bonus, so it looks costly until what follows from going on is well explored. Where most
   situations are new for ever, there is no bonus
 """
 
@@ -186,7 +186,7 @@ class Learner(Planned):
         return result
 
     def _minibatches(self, n: int, key: Key) -> Iterator[Tensor]:
-        """The places of the decisions of each step."""
+        """For each gradient step, the indices of its decisions."""
         for epoch in range(self.settings.epochs):
             order = torch.randperm(n, generator=generator_of(key.child("epoch", epoch)))
             yield from order.tensor_split(min(self.settings.minibatches, n))

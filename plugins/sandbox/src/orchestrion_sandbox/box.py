@@ -33,7 +33,7 @@ from orchestrion_sandbox.launching import (
 __all__ = ["Mode", "Run", "ZygoteBox"]
 
 LATE_SECONDS = 1.0
-"""A run is ended by what watches it inside; so much later this side does it."""
+"""How long after its limit this process kills a run that the supervisor inside did not end."""
 GRACE_SECONDS = 5.0
 """How long a run may take to be gone once it was ended, before its interpreter goes too."""
 
@@ -204,7 +204,7 @@ class ZygoteBox:
             self._process = None
 
     def broken(self, control: socket.socket | None) -> None:
-        """What a run calls that ended without a word: the next one gets a new interpreter."""
+        """Called by a run that ended without a report: the next one gets a new interpreter."""
         if control is self._control:
             self._stop()
 

@@ -41,9 +41,9 @@ __all__ = ["FittedLearner", "FittedModel"]
 FINISHING = 0.3
 """The last share of the episodes, in which the mean of the values meets the best sequences."""
 RIVALS = 2
-"""How many sequences; each meets the same problems as the mean, with the same luck."""
+"""How many sequences; each runs on the same problems and keys as the mean of the ensemble."""
 ENOUGH = 200
-"""Episodes by sequences; then they are known as well as need be."""
+"""Stop trying sequences after this many episodes that followed one."""
 
 
 @frozen(eq=False)

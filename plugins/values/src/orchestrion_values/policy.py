@@ -1,7 +1,7 @@
 """The runtime of `values`, and what its trainers install in it.
 
     policy.model is None                        # untrained: uniform over what is allowed
-    scores = policy.model.scores(situations)    # [n, k]; the highest allowed one is taken
+    scores = policy.model.scores(situations, allowed)  # [n, k]; the highest allowed one is taken
 
 A trainer explores with `Exploring`, reads what came of it with `orchestrion.gather`, and sets
 `policy.model`.
@@ -143,7 +143,7 @@ class ValuePolicy(Reading):
         ]
 
     def draw(self, allowed: Mask, uniform: float) -> Decision:
-        """An allowed choice [k], each as likely, by a number in [0, 1)."""
+        """Draw uniformly from the allowed choices [k]; the number is random in [0, 1)."""
         places = np.flatnonzero(allowed)
         return self._decisions[places[int(uniform * len(places))]] if len(places) else STUCK
 
