@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from hypothesis import HealthCheck, settings
 # As many tests run at once as there are processors: libraries that start threads of their own for
 # each would only make them wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# A shell starts what runs in the background with Ctrl-C ignored; tests that send it would fail.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A busy machine is no reason to fail: no deadline, for examples or for drawing them. Where CI
 # decides, examples do not change from one run to the next.

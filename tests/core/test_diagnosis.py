@@ -150,6 +150,19 @@ def test_how_many_more_episodes_would_help_is_estimated_from_how_it_slowed_down(
     assert "add about 0.1" in finding.advice
 
 
+def test_no_gain_is_promised_where_the_rise_did_not_slow_down(tmp_path: Path) -> None:
+    finding = found(run(tmp_path / "run", [i / 60 for i in range(60)]))["still_improving"]
+    assert "about 60 more episodes" in finding.advice
+    assert "add about" not in finding.advice
+
+
+def test_a_baseline_with_the_same_outcome_on_every_problem_is_told_as_such(tmp_path: Path) -> None:
+    same = {name: judged(name, [0.5, 0.6] * 10) for name in ("learned", "chain")}
+    findings = found(run(tmp_path / "run", **same))
+    assert findings["same_as_baseline"].about == ("chain",)
+    assert "not_ahead" not in findings
+
+
 def test_entropy_that_is_gone_early_is_told_unless_the_reward_still_rose(tmp_path: Path) -> None:
     entropies = [{"entropy": value} for value in [0.9, 0.4, 0.01] + [0.001] * 21]
     flat = [0.1, 0.2] + [0.3, 0.31] * 11

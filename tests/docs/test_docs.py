@@ -99,7 +99,7 @@ def test_commands_do_what_is_shown(page: Path, tmp_path: Path) -> None:
 def _run(line: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run a line as a shell does; a plain `orchestrion` command needs none."""
     if line.startswith("orchestrion ") and not set(line) & set("$`*?~|&;<>()\\"):
-        return warm.run(*shlex.split(line)[1:], cwd=folder, env=env)
+        return warm.run(*shlex.split(line, comments=True)[1:], cwd=folder, env=env)
     return subprocess.run(
         ["bash", "-c", line],
         cwd=folder,

@@ -47,7 +47,8 @@ def create_folder(directory: Path, config_text: str, state: Mapping[str, JSON]) 
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise UsageError(
-                f"{directory}: already holds files; choose another name or folder"
+                f"{directory}: already holds files; choose another name or folder, or go on with "
+                f"what is there: orchestrion resume {directory.name}"
             ) from error
         raise StoreError(explain(error, directory)) from error
     finally:

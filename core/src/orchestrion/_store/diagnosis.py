@@ -229,18 +229,21 @@ class _Curve:
             return
         # Taken for an exponential approach: each third adds `ratio` of what the one before added.
         before, _ = _slope(self.rewards[-2 * third : -third])
-        ratio = min(max(now / before if before > 0 else 0.9, 0.1), 0.9)
-        thirds = math.log(0.1) / math.log(ratio)
-        more = _rounded(self.episodes * third / len(self.rewards) * thirds)
-        gain = now * third * ratio / (1 - ratio)
+        slowed = 0 < now < 0.9 * before
+        more, promise = _rounded(self.episodes), ""
+        if slowed:  # else nothing tells where it ends
+            ratio = max(now / before, 0.1)
+            thirds = math.log(0.1) / math.log(ratio)
+            more = _rounded(self.episodes * third / len(self.rewards) * thirds)
+            gain = 0.9 * now * third * ratio / (1 - ratio)
+            promise = f"; if it goes on to slow down as so far, they add about {gain:.2g}"
         low, high = (now - error) * third, (now + error) * third
         yield Finding(
             "still_improving",
             NOTE,
             f"the reward was still rising: by {now * third:.3g} [{low:.3g}, {high:.3g}] over the "
             "last third of training",
-            f"train for about {more} more episodes; if it goes on as it slowed down so far, they "
-            f"add about {0.9 * gain:.2g}",
+            f"train for about {more} more episodes{promise}",
         )
 
 
@@ -274,13 +277,23 @@ def _not_ahead(
                 "use that instead, or train for longer, explore more, or begin with it",
                 verdict.behind,
             )
-        if verdict.level_with:
+        same = tuple(name for name in verdict.level_with if judged[name] == learned)
+        if same:
+            yield Finding(
+                "same_as_baseline",
+                NOTE,
+                f"what was learned came to the same as {enumerated(same)} on every problem",
+                "take the simpler one, or let the policy see more of the problems",
+                same,
+            )
+        level = tuple(name for name in verdict.level_with if name not in same)
+        if level:
             yield Finding(
                 "not_ahead",
                 NOTE,
-                f"what was learned is not shown to be ahead of {enumerated(verdict.level_with)}",
+                f"what was learned is not shown to be ahead of {enumerated(level)}",
                 "train for longer or judge on more problems; else take the simpler one",
-                verdict.level_with,
+                level,
             )
     rise = curve.rise(reached)
     if rise is not None and rise[0] <= rise[1]:
