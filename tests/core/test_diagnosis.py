@@ -157,8 +157,8 @@ def test_no_gain_is_promised_where_the_rise_did_not_slow_down(tmp_path: Path) ->
 
 
 def test_a_baseline_with_the_same_outcome_on_every_problem_is_told_as_such(tmp_path: Path) -> None:
-    same = {name: judged(name, [0.5, 0.6] * 10) for name in ("learned", "chain")}
-    findings = found(run(tmp_path / "run", **same))
+    learned, chain = (judged(name, [0.5, 0.6] * 10) for name in ("learned", "chain"))
+    findings = found(run(tmp_path / "run", learned=learned, chain=chain))
     assert findings["same_as_baseline"].about == ("chain",)
     assert "not_ahead" not in findings
 
