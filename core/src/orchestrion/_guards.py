@@ -14,7 +14,7 @@ from orchestrion._interrupts import from_outside
 from orchestrion._secrets import hidden
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config
+    from orchestrion.config import Config
 
 __all__ = ["FATAL", "LONGEST", "calling", "describe", "in_one_line", "place_of", "raise_named"]
 

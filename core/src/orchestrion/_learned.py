@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from orchestrion._config import Baseline, Config
 from orchestrion._engine.checks import check_judged, check_turns
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, load_states, open_components, save_states
@@ -16,6 +15,7 @@ from orchestrion._records import JSON, Array, Saved, Split
 from orchestrion._session import EngineSession
 from orchestrion._store import Checkpoint
 from orchestrion._store.serial import dumps
+from orchestrion.config import Baseline, Config
 
 __all__ = [
     "OWN_TEAM",

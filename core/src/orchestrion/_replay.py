@@ -17,7 +17,6 @@ from typing import Any
 import msgspec
 from attrs import evolve, frozen
 
-from orchestrion._config import Config, load
 from orchestrion._errors import ReplayError, RunError, UsageError
 from orchestrion._interfaces import Metrics
 from orchestrion._offline import no_network
@@ -27,6 +26,7 @@ from orchestrion._store import Checkpoint, Iteration, RunReader, RunStore, read_
 from orchestrion._store.exports import export_run
 from orchestrion._store.lock import lock_holder
 from orchestrion._store.run_store import changed_versions
+from orchestrion.config import Config, load
 
 __all__ = ["Replayed", "replay"]
 

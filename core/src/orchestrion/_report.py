@@ -13,7 +13,7 @@ from orchestrion._records import TRAINING, Episode, Problem, Status
 from orchestrion._statistics import Estimate, difference, estimate, mean
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config
+    from orchestrion.config import Config
 
 __all__ = [
     "RESERVED",

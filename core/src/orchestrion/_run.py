@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import orchestrion
-from orchestrion._config import Baseline, Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import check_judged, check_turns, iterations_of, merged_metrics
@@ -39,6 +38,7 @@ from orchestrion._session import EngineSession, fewer_collections, summarize
 from orchestrion._store import Checkpoint, RunReader, RunStore
 from orchestrion._store.reader import RunStatus
 from orchestrion._store.shared import SharedAnswers
+from orchestrion.config import Baseline, Config
 
 __all__ = ["Run", "manifest", "status_after", "train"]
 

@@ -13,7 +13,6 @@ from statistics import stdev
 
 from attrs import frozen
 
-from orchestrion._config import Config
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
@@ -26,6 +25,7 @@ from orchestrion._records import Split, Usage
 from orchestrion._session import EngineSession, summarize
 from orchestrion._store import RunReader, RunStore
 from orchestrion._store.names import run_directories
+from orchestrion.config import Config
 
 __all__ = [
     "Guess",

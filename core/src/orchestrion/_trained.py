@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
-from orchestrion._config import Config, load
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import problems_of
@@ -25,6 +24,7 @@ from orchestrion._records import Saved, Split
 from orchestrion._report import Outcomes, Report, compare, outcomes, own_name
 from orchestrion._store import Checkpoint, RunReader, find_run
 from orchestrion._store.shared import SharedAnswers
+from orchestrion.config import Config, load
 
 __all__ = ["Trained", "newest_checkpoint", "newest_states", "open_run", "run_directory"]
 

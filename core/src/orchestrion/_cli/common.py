@@ -17,9 +17,9 @@ from orchestrion._errors import UsageError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from orchestrion._config import Config
     from orchestrion._plugins import Plugins
     from orchestrion._records import Usage
+    from orchestrion.config import Config
 
 __all__ = [
     "SCHEMA",
@@ -184,7 +184,7 @@ def load_config(
     Raises:
         UsageError: there is no config, or it has errors.
     """
-    from orchestrion._config import load
+    from orchestrion.config import load
 
     config = load(find_config(path), overrides, block=[*options(ctx).block, *block])
     for line in config.plugins.notes():

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from orchestrion._config import Config
     from orchestrion._report import Report
     from orchestrion._run import Run
     from orchestrion._store import RunReader, RunStore
     from orchestrion._store.diagnosis import Finding
     from orchestrion._store.reader import RunStatus
+    from orchestrion.config import Config
 
 __all__ = ["carry_out"]
 

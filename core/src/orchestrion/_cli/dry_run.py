@@ -13,10 +13,10 @@ from orchestrion._cli.common import emit, note, table_lines, usage_data
 from orchestrion._cli.looping import in_loop
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config
     from orchestrion._forecast import Forecast
     from orchestrion._records import Usage
     from orchestrion._sampling import Seen
+    from orchestrion.config import Config
 
 __all__ = ["describe"]
 

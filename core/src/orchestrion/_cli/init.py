@@ -155,7 +155,7 @@ def _write_schema(path: Path, plugins: Plugins) -> None:
 
 
 def _note_problems(config: Path, plugins: Plugins) -> None:
-    from orchestrion._config import load
+    from orchestrion.config import load
 
     try:
         load(config, plugins=plugins)

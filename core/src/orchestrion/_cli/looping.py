@@ -128,8 +128,9 @@ class _Supervisor:
             signal.signal(number, handler)
         if self._watcher is not None:
             self._watcher.join(PATIENCE)
-        for end in self._arrivals:
-            os.close(end)
+        if self._watcher is None or not self._watcher.is_alive():  # else it may still read
+            for end in self._arrivals:
+                os.close(end)
         new = set(threading.enumerate()) - self._threads
         left_behind.extend(thread for thread in new if not thread.daemon)
 

@@ -32,9 +32,9 @@ def command(
     report again. -o may change what does not decide the result: budget.* and most of run.*.
     """
     from orchestrion._cli.driving import carry_out
-    from orchestrion._config import load
     from orchestrion._sampling import refuse_sample
     from orchestrion._store import RunReader, RunStore, find_run
+    from orchestrion.config import load
 
     directory = find_run(run)
     config = load(directory / "config.yaml", overrides, block=[*options(ctx).block, *block])

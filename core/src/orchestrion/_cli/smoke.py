@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config, Entry
+    from orchestrion.config import Config, Entry
 
 __all__ = ["PROBLEMS", "Changes", "smaller"]
 

@@ -20,7 +20,7 @@ from orchestrion._cli.looping import in_loop
 from orchestrion._errors import ConfigError, OrchestrionError
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config
+    from orchestrion.config import Config
 
 __all__ = ["command"]
 

@@ -22,7 +22,7 @@ from orchestrion._keys import Key
 from orchestrion._records import Saved
 
 if TYPE_CHECKING:
-    from orchestrion._config import Config, Entry
+    from orchestrion.config import Config, Entry
 
 __all__ = ["Opened", "load_states", "open_components", "save_states"]
 

@@ -23,11 +23,11 @@ from typing import Any
 import attrs
 from attrs import frozen
 
-from orchestrion._config import Config, from_data
 from orchestrion._config.components import kind_of
 from orchestrion._config.shapes import Shaper, UnsupportedError
 from orchestrion._errors import ConfigError, OrchestrionError
 from orchestrion._plugins import Found, Plugins
+from orchestrion.config import Config, from_data
 from orchestrion.testing import _contracts as contracts
 from orchestrion.testing._bench import for_examples
 from orchestrion.testing._stage import NAME, Stage, config_for, opened

@@ -12,7 +12,6 @@ from typing import Any
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._config import Config
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
@@ -48,6 +47,7 @@ from orchestrion._records import (
     Usage,
 )
 from orchestrion._session import Build
+from orchestrion.config import Config
 
 __all__ = ["Stage", "building", "config_for", "opened"]
 

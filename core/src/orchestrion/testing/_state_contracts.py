@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from orchestrion._choices import choices
-from orchestrion._config import Config, from_data
 from orchestrion._engine.opening import load_states, save_states
 from orchestrion._errors import OrchestrionError
 from orchestrion._interfaces import Stateful
 from orchestrion._readiness import check_trainer
 from orchestrion._records import Saved, replace
+from orchestrion.config import Config, from_data
 from orchestrion.testing._bench import Bench, bench, on_bench
 from orchestrion.testing._policy_contracts import chosen, decide, situations_of
 from orchestrion.testing._probes import snapshot

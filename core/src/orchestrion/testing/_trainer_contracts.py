@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from orchestrion._config import Config
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.opening import load_states, save_states
 from orchestrion._errors import OrchestrionError
@@ -19,6 +18,7 @@ from orchestrion._keys import Key
 from orchestrion._readiness import check_trainer
 from orchestrion._records import JSON, Activation, Episode, Problem, Saved, Split
 from orchestrion._session import EngineSession
+from orchestrion.config import Config
 from orchestrion.testing._bench import Bench, on_bench
 from orchestrion.testing._draws import Draws, drawing
 from orchestrion.testing._probes import offline, snapshot

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from orchestrion._config import Config, from_data
 from orchestrion._engine.calls import CallPath
 from orchestrion._engine.checks import merged_metrics
 from orchestrion._engine.opening import Opened
@@ -16,6 +15,7 @@ from orchestrion._keys import Key
 from orchestrion._records import Saved
 from orchestrion._session import EngineSession
 from orchestrion._store.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from orchestrion.config import Config, from_data
 from orchestrion.testing._stage import building
 
 if TYPE_CHECKING:

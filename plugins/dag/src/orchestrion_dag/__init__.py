@@ -13,8 +13,9 @@ Public names are imported on first use, so that listing plugins stays fast.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion_dag.dag import Dag as Dag
@@ -33,23 +34,14 @@ if TYPE_CHECKING:
     from orchestrion_dag.plan import Plan as Plan
     from orchestrion_dag.validation import validate as validate
 
-_HOMES = {
-    "dag": "Dag DagPolicy node_states policy_of",
-    "drawing": "to_dot to_mermaid",
-    "graph": "Edge Graph Node Wiring as_config wire",
-    "machine": "NodeState",
-    "plan": "Plan",
-    "validation": "validate",
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names.split()}
-
-__all__ = sorted(_HOME)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOME.get(name)
-    if home is None:
-        raise AttributeError(f"module 'orchestrion_dag' has no attribute {name!r}")
-    value = getattr(import_module(f"orchestrion_dag.{home}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_dag.dag": "Dag DagPolicy node_states policy_of",
+        "orchestrion_dag.drawing": "to_dot to_mermaid",
+        "orchestrion_dag.graph": "Edge Graph Node Wiring as_config wire",
+        "orchestrion_dag.machine": "NodeState",
+        "orchestrion_dag.plan": "Plan",
+        "orchestrion_dag.validation": "validate",
+    },
+)

@@ -14,8 +14,9 @@ Public names are imported on first use, so that listing plugins is cheap.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion_evolution.genome import Genome as Genome
@@ -36,21 +37,12 @@ if TYPE_CHECKING:
     from orchestrion_evolution.search import hypervolume as hypervolume
     from orchestrion_evolution.successive_halving import SuccessiveHalving as SuccessiveHalving
 
-_NAMES = {
-    "genome": "Genome Range Slot Space as_text canonical graph_of",
-    "nsga2": "NSGA2 crossover mutate",
-    "search": "FAILED RandomSearch Search Trial Value hypervolume",
-    "successive_halving": "SuccessiveHalving",
-}
-_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-
-__all__ = sorted(_MODULES)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'orchestrion_evolution' has no attribute {name!r}")
-    value = getattr(import_module(f"orchestrion_evolution.{module}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_evolution.genome": "Genome Range Slot Space as_text canonical graph_of",
+        "orchestrion_evolution.nsga2": "NSGA2 crossover mutate",
+        "orchestrion_evolution.search": "FAILED RandomSearch Search Trial Value hypervolume",
+        "orchestrion_evolution.successive_halving": "SuccessiveHalving",
+    },
+)

@@ -258,7 +258,7 @@ class HabitImprover(Improver):
     def __init__(self, settings: Behaviours, ctx: OpenContext) -> None:
         self.settings, self.path = settings, ctx.path
         self.team = [member.name for member in ctx.roster]
-        self.library = Library()
+        self.habits = Library()
         self.given: dict[str, list[str]] | None = None
         """Habits in the config, by agent; None before the first round."""
         self.judged_on: list[str] = []
@@ -301,8 +301,8 @@ class HabitImprover(Improver):
             roles, settings = self._roles(session), session.learnable()
             self.given = {role: list(settings[path_of(role, SETTING)]) for role in roles}
             if self.settings.begin_with is not None:
-                self.library = self._read(self.settings.begin_with, roles)
-        return self._overlay() if self.library.active() else {}
+                self.habits = self._read(self.settings.begin_with, roles)
+        return self._overlay() if self.habits.active() else {}
 
     def _read(self, path: Path, roles: Sequence[str]) -> Library:
         library = read_file(path)
@@ -323,7 +323,7 @@ class HabitImprover(Improver):
         level = self.settings.chance / max(1, len(proposed))
         await self._try([c for c in proposed if self._has_problems(c, level, current)], current)
         metrics = {f"habits_{name}": float(current.counts[name]) for name in COUNTED}
-        metrics["habits_active"] = float(len(self.library.active()))
+        metrics["habits_active"] = float(len(self.habits.active()))
         return Improvement(changed(self._overlay(), session), metrics)
 
     # ----------------------------------------------------------------------------- propose
@@ -338,10 +338,10 @@ class HabitImprover(Improver):
             for proposal in reply.value or ():
                 current.counts["proposed"] += 1
                 role, category, text = proposal.role, proposal.category, proposal.text
-                if self.library.knows(role, category, text):
+                if self.habits.knows(role, category, text):
                     current.counts["known"] += 1
                     continue
-                active = self.library.active(role)
+                active = self.habits.active(role)
                 old = next((h for h in active if h.instruction == proposal.replaces), None)
                 candidate = Candidate(Habit(role, category, text, round=current.number), old)
                 candidates.setdefault((role, text), candidate)
@@ -354,7 +354,7 @@ class HabitImprover(Improver):
         if not best and not worst:
             return Reply([])
         categories = sorted({e.category for e in (*best, *worst) if e.category})
-        active, refused = self.library.active(role), self.library.refused(role)
+        active, refused = self.habits.active(role), self.habits.refused(role)
         characters = settings.reads // (len(best) + len(worst))
         question = [
             f"Agent: {role}",
@@ -386,7 +386,7 @@ class HabitImprover(Improver):
         current.counts["untested"] += 1
         reason = f"untested: {available} validation problems, at least {needed} are needed"
         trial = Trial(problems=available)
-        self.library.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
+        self.habits.add(replace(candidate.habit, status="refused", reason=reason, tested_on=trial))
         return False
 
     # --------------------------------------------------------------------------------- try
@@ -394,7 +394,7 @@ class HabitImprover(Improver):
     async def _try(self, candidates: Sequence[Candidate], current: _Round) -> None:
         """Try candidates with, and some habits in use without; adopt, refuse and retire."""
         key = current.key("try")
-        old = [habit for habit in self.library.active() if current.problems_of(habit)]
+        old = [habit for habit in self.habits.active() if current.problems_of(habit)]
         old = sorted(old, key=lambda habit: habit.tested_again.pairs)[: self.settings.again]
         changes = [self._with(candidate, current) for candidate in candidates]
         changes += [self._without(habit, current) for habit in old]
@@ -450,7 +450,7 @@ class HabitImprover(Improver):
         return Change(self._overlay(candidate), problems, self.settings.pairs)
 
     def _without(self, habit: Habit, current: _Round) -> Change:
-        rest = Library([other for other in self.library.habits if other is not habit])
+        rest = Library([other for other in self.habits.habits if other is not habit])
         overlay, problems = self._overlay(library=rest), current.problems_of(habit)
         return Change(overlay, problems, self.settings.pairs, give_up=False)
 
@@ -473,11 +473,11 @@ class HabitImprover(Improver):
     ) -> None:
         current.counts["refused"] += 1
         habit = _measured(candidate.habit, result)
-        self.library.add(replace(habit, status="refused", reason=reason))
+        self.habits.add(replace(habit, status="refused", reason=reason))
 
     def _adopt(self, candidate: Candidate, result: TrialResult, current: _Round) -> None:
         habit, replaced = _measured(candidate.habit, result), candidate.replaces
-        active = self.library.active(habit.role)
+        active = self.habits.active(habit.role)
         if replaced is not None:
             self._retire(replaced, f"replaced: {habit.text}")
             habit = replace(habit, reason=f"replaced: {replaced.text}")
@@ -490,25 +490,25 @@ class HabitImprover(Improver):
             current.counts["retired"] += 1
             self._retire(weakest, "made room for a better one")
         current.counts["adopted"] += 1
-        self.library.add(habit)
+        self.habits.add(habit)
 
     def _record_again(self, habit: Habit, result: TrialResult, current: _Round) -> None:
         current.counts["tried_again"] += 1
         # The change was to leave the habit out.
         tested = habit.after_trial(-result.verdict.effect, result.verdict.pairs)
-        self.library.put(tested)
+        self.habits.put(tested)
         if tested.tested_again.pairs and tested.worth <= 0:
             current.counts["retired"] += 1
             self._retire(tested, "no longer helps")
 
     def _retire(self, habit: Habit, reason: str) -> None:
-        self.library.put(replace(habit, status="retired", reason=reason))
+        self.habits.put(replace(habit, status="retired", reason=reason))
 
     def _overlay(
         self, candidate: Candidate | None = None, library: Library | None = None
     ) -> dict[str, JSON]:
         """Return the habits of all agents, with a candidate or from another library."""
-        library = self.library if library is None else library
+        library = self.habits if library is None else library
         overlay: dict[str, JSON] = {}
         for role, given in (self.given or {}).items():
             texts = [habit.instruction for habit in library.active(role)]
@@ -524,7 +524,7 @@ class HabitImprover(Improver):
         """Return the library; its part `learned` goes into the run's exports."""
         return Saved(
             data={
-                "learned": {"habits": self.library.as_json()},
+                "learned": {"habits": self.habits.as_json()},
                 "given": self.given,
                 "judged_on": self.judged_on,
             }
@@ -538,7 +538,7 @@ class HabitImprover(Improver):
         """
         data: Mapping[str, Any] = saved.data
         try:
-            self.library = Library.from_json(data["learned"]["habits"], self.path)
+            self.habits = Library.from_json(data["learned"]["habits"], self.path)
         except UsageError as error:
             raise CheckpointError(str(error)) from None
         given = data["given"]

@@ -6,8 +6,9 @@ Names are imported on first use, so that listing plugins loads no torch.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from orchestrion import names_on_first_use
 
 if TYPE_CHECKING:
     from orchestrion_local.naming import check_known as check_known
@@ -17,22 +18,11 @@ if TYPE_CHECKING:
     from orchestrion_local.optimizing import WeightOptimizer as WeightOptimizer
     from orchestrion_local.settings import Optimizer as Optimizer
 
-_MODULES = {
-    "Optimizer": "settings",
-    "WeightOptimizer": "optimizing",
-    "check_known": "naming",
-    "names_of": "naming",
-    "settings_by_model": "naming",
-    "unsynced": "naming",
-}
-
-__all__ = sorted(_MODULES)  # noqa: PLE0605
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULES.get(name)
-    if module is None:
-        raise AttributeError(f"module 'orchestrion_local' has no attribute {name!r}")
-    value = getattr(import_module(f"orchestrion_local.{module}"), name)
-    globals()[name] = value
-    return value
+__getattr__, __dir__, __all__ = names_on_first_use(
+    __name__,
+    {
+        "orchestrion_local.naming": "check_known names_of settings_by_model unsynced",
+        "orchestrion_local.optimizing": "WeightOptimizer",
+        "orchestrion_local.settings": "Optimizer",
+    },
+)
