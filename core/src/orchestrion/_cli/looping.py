@@ -231,7 +231,8 @@ class _Supervisor:
             return
         if self._blocking is None or self._blocking.frame is not work.frame:
             self._blocking, self._same = work, 0.0
-            if work.who and work.who not in self._named:
+            # A trainer computes between its episodes: there is nothing that it holds up.
+            if work.who and not work.who.startswith("trainer") and work.who not in self._named:
                 self._named.add(work.who)
                 advice = "; a plain `def act` would be run in a thread"
                 note(
