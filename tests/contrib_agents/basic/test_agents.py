@@ -162,10 +162,13 @@ def test_command_leaves_no_process_behind(tmp_path: Path) -> None:
 
 
 def _until_gone(pid: int) -> None:
-    """Raises ProcessLookupError once no process has this number; a zombie counts as gone."""
+    """Raise ProcessLookupError once no process has this number; a zombie counts as gone."""
     for _ in range(1000):
-        state = Path(f"/proc/{pid}/stat")
-        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            raise ProcessLookupError from None
+        if state in "ZX":
             raise ProcessLookupError
         os.sched_yield()
 

@@ -48,7 +48,7 @@ class Marked:
 
     def pids(self) -> list[int]:
         """Live processes of that name; what has ended but was not waited for is none."""
-        return [pid for pid, name, state, _ in processes() if name == self.mark and state != "Z"]
+        return [pid for pid, name, _ in processes() if name == self.mark]
 
     def sleeper(self, seconds: float = 60) -> Program:
         """A program that is there until it is ended."""
@@ -62,8 +62,12 @@ class Marked:
         return found
 
 
-def processes() -> list[tuple[int, str, str, int]]:
-    """Number, name, state and parent of all there are."""
+def processes() -> list[tuple[int, str, int]]:
+    """Return number, name and parent of every live process.
+
+    A process that ended is not live, whether it waits for its parent (state Z) or is about to be
+    removed (X): either may be gone by the next look.
+    """
     found = []
     for folder in Path("/proc").iterdir():
         if folder.name.isdecimal():
@@ -73,18 +77,19 @@ def processes() -> list[tuple[int, str, str, int]]:
                 continue
             name = text[text.index("(") + 1 : text.rindex(")")]
             state, parent = text.rpartition(")")[2].split()[:2]
-            found.append((int(folder.name), name, state, int(parent)))
+            if state not in "ZX":
+                found.append((int(folder.name), name, int(parent)))
     return found
 
 
 def parent(pid: int) -> int:
-    """Of a process."""
-    return next(above for number, _, _, above in processes() if number == pid)
+    """Return the parent of a live process."""
+    return next(above for number, _, above in processes() if number == pid)
 
 
 def descendants(root: int) -> list[int]:
     """Live ones, at any depth."""
-    above = {pid: over for pid, _, state, over in processes() if state != "Z"}
+    above = {pid: over for pid, _, over in processes()}
     found: list[int] = []
     for pid in above:
         over = pid
@@ -129,7 +134,7 @@ def test_nothing_survives_the_supervisor(backend: str) -> None:
         assert set(marked.pids()) <= set(behind)
         supervisor.kill()
         supervisor.wait()
-    alive = lambda: [pid for pid, _, state, _ in processes() if pid in behind and state != "Z"]  # noqa: E731
+    alive = lambda: [pid for pid, _, _ in processes() if pid in behind]  # noqa: E731
     assert until_none(alive, 5) == []
     assert marked.pids() == []
 
