@@ -39,6 +39,15 @@ def test_python_blocks_run_one_after_the_other(
             exec(code, space)
 
 
+def test_the_example_of_core_prints_what_its_readme_says() -> None:
+    page = ROOT / "core" / "README.md"
+    [example] = [block.text for block in blocks(page) if block.language == "python"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", example], capture_output=True, text=True, check=True
+    )
+    assert f"It prints `{done.stdout.strip()}`" in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: Path) -> None:
     text = page.read_text(encoding="utf-8")

@@ -142,14 +142,18 @@ def test_component_names_and_summaries_read_well(member: Member) -> None:
         assert getattr(importlib.import_module(module), name).__doc__, component
 
 
-@cache  # one of them tries what the machine allows before it says what it supplies
+NO_COMPONENTS = {"orchestrion_kinds", "orchestrion_doctor"}
+"""Hooks that name no component; a doctor's findings also take seconds."""
+
+
+@cache
 def _components(member: Member) -> tuple[Component, ...]:
     module = importlib.import_module(f"{member.package}.plugin")
     found: list[Component] = []
     for name, function in vars(module).items():
         if name == "orchestrion_components":
             found += [component for _, component in function()]
-        elif name.startswith("orchestrion_") and name != "orchestrion_kinds":
+        elif name.startswith("orchestrion_") and name not in NO_COMPONENTS:
             found += [item for item in function() if isinstance(item, Component)]
     return tuple(found)
 
