@@ -1,0 +1,1 @@
+"""A task for Orchestrion made of your own rows of questions and answers."""

@@ -1,0 +1,196 @@
+"""Checks that compare an answer with what a row expects; each returns a share from 0 to 1."""
+
+from __future__ import annotations
+
+import json
+import math
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import partial
+from importlib import import_module
+from inspect import iscoroutinefunction
+from typing import Any
+
+import regex
+
+from orchestrion import RunError, UsageError
+
+__all__ = ["NAMES", "Check", "make_check"]
+
+Check = Callable[[str, Any, Mapping[str, Any]], float]
+"""Takes the answer, what the row expects, and the whole row."""
+
+PATTERN_SECONDS = 1.0
+"""A pattern that takes longer on an answer does not match it."""
+NUMBER = regex.compile(r"(?<![\w.])[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+FENCED = regex.compile(r"```(?:json)?\s*\n(.*?)```", regex.DOTALL)
+
+
+def plain(text: str, ignore_case: bool) -> str:
+    """Return a text with single spaces, in one Unicode form, and in lower case if asked for."""
+    text = " ".join(unicodedata.normalize("NFKC", text).split())
+    return text.casefold() if ignore_case else text
+
+
+def exact(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
+    """Return 1 if the answer is the expected text, or one of a list of them."""
+    wanted = {plain(text, ignore_case) for text in texts(expected)}
+    return float(plain(answer, ignore_case) in wanted)
+
+
+def contains(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
+    """Return 1 if the expected text, or one of a list of them, stands in the answer as words."""
+    given = plain(answer, ignore_case)
+    for text in texts(expected):
+        pattern = rf"(?<!\w){regex.escape(plain(text, ignore_case))}(?!\w)"
+        if regex.search(pattern, given):
+            return 1.0
+    return 0.0
+
+
+def matches(answer: str, expected: Any, row: Mapping[str, Any], *, ignore_case: bool) -> float:
+    """Return 1 if the whole answer matches the expected pattern, or one of a list of them."""
+    flags = regex.IGNORECASE if ignore_case else 0
+    for pattern in texts(expected):
+        try:
+            if regex.fullmatch(pattern, answer.strip(), flags, timeout=PATTERN_SECONDS):
+                return 1.0
+        except TimeoutError:
+            continue
+    return 0.0
+
+
+def number(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: float) -> float:
+    """Return 1 if the last number of the answer is the expected one, or one of a list of them."""
+    found = NUMBER.findall(answer)
+    if not found:
+        return 0.0
+    given = decimal(found[-1])
+    return float(any(near(given, decimal(text), tolerance) for text in texts(expected)))
+
+
+def fields(answer: str, expected: Any, row: Mapping[str, Any], *, tolerance: float) -> float:
+    """Return the share of the expected fields that the answer's JSON object has right."""
+    blocks = FENCED.findall(answer)
+    try:
+        given = json.loads(blocks[-1] if blocks else answer)
+    except (ValueError, RecursionError):
+        return 0.0
+    wanted = as_object(expected)
+    if not isinstance(given, dict) or not wanted:
+        return 0.0
+    right = [name in given and same(given[name], wanted[name], tolerance) for name in wanted]
+    return sum(right) / len(right)
+
+
+def same(given: Any, wanted: Any, tolerance: float) -> bool:
+    """Return whether two JSON values are equal; numbers within the tolerance."""
+    if isinstance(wanted, bool) or isinstance(given, bool):
+        return given is wanted
+    if isinstance(wanted, int | float):
+        return isinstance(given, int | float) and near(
+            Decimal(str(given)), Decimal(str(wanted)), tolerance
+        )
+    if isinstance(wanted, list):
+        return (
+            isinstance(given, list)
+            and len(given) == len(wanted)
+            and all(same(g, w, tolerance) for g, w in zip(given, wanted, strict=True))
+        )
+    if isinstance(wanted, dict):
+        return (
+            isinstance(given, dict)
+            and set(given) == set(wanted)
+            and all(same(given[name], wanted[name], tolerance) for name in wanted)
+        )
+    return bool(given == wanted)
+
+
+def near(given: Decimal, wanted: Decimal, tolerance: float) -> bool:
+    """Return whether two finite numbers differ by no more than the tolerance."""
+    if not (given.is_finite() and wanted.is_finite()):
+        return False
+    return abs(given - wanted) <= Decimal(str(tolerance))
+
+
+def texts(expected: Any) -> list[str]:
+    """Return the texts that are accepted: one, or each of a list."""
+    values: Sequence[Any] = expected if isinstance(expected, list) else [expected]
+    return [value if isinstance(value, str) else json.dumps(value) for value in values]
+
+
+def decimal(text: str) -> Decimal:
+    """Return a number as it is written; ValueError if it is none."""
+    try:
+        return Decimal(text.replace(",", "").strip())
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+
+
+def as_object(expected: Any) -> dict[str, Any]:
+    """Return the fields of an expected object, also where CSV holds it as text."""
+    value = json.loads(expected) if isinstance(expected, str) else expected
+    if not isinstance(value, dict) or not value:
+        raise ValueError("must be a JSON object with at least one field")
+    return value
+
+
+def own(path: str) -> Check:
+    """Return the user's own check, `module:function`.
+
+    Raises:
+        UsageError: it cannot be imported, or is not a plain function.
+    """
+    module, _, name = path.partition(":")
+    try:
+        function = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"check: {path} cannot be imported: {error}") from error
+    if not callable(function) or iscoroutinefunction(function):
+        raise UsageError(f"check: {path} must be a plain function of answer, expected and row")
+
+    def call(answer: str, expected: Any, row: Mapping[str, Any]) -> float:
+        value = function(answer, expected, row)
+        if isinstance(value, bool | int | float) and 0 <= value <= 1 and not math.isnan(value):
+            return float(value)
+        raise RunError(f"check: {path} returned {value!r}; return True, False, or 0 to 1")
+
+    return call
+
+
+NAMES: Mapping[str, Callable[..., float]] = {
+    "exact": exact,
+    "contains": contains,
+    "regex": matches,
+    "number": number,
+    "json": fields,
+}
+WITH_TOLERANCE = ("number", "json")
+
+
+def make_check(name: str, ignore_case: bool, tolerance: float) -> Check:
+    """Return the check of a name, or of a path `module:function`, with its settings."""
+    if name not in NAMES:
+        return own(name)
+    if name in WITH_TOLERANCE:
+        return partial(NAMES[name], tolerance=tolerance)
+    return partial(NAMES[name], ignore_case=ignore_case)
+
+
+def check_expected(name: str, expected: Any) -> None:
+    """Refuse what a check could never compare; ValueError says why."""
+    if name == "json":
+        as_object(expected)
+    elif name in NAMES:
+        accepted = texts(expected)
+        if not accepted or not all(text.strip() for text in accepted):
+            raise ValueError("is empty")
+        for text in accepted:
+            if name == "number":
+                decimal(text)
+            elif name == "regex":
+                try:
+                    regex.compile(text)
+                except regex.error as error:
+                    raise ValueError(f"{text!r} is not a pattern: {error}") from None

@@ -1,0 +1,81 @@
+"""Reads rows of named values from JSON lines, JSON, CSV or TSV, each with its place for errors."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrion import UsageError
+
+__all__ = ["Row", "read_rows"]
+
+Row = Mapping[str, Any]
+FORMS = (".jsonl", ".ndjson", ".json", ".csv", ".tsv")
+
+
+def read_rows(file: Path) -> Iterator[tuple[str, Row]]:
+    """Yield the rows of a file, each with its place (file and line).
+
+    Raises:
+        UsageError: the file cannot be read, or a row is not an object of named values.
+    """
+    suffix = file.with_suffix("").suffix if file.suffix == ".gz" else file.suffix
+    if suffix not in FORMS:
+        forms = ", ".join(FORMS)
+        raise UsageError(f"{file}: unknown kind of file; use {forms}, each also as .gz")
+    try:
+        data = file.read_bytes()
+        text = (gzip.decompress(data) if file.suffix == ".gz" else data).decode("utf-8-sig")
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise UsageError(f"{file}: cannot be read: {error}") from error
+    if suffix in (".csv", ".tsv"):
+        yield from _table(file, text, "\t" if suffix == ".tsv" else ",")
+    elif suffix == ".json":
+        yield from _array(file, text)
+    else:
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                place = f"{file}:{number}"
+                yield place, _row(place, _json(place, line))
+
+
+def _table(file: Path, text: str, delimiter: str) -> Iterator[tuple[str, Row]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        names = reader.fieldnames or ()
+        if len(set(names)) < len(names):
+            raise UsageError(f"{file}:1: two columns have the same name")
+        for row in reader:
+            place = f"{file}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise UsageError(f"{place}: has not as many values as the header has names")
+            yield place, row
+    except csv.Error as error:
+        raise UsageError(f"{file}:{reader.line_num}: is not CSV: {error}") from error
+
+
+def _array(file: Path, text: str) -> Iterator[tuple[str, Row]]:
+    rows = _json(str(file), text)
+    if not isinstance(rows, list):
+        raise UsageError(f"{file}: must be a list of objects, and is a {type(rows).__name__}")
+    for number, row in enumerate(rows, 1):
+        place = f"{file}, element {number}"
+        yield place, _row(place, row)
+
+
+def _json(place: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{place}: is not JSON: {error}") from error
+
+
+def _row(place: str, row: Any) -> Row:
+    if not isinstance(row, dict):
+        raise UsageError(f"{place}: must be an object, and is a {type(row).__name__}")
+    return row

@@ -1,0 +1,283 @@
+"""The task `jsonl`: questions and answers from a file of your own, and a check of the answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import regex
+from attrs import Attribute, field, frozen
+
+from orchestrion import (
+    Calls,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    SplitShares,
+    Task,
+    Trajectory,
+    UsageError,
+    did_you_mean,
+    no_calls,
+    refuse_idle,
+    split_of,
+)
+from orchestrion_jsonl.checks import (
+    NAMES,
+    PATTERN_SECONDS,
+    WITH_TOLERANCE,
+    Check,
+    check_expected,
+    make_check,
+)
+from orchestrion_jsonl.rows import Row, read_rows
+
+__all__ = ["Jsonl"]
+
+SHOWN = 10
+"""How many wrong rows an error lists."""
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+@frozen
+class Jsonl(Task):
+    """Questions from a file, each with an answer that a check compares.
+
+    Judged is the last completed turn, or that of `solver`, whatever any agent claims. The row's
+    answer is hidden from agents and policies; so are all columns but those of the question, the
+    category and `show`.
+
+    Args:
+        file: JSON lines, JSON (a list of objects), CSV or TSV, each also as .gz.
+        rows: the rows themselves, instead of a file.
+        question: the column with the question; of several, each is shown with its name.
+        answer: the column with the expected answer; a JSON list holds several accepted ones.
+        check: `exact`, `contains`, `regex` (the answer column holds patterns), `number`, `json`
+            (each field counts), or a function of your own as `module:function`, called with the
+            answer, the expected one and the row (its hidden columns, those of `show`, and
+            `question`); it returns True or False, or 0 to 1.
+        ignore_case: whether `exact`, `contains` and `regex` take capitals for small letters.
+        tolerance: by how much a number may differ.
+        extract: a pattern; its last match in the turn is the answer, or that match's first group.
+        category: the column with the kind of question, for policies and reports.
+        show: columns that agents and policies see as data.
+        id: the column with a name for each row; by default their numbers.
+        splits: the column that says `train`, `validation` or `test`.
+        split: how rows are divided without such a column; equal questions stay together.
+        solver: the agent whose last completed turn is judged.
+    """
+
+    file: Path | None = None
+    rows: list[dict[str, Any]] = field(factory=list)
+    question: str | list[str] = "question"
+    answer: str = "answer"
+    check: str = field(default="exact")
+    ignore_case: bool = False
+    tolerance: Annotated[float, Meta(ge=0)] = 0.0
+    extract: str | None = field(default=None)
+    category: str | None = None
+    show: list[str] = field(factory=list)
+    id: str | None = None
+    splits: str | None = None
+    split: SplitShares = SplitShares()
+    solver: str | None = None
+
+    ceiling = no_calls
+
+    @check.validator
+    def _check_name(self, attribute: Attribute[Any], value: str) -> None:
+        if value not in NAMES and ":" not in value:
+            near = did_you_mean(value, NAMES)
+            raise ValueError(
+                f"check: no check {value!r}{near}; there are {', '.join(NAMES)}, or module:function"
+            )
+
+    @extract.validator
+    def _check_pattern(self, attribute: Attribute[Any], value: str | None) -> None:
+        if value is not None:
+            try:
+                regex.compile(value)
+            except regex.error as error:
+                raise ValueError(f"extract: {value!r} is not a pattern: {error}") from None
+
+    def __attrs_post_init__(self) -> None:
+        if (self.file is None) == (not self.rows):
+            raise ValueError("give either `file` or `rows`")
+        if self.splits is not None:
+            refuse_idle(self, ("split",), "with `splits`")
+        if self.check in WITH_TOLERANCE:
+            refuse_idle(self, ("ignore_case",), f"with `check: {self.check}`")
+        else:
+            refuse_idle(self, ("tolerance",), f"with `check: {self.check}`")
+            if self.check not in NAMES:
+                refuse_idle(self, ("ignore_case",), "with a check of your own")
+
+    @asynccontextmanager
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
+        """Yield the task with its rows read.
+
+        Raises:
+            UsageError: the file or a row is wrong, or `solver` is no agent of the team.
+        """
+        team = [member.name for member in ctx.roster]
+        if self.solver is not None and team and self.solver not in team:
+            near = did_you_mean(self.solver, team)
+            raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
+        check = make_check(self.check, self.ignore_case, self.tolerance)
+        yield RunningJsonl(self, divided(self), check)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split, for those who only count them."""
+        return divided(self)[split]
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Raise UsageError: only an opened task compares answers."""
+        raise UsageError("open the task `jsonl` before asking it for a verdict")
+
+
+class RunningJsonl(Task):
+    """An opened `jsonl` task: the problems by split, and the check."""
+
+    ceiling = no_calls
+
+    def __init__(
+        self, settings: Jsonl, problems: Mapping[Split, Sequence[Problem]], check: Check
+    ) -> None:
+        self.settings, self.check = settings, check
+        self._problems = problems
+        self._extract = None if settings.extract is None else regex.compile(settings.extract)
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split."""
+        return self._problems[split]
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        """Return what the check gives for the answer; solved is 1 and nothing less."""
+        answer = self._answer(trajectory)
+        hidden = problem.hidden
+        if answer is None or not isinstance(hidden, dict) or "expected" not in hidden:
+            return Scores(0.0)
+        data = problem.data if isinstance(problem.data, dict) else {}
+        row = {**hidden["row"], **data, "question": problem.text}
+        value = self.check(answer, hidden["expected"], row)
+        return Scores(value, value == 1.0)
+
+    def _answer(self, trajectory: Trajectory) -> str | None:
+        """Return the text to judge; None if there is none."""
+        solver = self.settings.solver
+        for turn in trajectory.backward():
+            if turn.status == "completed" and solver in (None, turn.agent):
+                return self._extracted(turn.output.content.strip()) or None
+        return None
+
+    def _extracted(self, text: str) -> str | None:
+        if self._extract is None:
+            return text
+        try:
+            matches = list(self._extract.finditer(text, timeout=PATTERN_SECONDS))
+        except TimeoutError:
+            return None
+        if not matches:
+            return None
+        found = matches[-1].group(1 if self._extract.groups else 0)
+        return None if found is None else found.strip()
+
+
+def divided(settings: Jsonl) -> dict[Split, tuple[Problem, ...]]:
+    """Return all problems by split.
+
+    Raises:
+        UsageError: a row is wrong, with its place; two rows have one name; or there are none.
+    """
+    problems: dict[Split, list[Problem]] = {split: [] for split in SPLITS}
+    wrong: list[str] = []
+    places: dict[str, str] = {}
+    for number, (place, row) in enumerate(_rows(settings), 1):
+        try:
+            split, problem = _problem(settings, row, number)
+            if problem.id in places:
+                raise ValueError(f"has the same name as {places[problem.id]}: {problem.id!r}")
+        except ValueError as error:
+            wrong.append(f"{place}: {error}")
+        else:
+            places[problem.id] = place
+            problems[split].append(problem)
+    source = settings.file or "rows"
+    if wrong:
+        more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
+        raise UsageError(
+            "\n  ".join([f"{source}: rows that are wrong: {len(wrong)}", *wrong[:SHOWN]]) + more
+        )
+    if not places:
+        raise UsageError(f"{source}: has no rows")
+    return {split: tuple(found) for split, found in problems.items()}
+
+
+def _rows(settings: Jsonl) -> Iterator[tuple[str, Row]]:
+    if settings.file is not None:
+        return read_rows(settings.file)
+    return ((f"rows, element {number}", row) for number, row in enumerate(settings.rows, 1))
+
+
+def _problem(settings: Jsonl, row: Row, number: int) -> tuple[Split, Problem]:
+    """Return a row as a problem, and its split; ValueError says what is wrong with it."""
+    question = _question(row, settings.question)
+    expected = _expected(row, settings)
+    name = f"row-{number}" if settings.id is None else _text(row, settings.id)
+    category = "" if settings.category is None else _text(row, settings.category)
+    if settings.splits is None:
+        split = split_of(question, settings.split)
+    else:
+        named = _text(row, settings.splits)
+        if named not in SPLITS:
+            raise ValueError(f"column {settings.splits!r}: {named!r}; want {', '.join(SPLITS)}")
+        split = next(known for known in SPLITS if known == named)
+    data = {column: _value(row, column) for column in settings.show} or None
+    public = {settings.question} if isinstance(settings.question, str) else {*settings.question}
+    public |= {column for column in (settings.category, settings.id) if column} | {*settings.show}
+    rest = {column: value for column, value in row.items() if column not in public}
+    hidden = {"expected": expected, "row": rest}
+    return split, Problem(name, question, data=data, category=category, hidden=hidden)
+
+
+def _question(row: Row, columns: str | list[str]) -> str:
+    if isinstance(columns, str):
+        return _text(row, columns)
+    return "\n".join(f"{column}: {_text(row, column)}" for column in columns)
+
+
+def _expected(row: Row, settings: Jsonl) -> Any:
+    expected = _value(row, settings.answer)
+    if isinstance(expected, str) and expected.lstrip().startswith("["):
+        with suppress(ValueError):  # a text may begin with a bracket
+            expected = json.loads(expected)
+    try:
+        check_expected(settings.check, expected)
+    except ValueError as error:
+        raise ValueError(f"column {settings.answer!r}: {error}") from None
+    return expected
+
+
+def _text(row: Row, column: str) -> str:
+    value = _value(row, column)
+    text = value if isinstance(value, str) else json.dumps(value)
+    if not text.strip():
+        raise ValueError(f"column {column!r} is empty")
+    return text
+
+
+def _value(row: Row, column: str) -> Any:
+    if column not in row:
+        near = did_you_mean(column, list(row))
+        columns = ", ".join(map(repr, row)) or "none"
+        raise ValueError(f"no column {column!r}{near}; there are {columns}")
+    return row[column]
