@@ -110,7 +110,6 @@ def _settings(
 ) -> dict[str, Any]:
     from orchestrion._config.plain import OMIT, Dumper
     from orchestrion._config.shapes import UnsupportedError
-    from orchestrion._config.wording import expected
     from orchestrion._errors import PluginError
 
     dumper = Dumper(shaper, {})
@@ -125,7 +124,7 @@ def _settings(
         rows.append(
             {
                 "name": setting.key,
-                "type": expected(setting.shape),
+                "type": setting.shape.expected,
                 "required": setting.required,
                 "default": None if default is OMIT else default,
                 "learnable": setting.learnable,

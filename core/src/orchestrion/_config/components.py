@@ -18,8 +18,7 @@ from orchestrion._config.shapes import (
     Variants,
     refers,
 )
-from orchestrion._config.structure import FAILED, Structurer
-from orchestrion._config.wording import got, named
+from orchestrion._config.structure import FAILED, Structurer, got, named
 from orchestrion._errors import PluginError
 from orchestrion._suggest import article, did_you_mean, listed
 

@@ -24,8 +24,7 @@ from orchestrion._config.sections import (
 )
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree, tree_of
-from orchestrion._config.structure import FAILED, Structurer
-from orchestrion._config.wording import got, named
+from orchestrion._config.structure import FAILED, Structurer, got, named
 from orchestrion._errors import ConfigError, PluginError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
@@ -239,7 +238,7 @@ class _Assembly:
         node = self.root.child("seed")
         if node is None:
             return 0
-        seed = self.structurer.value(Scalar((Meta(ge=0),), int), node, "seed")
+        seed = self.structurer.value(Scalar(int, limits=(Meta(ge=0),)), node, "seed")
         return 0 if seed is FAILED else int(seed)
 
     def _plain(self, section: str, cls: type) -> Any:

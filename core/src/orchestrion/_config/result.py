@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 
 from orchestrion._config.components import Entry
 from orchestrion._config.documents import from_plain
@@ -166,7 +166,7 @@ class Config:
 
         value = getattr(entry.component, setting.name)
         path = at_key(entry.path, setting.key)
-        return evolve(dumper, refer=written).value(setting.shape, value, path)
+        return dumper._replace(refer=written).value(setting.shape, value, path)
 
     def _evaluation(self, dumper: Dumper) -> dict[str, Any]:
         data = dumper.settings(Evaluation, self.evaluation, "evaluation")

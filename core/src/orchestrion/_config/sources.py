@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml
 from orchestrion._config.environment import expand
-from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced
+from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.yaml import read_yaml
 
 __all__ = ["merge", "override", "read_tree", "tree_of"]
@@ -109,7 +109,7 @@ def _no_file(path: Path, included: bool) -> str:
 
 
 def _identity(path: Path) -> Path:
-    return Path(os.path.realpath(path))
+    return Path(os.path.realpath(path))  # Path.resolve raises where links form a circle
 
 
 def merge(below: Node, above: Node) -> Node:
@@ -146,23 +146,13 @@ def override(
             if node is None:
                 continue
             expand(node, environment, problems)
+            for _, inner in walk(node):
+                inner.line = None  # within an override a line says nothing
             try:
-                root = replaced(root, segments, _unlined(node))
+                root = replaced(root, segments, node)
             except ValueError as exc:
                 problems.add(place, "", str(exc))
     return root
-
-
-def _unlined(node: Node) -> Node:
-    """Remove the lines: within an override they say nothing."""
-    node.line = None
-    if isinstance(node.value, dict):
-        for child in node.value.values():
-            _unlined(child)
-    elif isinstance(node.value, list):
-        for child in node.value:
-            _unlined(child)
-    return node
 
 
 def tree_of(data: Mapping[str, Any], name: str, directory: Path) -> Node:
