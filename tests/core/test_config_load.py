@@ -323,7 +323,7 @@ run: {concurrency: true, retention: al, observers: [nobody]}
     [
         ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
         ({"task": {}}, "task: 'use' is missing: it says which task this is"),
-        ({"task": {"us": "toy"}}, "task: 'use' is missing: it says which task this is; did you m"),
+        ({"task": {"ues": "toy"}}, "task.ues: unknown key; did you mean 'use'?"),
         ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
         ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
         ({"agents": []}, "agents: expected a mapping of names, got an empty list"),
@@ -387,6 +387,11 @@ def team(*members: Any, **more: Any) -> dict[str, Any]:
             {"a": {"use": "echo", "model": "mian"}},
             "agents.a.model: no model is called 'mian' (no models are defined)",
         ),
+        (
+            {"a": {"use": "echo", "model": "api"}},
+            "agents.a.model: no model is called 'api'; write {use: api} (no models are defined)",
+        ),
+        ({"a": team("b", policy="ordr"), "b": {"use": "echo"}}, "given as {use: ...}, got 'ordr'"),
         ({"a": team("b", "b2"), "b": {"use": "echo"}}, "did you mean 'b'? (defined: a, b)"),
         ({"a": team("a")}, "agents.a: refers to itself: agents.a -> agents.a"),
         (

@@ -357,7 +357,10 @@ class Plugins:
         others = sorted({f.kind.name for f in everything if f.component.name == name})
         names = {f.component.name for f in everything if f.kind == kind}
         text = f"no installed plugin supplies {article(kind.name)} {name!r}"
-        if others:
+        advice = [self.removed(plugin, f"{kind.name} {name}") for plugin in self._results]
+        if any(advice):
+            text += f"; {next(filter(None, advice))}"
+        elif others:
             text += f"; {name!r} is a component of kind {' and '.join(others)}"
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"
@@ -368,6 +371,16 @@ class Plugins:
                 text += f"; plugin {plugin} might, but is {failure.state}: {failure.reason}"
         blocked = [p.name for p, failure in failures if failure and failure.state == "blocked"]
         return text + (f"; blocked plugins might: {listed(blocked)}" if blocked else "")
+
+    def removed(self, plugin: Plugin, name: str, value: Any = None) -> str:
+        """Return what to write in place of a name that a plugin no longer has, or "".
+
+        The plugin's module says it in `ORCHESTRION_REMOVED`, under "KIND NAME",
+        "KIND NAME.SETTING" or "KIND NAME.SETTING=VALUE".
+        """
+        namespace = getattr(self._results.get(plugin), "namespace", None)
+        names: Mapping[str, str] = getattr(namespace, "ORCHESTRION_REMOVED", {})
+        return names.get(f"{name}={value}" if isinstance(value, str) else "") or names.get(name, "")
 
     def component_class(self, found: Found) -> type:
         """Import a component's class.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrion._config.components import NAME, kind_of
 from orchestrion._config.plain import OMIT, Dumper
-from orchestrion._config.sections import Budget, Evaluation, Limits, RunSettings
+from orchestrion._config.sections import PLAIN
 from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
 from orchestrion._errors import PluginError
 
@@ -33,7 +33,6 @@ _BOUNDS = {
     "multiple_of": "multipleOf",
     "pattern": "pattern",
 }
-_PLAIN = {"limits": Limits, "budget": Budget, "run": RunSettings, "evaluation": Evaluation}
 
 
 def json_schema(plugins: Plugins) -> dict[str, Any]:
@@ -74,7 +73,7 @@ class Schema:
         }
         for kind in kinds:
             properties[kind.section] = self._section(kind)
-        for name, cls in _PLAIN.items():
+        for name, cls in PLAIN.items():
             skip = ("baselines",) if name == "evaluation" else ()
             properties[name] = self._object(cls, skip=skip)
         properties["evaluation"]["properties"]["baselines"] = self._baselines()

@@ -10,7 +10,16 @@ from msgspec import Meta
 
 from orchestrion._records import Split
 
-__all__ = ["AS_UNTRAINED", "Baseline", "Budget", "Evaluation", "Limits", "RunSettings"]
+__all__ = [
+    "AS_UNTRAINED",
+    "DECISIVE",
+    "PLAIN",
+    "Baseline",
+    "Budget",
+    "Evaluation",
+    "Limits",
+    "RunSettings",
+]
 
 Count = Annotated[int, Meta(ge=1)]
 Amount = Annotated[int, Meta(ge=0)]
@@ -135,15 +144,13 @@ class Evaluation:
     baselines: Mapping[str, Baseline] = field(default=Factory(dict))
 
 
-COSMETIC = (
-    "name",
-    "directory",
-    "concurrency",
-    "retention",
-    "checkpoint_every",
-    "keep",
-    "block",
-    "observers",
-    "cache",
-)
-"""Settings of `run` that are no part of a config's digest."""
+PLAIN: dict[str, type] = {
+    "limits": Limits,
+    "budget": Budget,
+    "run": RunSettings,
+    "evaluation": Evaluation,
+}
+"""The plain sections with settings; `seed` is a number."""
+
+DECISIVE = ("timeout", "problems", "iterations")
+"""Settings of `run` that are part of a config's digest."""

@@ -6,14 +6,13 @@ import os
 import stat
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from orchestrion._config.documents import MAX_BYTES, from_plain, read_toml
+from orchestrion._config.documents import MAX_BYTES, read_toml
 from orchestrion._config.environment import expand
 from orchestrion._config.nodes import Node, Problems, Source, parse_path, replaced, walk
 from orchestrion._config.yaml import read_yaml
 
-__all__ = ["merge", "override", "read_tree", "tree_of"]
+__all__ = ["merge", "override", "read_tree"]
 
 _MAX_INCLUDES = 64
 _OPEN_ALREADY = ("/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -153,12 +152,3 @@ def override(
             except ValueError as exc:
                 problems.add(place, "", str(exc))
     return root
-
-
-def tree_of(data: Mapping[str, Any], name: str, directory: Path) -> Node:
-    """Return plain data as a tree, as if a file of this name held it.
-
-    Raises:
-        ValueError: a value cannot stand in a config.
-    """
-    return from_plain(dict(data), Source(name, directory))
