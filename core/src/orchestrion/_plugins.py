@@ -357,10 +357,10 @@ class Plugins:
         others = sorted({f.kind.name for f in everything if f.component.name == name})
         names = {f.component.name for f in everything if f.kind == kind}
         text = f"no installed plugin supplies {article(kind.name)} {name!r}"
-        advice = [self.removed(plugin, f"{kind.name} {name}") for plugin in self._results]
-        if any(advice):
-            text += f"; {next(filter(None, advice))}"
-        elif others:
+        for plugin in self._results:
+            if advice := self.removed(plugin, f"{kind.name} {name}"):
+                return f"{text}; {advice}"
+        if others:
             text += f"; {name!r} is a component of kind {' and '.join(others)}"
         elif close := nearest(name, names):
             text += f"; did you mean {close!r}?"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
+import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -112,10 +113,7 @@ def _replaced(shape: Shape, value: Any, runtimes: Iterator[Any]) -> Any:
 
 
 def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
-    """Return a function from a protocol in an annotation to the name of its kind, or to None.
-
-    The kinds of plugins are looked up last, since that imports the plugins.
-    """
+    """Return a function from a protocol in an annotation to the name of its kind, or to None."""
     known: dict[Any, str] = {}
 
     def learn(kinds: Iterable[Kind]) -> None:
@@ -125,7 +123,11 @@ def kind_of(plugins: Plugins) -> Callable[[Any], str | None]:
 
     def find(hint: Any) -> str | None:
         if hint not in known and getattr(hint, "_is_protocol", False):
-            learn(plugins.kinds().values())
+            kinds = plugins.kinds().values()
+            # Importing the interfaces of all kinds takes long: first those that are imported.
+            learn(kind for kind in kinds if kind.interface.partition(":")[0] in sys.modules)
+            if hint not in known:
+                learn(kinds)
         return known.get(hint)
 
     learn(KINDS)

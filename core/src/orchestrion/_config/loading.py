@@ -16,7 +16,7 @@ from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import expand, read_dotenv, variables
 from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
 from orchestrion._config.result import Config
-from orchestrion._config.sections import AS_UNTRAINED, PLAIN, Baseline
+from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree
 from orchestrion._config.structure import FAILED, Structurer, got, named
@@ -270,8 +270,6 @@ class _Assembly:
         return {name: baseline for name, baseline in baselines.items() if baseline is not None}
 
     def _baseline(self, node: Node, path: str, name: str) -> Baseline | None:
-        from orchestrion._report import RESERVED
-
         text = ""
         word = node.value if isinstance(node.value, str) else ""
         if not NAME.fullmatch(name):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -118,6 +116,9 @@ class Config:
     @cached_property
     def digest(self) -> str:
         """Return the SHA-256 of all that decides the result: no budget, names or folders."""
+        import hashlib
+        import json
+
         data = self.resolved()
         del data["budget"]
         data["run"] = {key: data["run"][key] for key in DECISIVE}

@@ -8,12 +8,13 @@ from typing import Annotated, Literal
 from attrs import Factory, field, frozen
 from msgspec import Meta
 
-from orchestrion._records import Split
+from orchestrion._records import TRAINING, Split
 
 __all__ = [
     "AS_UNTRAINED",
     "DECISIVE",
     "PLAIN",
+    "RESERVED",
     "Baseline",
     "Budget",
     "Evaluation",
@@ -95,6 +96,13 @@ class RunSettings:
     observers: tuple[str, ...] = ()
     cache: Annotated[str, Meta(min_length=1)] | None = None
 
+
+RESERVED = {
+    "learned": "the trained policy",
+    "team": "the team as it is configured",
+    TRAINING: "the episodes of training",
+}
+"""Names of `orchestrion._report` that no baseline can have, and what they stand for."""
 
 AS_UNTRAINED = "untrained"
 """The word for the baseline that is the run's own team before its first episode."""
