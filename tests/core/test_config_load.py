@@ -464,6 +464,25 @@ def test_the_policy_may_be_named_from_within(plugins: Plugins) -> None:
     assert config.roster == ("agents.a",)
 
 
+def test_a_plugin_says_what_to_write_for_names_it_no_longer_has() -> None:
+    plugins = with_parts()
+    removed = {
+        "agent shout": "write {use: echo}",
+        "agent echo.volume": "write `loud`",
+        "agent echo.mode=z": "write `mode: a`",
+    }
+    next(iter(plugins._results.values())).namespace.ORCHESTRION_REMOVED = removed  # type: ignore[union-attr]
+    agents = {
+        "a": {"use": "shout"},
+        "b": {"use": "echo", "volume": 3, "mode": "z"},
+    }
+    assert problems({"agents": agents}, plugins) == [
+        "agents.a.use: no installed plugin supplies an agent 'shout'; write {use: echo}",
+        "agents.b.volume: write `loud`",
+        "agents.b.mode: write `mode: a`",
+    ]
+
+
 # ------------------------------------------------------------------ faulty components
 
 

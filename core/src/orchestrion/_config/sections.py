@@ -125,7 +125,7 @@ class Baseline:
     trainer: str | None = None
     agents: tuple[str, ...] | None = None
     as_configured: bool = False
-    word: str = ""
+    word: str = field(default="", eq=False)
 
     @property
     def untrained(self) -> bool:
