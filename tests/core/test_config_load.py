@@ -168,6 +168,9 @@ def test_a_baseline_may_have_settings_as_they_were_configured(
     assert not config.evaluation.baselines["alone"].as_configured
     again = from_data(config.resolved(), env=ENV, plugins=plugins)
     assert again.evaluation.baselines["plain"].as_configured
+    words = "evaluation.baselines=[untrained, order]"
+    config = read(TEXT, tmp_path, plugins, words)
+    assert from_data(config.resolved(), env=ENV, plugins=plugins) == config
     with pytest.raises(ConfigError, match=r"plain\.as_configured: expected true or false"):
         read(TEXT, tmp_path, plugins, plain.replace("true", "perhaps"))
 
