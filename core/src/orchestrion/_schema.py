@@ -13,7 +13,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from orchestrion._config.components import NAME, kind_of
-from orchestrion._config.plain import OMIT, Dumper
+from orchestrion._config.nodes import OMIT
+from orchestrion._config.plain import Dumper
 from orchestrion._config.sections import PLAIN
 from orchestrion._config.shapes import Setting, Shape, Shaper, UnsupportedError, pointer
 from orchestrion._errors import PluginError

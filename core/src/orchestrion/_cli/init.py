@@ -120,7 +120,8 @@ def _choices(plugins: Plugins, kind: str) -> str:
 
 
 def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) -> Iterator[str]:
-    from orchestrion._config.plain import OMIT, Dumper
+    from orchestrion._config.nodes import OMIT
+    from orchestrion._config.plain import Dumper
     from orchestrion._config.yaml import to_yaml
 
     component = plugins.find(kind, use)

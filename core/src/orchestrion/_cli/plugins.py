@@ -132,7 +132,8 @@ def _detail(plugins: Plugins, plugin: Plugin, only: str = "") -> dict[str, Any]:
 def _settings(
     plugins: Plugins, plugin: Plugin, shaper: Any, kind: str, name: str
 ) -> dict[str, Any]:
-    from orchestrion._config.plain import OMIT, Dumper
+    from orchestrion._config.nodes import OMIT
+    from orchestrion._config.plain import Dumper
     from orchestrion._config.shapes import UnsupportedError
     from orchestrion._errors import PluginError
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from orchestrion._components import KINDS, Kind
-from orchestrion._config.nodes import BROKEN, Node, Problems
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems
 from orchestrion._config.shapes import (
     Ref,
     Shape,
@@ -21,7 +21,7 @@ from orchestrion._config.shapes import (
     Variants,
     refers,
 )
-from orchestrion._config.structure import FAILED, Structurer, got, named
+from orchestrion._config.structure import Structurer, got, named
 from orchestrion._errors import PluginError
 from orchestrion._plugins import resolve
 from orchestrion._suggest import article, did_you_mean, listed, nearest

@@ -14,12 +14,12 @@ from orchestrion._components import KINDS, Kind
 from orchestrion._config.components import NAME, Builder, Entry, kind_of
 from orchestrion._config.documents import from_plain
 from orchestrion._config.environment import expand, read_dotenv, variables
-from orchestrion._config.nodes import BROKEN, Node, Problems, Source, walk
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, Source, walk
 from orchestrion._config.result import Config
 from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree
-from orchestrion._config.structure import FAILED, Structurer, got, named
+from orchestrion._config.structure import Structurer, got, named
 from orchestrion._errors import ConfigError, PluginError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named

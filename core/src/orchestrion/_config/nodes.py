@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -11,6 +12,8 @@ from msgspec import Struct
 
 __all__ = [
     "BROKEN",
+    "FAILED",
+    "OMIT",
     "Node",
     "Problem",
     "Problems",
@@ -26,13 +29,15 @@ MAX_NODES: Final = 100_000
 MAX_DEPTH: Final = 48
 
 
-class _Broken:
-    def __repr__(self) -> str:
-        return "BROKEN"
+class Mark(Enum):
+    """Values that stand for values that are not there."""
+
+    BROKEN = "a value in a file; its problem is reported, and it causes no further one"
+    FAILED = "a value that could not be converted; its problem is reported"
+    OMIT = "a setting that a config cannot express; left out, it has its default"
 
 
-BROKEN: Final = _Broken()
-"""Stands for a value whose problem is already reported; it causes no further problem."""
+BROKEN, FAILED, OMIT = Mark
 
 
 class Source(NamedTuple):

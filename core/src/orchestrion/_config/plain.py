@@ -11,20 +11,11 @@ from typing import Any, NamedTuple
 from attrs import NOTHING, Factory
 
 from orchestrion._config.environment import escape
-from orchestrion._config.nodes import at_index, at_key
+from orchestrion._config.nodes import OMIT, at_index, at_key
 from orchestrion._config.shapes import Record, Ref, Scalar, Setting, Shape, Shaper
 from orchestrion._config.structure import MASK
 
-__all__ = ["OMIT", "Dumper"]
-
-
-class _Omit:
-    def __repr__(self) -> str:
-        return "OMIT"
-
-
-OMIT = _Omit()
-"""Stands for a setting that a config cannot express; left out, it has its default."""
+__all__ = ["Dumper"]
 
 
 class Dumper(NamedTuple):

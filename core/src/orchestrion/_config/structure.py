@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from attrs import NOTHING, Factory, fields_dict
 
 from orchestrion._config.documents import scalar
-from orchestrion._config.nodes import BROKEN, Node, Problems, at_key, walk
+from orchestrion._config.nodes import BROKEN, FAILED, Node, Problems, at_key, walk
 from orchestrion._config.shapes import (
     Anything,
     Choice,
@@ -35,16 +35,8 @@ from orchestrion._config.shapes import (
 from orchestrion._interrupts import from_outside
 from orchestrion._suggest import did_you_mean, shown
 
-__all__ = ["FAILED", "MASK", "Structurer", "got", "named"]
+__all__ = ["MASK", "Structurer", "got", "named"]
 
-
-class _Failed:
-    def __repr__(self) -> str:
-        return "FAILED"
-
-
-FAILED: Final = _Failed()
-"""Stands for a value that could not be converted; the problem is noted."""
 
 MASK: Final = "<masked>"
 """Replaces a secret that was written into the config itself when the config is stored."""
