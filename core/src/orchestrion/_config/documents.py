@@ -132,8 +132,9 @@ def read_toml(text: str, source: Source, problems: Problems) -> Node | None:
     return node
 
 
-_TABLE = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
+# Texts, so that only reading TOML compiles them.
+_TABLE = r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]"
+_KEY = r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*="""
 
 
 def _toml_lines(text: str) -> dict[str, int]:
@@ -142,14 +143,14 @@ def _toml_lines(text: str) -> dict[str, int]:
     arrays: dict[str, int] = {}
     table = ""
     for number, line in enumerate(text.splitlines(), 1):
-        if match := _TABLE.match(line):
+        if match := re.match(_TABLE, line):
             table = _dotted("", match[2], arrays)
             if match[1] == "[[":
                 arrays[table] = arrays.get(table, -1) + 1
                 lines.setdefault(table, number)
                 table = at_index(table, arrays[table])
             lines.setdefault(table, number)
-        elif match := _KEY.match(line):
+        elif match := re.match(_KEY, line):
             lines.setdefault(_dotted(table, match[1], arrays), number)
     return lines
 

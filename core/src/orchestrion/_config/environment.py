@@ -13,7 +13,7 @@ __all__ = ["escape", "expand", "read_dotenv", "variables"]
 
 _REFERENCE = re.compile(r"(\$?)\$\{env:([^}]*)\}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LINE = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*")
+_LINE = r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=\s*(.*?)\s*"
 
 
 def expand(root: Node, environment: Mapping[str, str], problems: Problems) -> None:
@@ -84,7 +84,7 @@ def read_dotenv(path: Path, problems: Problems) -> dict[str, str]:
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        match = _LINE.fullmatch(line)
+        match = re.fullmatch(_LINE, line)
         if match is None:
             # The line is not shown: it may be a key.
             problems.add(Node(None, source, number), "", "not of the form NAME=value")

@@ -173,7 +173,7 @@ class _Converter:
 # ------------------------------------------------------------------------------ writing
 
 _WIDTH = 88
-_WORDS = re.compile(r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*")
+_WORDS = r"[A-Za-z_][A-Za-z0-9_./+-]*( [A-Za-z0-9_./+-]+)*"
 
 
 class _Representer(SafeRepresenter):
@@ -186,7 +186,7 @@ class _Representer(SafeRepresenter):
 
     def represent_str(self, data: str) -> Any:
         # Only what is plain beyond doubt: ruamel writes `:0` so that nobody can read it again.
-        bare = _WORDS.fullmatch(data) and isinstance(scalar(data), str)
+        bare = re.fullmatch(_WORDS, data) and isinstance(scalar(data), str)
         style = None if bare else "|" if _is_block(data) else '"'
         return self.represent_scalar(f"{_TAG}str", data, style=style)
 
