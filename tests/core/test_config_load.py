@@ -326,7 +326,10 @@ run: {concurrency: true, retention: al, observers: [nobody]}
     [
         ({"task": "toy"}, "task: expected a mapping, got 'toy' (text); write {use: toy}"),
         ({"task": {}}, "task: 'use' is missing: it says which task this is"),
-        ({"task": {"ues": "toy"}}, "task.ues: unknown key; did you mean 'use'?"),
+        (
+            {"task": {"ues": "toy"}},
+            "task: 'use' is missing: it says which task this is; is 'ues' m",
+        ),
         ({"task": {"use": 3}}, "task.use: expected the name of a task, got 3"),
         ({"task": {"use": "echo"}}, "task.use: no installed plugin supplies a task 'echo'"),
         ({"agents": []}, "agents: expected a mapping of names, got an empty list"),

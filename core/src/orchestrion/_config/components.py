@@ -245,8 +245,7 @@ class Builder:
         elif use is None:
             text = f"'use' is missing: it says which {kind} this is"
             if (typo := nearest("use", node.value)) is not None:
-                where, place = f"{path}.{typo}", node.value[typo]
-                text = "unknown key; did you mean 'use'?"
+                place, text = node.value[typo], f"{text}; is {typo!r} meant to be 'use'?"
         elif use.value is BROKEN:
             return None
         else:
