@@ -52,8 +52,8 @@ def check_ready(opened: Opened) -> None:
 
 
 def _check_agents(opened: Opened, split: Split) -> None:
-    """Ask agents that have a method `check` whether they can act on what the task shows first."""
-    paths = [path for path in opened.config.roster if hasattr(opened.runtimes[path], "check")]
+    """Ask agents with a method `check_task` whether they can act on what the task shows first."""
+    paths = [path for path in opened.config.roster if hasattr(opened.runtimes[path], "check_task")]
     if not paths:
         return
     task, place = opened.runtimes["task"], place_of(opened.config, "task")
@@ -62,8 +62,8 @@ def _check_agents(opened: Opened, split: Split) -> None:
         observation = task.start(problem, Key(opened.config.seed)).observation
     for path in paths:
         try:
-            with calling(place_of(opened.config, path), "check"):
-                opened.runtimes[path].check(opened.member(path).name, observation)
+            with calling(place_of(opened.config, path), "check_task"):
+                opened.runtimes[path].check_task(opened.member(path).name, observation)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
 

@@ -63,7 +63,7 @@ class BenchAgent(Agent):
         row = self.plays or ctx.path.rpartition(".")[2]
         yield _Ending(self.plays, self.role) if row in ENDING else self
 
-    def check(self, name: str, observation: Observation | None) -> None:
+    def check_task(self, name: str, observation: Observation | None) -> None:
         """Refuse a task whose table does not have the row of the agent with this name."""
         play(self.plays or name, None, observation)
 
@@ -97,7 +97,7 @@ class CommitteeAgent(Agent):
         """Every set of slots that may read the new one."""
         return options_for(self.slots)
 
-    def check(self, name: str, observation: Observation | None) -> None:
+    def check_task(self, name: str, observation: Observation | None) -> None:
         """Refuse a task whose table does not have the row of the agent with this name."""
         play(self.plays or name, self.options[0], observation)
 
