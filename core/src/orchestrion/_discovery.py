@@ -46,13 +46,13 @@ def normal(name: str) -> str:
 
 def installed(group: str = GROUP, path: Sequence[str] | None = None) -> list[Plugin]:
     """Return all entry points of a group, sorted; `path` replaces `sys.path`."""
-    found: dict[str, list[Plugin]] = {}
+    by_distribution: dict[str, list[Plugin]] = {}
     for folder in _folders(sys.path if path is None else path):
         plugins = _read(folder, group)
         if plugins:
             # Of two installations of a distribution, Python imports the first.
-            found.setdefault(normal(plugins[0].distribution), plugins)
-    return sorted(plugin for plugins in found.values() for plugin in plugins)
+            by_distribution.setdefault(normal(plugins[0].distribution), plugins)
+    return sorted(plugin for plugins in by_distribution.values() for plugin in plugins)
 
 
 def _folders(path: Iterable[str]) -> Iterator[str]:

@@ -292,7 +292,7 @@ class Plugins:
     def components(self, kind: str | None = None) -> list[Found]:
         """Load all plugins and return what they supply, sorted by kind and name."""
         kinds = self.kinds()
-        found = [
+        supplied = [
             Found(kinds[kind_name], component, loaded.plugin)
             for loaded in self.load_all()
             for kind_name, components in loaded.components.items()
@@ -300,7 +300,9 @@ class Plugins:
             for component in components.values()
         ]
         order = list(kinds)
-        return sorted(found, key=lambda f: (order.index(f.kind.name), f.component.name, f.plugin))
+        return sorted(
+            supplied, key=lambda s: (order.index(s.kind.name), s.component.name, s.plugin)
+        )
 
     def find(self, kind: str, use: str) -> Found:
         """Return the component that `use` names.
@@ -319,16 +321,16 @@ class Plugins:
             if not self._named(owner) and (own := _own_class(the_kind, owner, name)):
                 return own
             return self._find_in(self._owner(owner), the_kind, name)
-        found = [
+        matches = [
             Found(the_kind, loaded.components[kind][name], loaded.plugin)
             for loaded in self.load_all()
             if name in loaded.components.get(kind, ())
         ]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            choices = " or ".join(repr(f.qualified) for f in found)
-            count = f"{len(found)} plugins supply {article(kind)} {name!r}"
+        if len(matches) == 1:
+            return matches[0]
+        if matches:
+            choices = " or ".join(repr(match.qualified) for match in matches)
+            count = f"{len(matches)} plugins supply {article(kind)} {name!r}"
             raise PluginError(f"{count}: write {choices}")
         raise PluginError(self._why_not(the_kind, name))
 
