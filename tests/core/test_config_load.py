@@ -356,6 +356,11 @@ run: {concurrency: true, retention: al, observers: [nobody]}
             {"evaluation": {"baselines": {"x": {}}}},
             "evaluation.baselines.x: a baseline is a mapping",
         ),
+        (
+            {"evaluation": {"baselines": ["ordr"]}},
+            "evaluation.baselines.ordr: no policy, and no trainer with a policy, is called 'ordr'; "
+            "did you mean 'order'?",
+        ),
         ({"evaluation": {"splt": "test"}}, "evaluation.splt: unknown key; did you mean 'split'?"),
         ({"evaluation": {"baselines": []}}, "evaluation.baselines: expected a mapping of names"),
         (
@@ -769,6 +774,7 @@ def test_no_message_repeats_a_secret(plugins: Plugins) -> None:
         "limits=${env:KEY}",
         "run.observers=['${env:KEY}']",
         "evaluation.baselines=${env:KEY}",
+        "evaluation.baselines=['${env:KEY}']",
         "models=${env:KEY}",
     ],
 )

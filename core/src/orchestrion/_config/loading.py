@@ -258,7 +258,7 @@ class _Assembly:
             return {}
         names = node.value
         if isinstance(names, list) and names and all(isinstance(word.value, str) for word in names):
-            names = {word.value: word for word in names}
+            names = {word.raw or word.value: word for word in names}
         if not isinstance(names, dict):
             text = f"expected a mapping of names, or a list of words, got {got(node)}"
             self.problems.add(node, "evaluation.baselines", text)
@@ -281,8 +281,9 @@ class _Assembly:
                 return Baseline("policy", word=AS_UNTRAINED)
             text = "there is no trainer, so there is no untrained team to compare with; remove it"
         else:
-            node = self._spelled_out(node) if word else node
-            if "policy" not in node.names:
+            if word:
+                node, text = self._spelled_out(node)
+            elif "policy" not in node.names:
                 text = (
                     "a baseline is a mapping with a policy, {policy: {use: ...}}, or a word: "
                     f"{AS_UNTRAINED}, a trainer or a policy"
@@ -310,15 +311,27 @@ class _Assembly:
             word,
         )
 
-    def _spelled_out(self, word: Node) -> Node:
-        """Return the baseline that a word means: a trainer with its policy, or a policy."""
-        parts: dict[str, Any] = {"policy": {"use": word.value}}
-        for supplied in self.plugins.components("trainer"):
-            policy = supplied.component.around.get("policy", {}).get("use")
-            if supplied.component.name == word.value and policy:
-                parts = {"policy": {"use": policy}, "trainer": parts["policy"]}
-                break
-        return from_plain(parts, word.source, word.line)
+    def _spelled_out(self, word: Node) -> tuple[Node, str]:
+        """Return the baseline that a word means, a trainer with its policy or a policy, and "".
+
+        If there is none of this name, return the word itself and what is wrong with it.
+        """
+        supplied = [found.component for found in self.plugins.components("trainer")]
+        trainers = {c.name: c.around.get("policy", {}).get("use") for c in supplied}
+        trainers = {name: policy for name, policy in trainers.items() if policy}
+        policies = {found.component.name for found in self.plugins.components("policy")}
+        own: dict[str, Any] = {"use": word.value}
+        parts: dict[str, Any] = {"policy": own}
+        if word.value in trainers:
+            parts = {"policy": {"use": trainers[word.value]}, "trainer": own}
+        elif word.value not in policies and ":" not in word.value:
+            close = did_you_mean(word.value, {AS_UNTRAINED, *trainers, *policies})
+            if close and word.raw is None:  # else the plugins may know more
+                return (
+                    word,
+                    f"no policy, and no trainer with a policy, is called {own['use']!r}{close}",
+                )
+        return from_plain(parts, word.source, word.line), ""
 
     # ------------------------------------------------------------------ the team
 
