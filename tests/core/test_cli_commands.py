@@ -177,6 +177,16 @@ def test_one_plugin_is_shown_with_the_settings_of_its_components(site: Site) -> 
     assert detail["editable"] is False
 
 
+def test_a_component_is_shown_by_its_name(site: Site) -> None:
+    output = invoke("plugins", "echo").stdout
+    assert "agent echo: says something" in output
+    assert "agent team" not in output
+    assert max(map(len, output.splitlines())) <= 80
+    detail = data(invoke("plugins", "echo", "--json"))["plugin"]
+    assert [component["name"] for component in detail["components"]] == ["echo"]
+    assert "did you mean 'echo'?" in invoke("plugins", "ehco").stderr
+
+
 def test_an_unknown_plugin_is_an_error_with_a_hint(site: Site) -> None:
     result = invoke("plugins", "part")
     assert result.exit_code == 2

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from attrs import Factory, asdict, frozen
 
 from orchestrion._keys import Key
-from orchestrion._records import TRAINING, Episode, Problem, Status
+from orchestrion._records import Episode, Problem, Status
 from orchestrion._statistics import Estimate, difference, estimate, mean
 
 if TYPE_CHECKING:
     from orchestrion.config import Config
 
 __all__ = [
-    "RESERVED",
     "Contender",
     "Outcomes",
     "Report",
@@ -42,12 +41,6 @@ LEARNED = "learned"
 TEAM = "team"
 """The team of a config without a trainer, which learns nothing."""
 UNTRAINED = "policy (untrained)"
-RESERVED = {
-    LEARNED: "the trained policy",
-    TEAM: "the team as it is configured",
-    TRAINING: "the episodes of training",
-}
-"""Names that no baseline can have, and what they stand for."""
 
 
 def own_name(config: Config, trained: bool = True) -> str:

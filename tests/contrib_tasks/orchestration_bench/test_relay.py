@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from orchestrion_orchestration_bench.agents import BenchAgent, play
@@ -14,6 +16,7 @@ from orchestrion_orchestration_bench.relay import Relay, Worker
 from orchestrion_orchestration_bench.relay_rules import RelayState
 
 from orchestrion import Agent, Calls, Episode, Key, Output, Status, Turn, Usage, UsageError, View
+from orchestrion.cli import main
 from orchestrion.testing import Fixed, opened_engine
 from tests.contrib_tasks.orchestration_bench.support import call, relays
 
@@ -189,6 +192,16 @@ def test_an_agent_without_a_row_fails_and_says_which_rows_there_are() -> None:
         play("planner", None, None)
     with pytest.raises(UsageError, match="no option 'x'"):
         play("planner", "x", seen)
+
+
+def test_validation_refuses_an_agent_without_a_row(tmp_path: Path) -> None:
+    config = tmp_path / "relay.yaml"
+    config.write_text(
+        "task: {use: relay}\nagents: {plannr: {use: bench-agent}}\npolicy: {use: random}\n"
+    )
+    result = CliRunner().invoke(main, ["validate", str(config)])
+    assert result.exit_code == 2
+    assert "agents.plannr: the task's table has no row 'plannr'" in result.stderr
 
 
 def test_an_output_is_the_price_and_the_row() -> None:

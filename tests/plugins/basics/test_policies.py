@@ -126,7 +126,7 @@ def test_a_sequence_runs_its_steps_passes_over_blocked_ones_and_stops() -> None:
 
 
 def test_a_sequence_names_a_step_that_does_not_exist() -> None:
-    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; there are: a, b:x"):
+    with pytest.raises(UsageError, match=r"'b' is not a choice of this team; its choices: a, b:x"):
         opened(Sequence(["b"]))
 
 

@@ -63,6 +63,10 @@ class BenchAgent(Agent):
         row = self.plays or ctx.path.rpartition(".")[2]
         yield _Ending(self.plays, self.role) if row in ENDING else self
 
+    def check_task(self, name: str, observation: Observation | None) -> None:
+        """Refuse a task whose table does not have the row of the agent with this name."""
+        play(self.plays or name, None, observation)
+
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """Pay the price; the task's `step` draws what comes of it."""
         return play(self.plays or view.agent, None, view.observation)
@@ -92,6 +96,10 @@ class CommitteeAgent(Agent):
     def options(self) -> Sequence[str]:
         """Every set of slots that may read the new one."""
         return options_for(self.slots)
+
+    def check_task(self, name: str, observation: Observation | None) -> None:
+        """Refuse a task whose table does not have the row of the agent with this name."""
+        play(self.plays or name, self.options[0], observation)
 
     ceiling = no_calls
 

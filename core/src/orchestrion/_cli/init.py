@@ -120,8 +120,8 @@ def _choices(plugins: Plugins, kind: str) -> str:
 
 
 def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) -> Iterator[str]:
-    from orchestrion._config.plain import OMIT, Dumper
-    from orchestrion._config.wording import expected
+    from orchestrion._config.nodes import OMIT
+    from orchestrion._config.plain import Dumper
     from orchestrion._config.yaml import to_yaml
 
     component = plugins.find(kind, use)
@@ -131,7 +131,7 @@ def _component(plugins: Plugins, shaper: Shaper, kind: str, use: str, pad: str) 
     for setting in shaper.settings(plugins.component_class(component), wired=True):
         about = f" # {setting.help}" if setting.help else ""
         if setting.required:
-            yield f"{pad}{setting.key}: null # required: {expected(setting.shape)}. {setting.help}"
+            yield f"{pad}{setting.key}: null # required: {setting.shape.expected}. {setting.help}"
         elif (default := dumper.default(setting)) is not OMIT:
             for line in to_yaml({setting.key: default}).splitlines():
                 yield f"{pad}# {line}{about}"

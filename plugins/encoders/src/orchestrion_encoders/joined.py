@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import attrs
-import numpy as np
-from numpy.typing import NDArray
 
 from orchestrion import (
     Calls,
@@ -29,13 +27,15 @@ from orchestrion_encoders.interfaces import (
     places,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
+    import numpy as np
     import torch
+    from numpy.typing import NDArray
     from torch import nn
 
-__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
+    Floats = NDArray[np.float64]
 
-Floats = NDArray[np.float64]
+__all__ = ["Allowing", "Joined", "Reading", "refuse_other_team"]
 
 REMEMBERED = 4096
 """How many sets of blocked choices are kept looked at."""
@@ -69,6 +69,8 @@ class Joined:
         unique = [bool(getattr(encoder, "unique", False)) for encoder in self.encoders]
         if not any(unique):
             return context
+        import numpy as np
+
         widths = [shape[0] for shape in self.shapes]
         result: Floats = context[:, ~np.repeat(unique, widths)]
         return result
@@ -94,6 +96,8 @@ class Joined:
         Raises:
             RunError: a situation shows more or less than others, or numbers that are not finite.
         """
+        import numpy as np
+
         parts = [encoder.encode(situations, choices) for encoder in self.encoders]
         shapes = [_shape(part) for part in parts]
         if self.shapes is None:
@@ -111,6 +115,8 @@ class Joined:
 
         What it says of choices after it first said nothing is left out.
         """
+        import numpy as np
+
         shape, (n, k) = _shape(part), part.choices.shape[:2]
         if expected[1] == 0 and [shape[0], shape[2]] == [expected[0], expected[2]]:
             return Encoded(part.context, np.zeros((n, k, 0)), None, part.turns)
@@ -185,6 +191,8 @@ class Allowing:
         blocked = frozenset() if observation is None else observation.blocked
         mask = self._masks.get(blocked)
         if mask is None:
+            import numpy as np
+
             if len(self._masks) >= REMEMBERED:
                 self._masks.clear()
             free = [names is None or not blocked & names for names in self._names]

@@ -6,9 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
 from attrs import field, frozen
-from numpy.typing import NDArray
 from orchestrion_encoders import Allowing, Joined, Reading, refuse_other_team
 from orchestrion_encoders.interfaces import Choice, Encoded, Encoder, Row
 
@@ -26,17 +24,19 @@ from orchestrion import (
     choices,
 )
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # numpy, too, is imported when it is first used: `validate` needs none
+    import numpy as np
+    from numpy.typing import NDArray
     from orchestrion_encoders.tensors import Inputs
     from torch import Tensor
 
     from orchestrion_reinforce.networks import Scorer
     from orchestrion_reinforce.neural import Neural
 
-__all__ = ["Batch", "NeuralPolicy", "Recorded"]
+    Floats = NDArray[np.float64]
+    Mask = NDArray[np.bool_]
 
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+__all__ = ["Batch", "NeuralPolicy", "Recorded"]
 
 GRID = 2.0**14
 """Logits are rounded to 1/GRID.
@@ -167,6 +167,8 @@ class NeuralPolicy(Reading):
     def _distributions(self, situations: Sequence[Situation]) -> list[_Distribution]:
         if not situations:
             return []
+        import numpy as np
+
         encoded, allowed, weights = self._weigh(situations)
         below = weights.cumsum(axis=1)
         with np.errstate(divide="ignore", invalid="ignore"):  # choices that are not allowed
@@ -179,6 +181,8 @@ class NeuralPolicy(Reading):
 
         All zeros where the task blocks everything; `decide` stops there.
         """
+        import numpy as np
+
         if not situations:
             return np.zeros((0, len(self.choices)))
         weights = self._weigh(situations)[2]
@@ -187,6 +191,8 @@ class NeuralPolicy(Reading):
 
     def _weigh(self, situations: Sequence[Situation]) -> tuple[Encoded, list[Mask], Floats]:
         """The situations as numbers, what is allowed, and weights as the probabilities are."""
+        import numpy as np
+
         encoded = self.joined.encode(situations, self.choices)
         masks = [self._allowed(situation.observation) for situation in situations]
         allowed = np.array(masks)
@@ -222,6 +228,7 @@ class NeuralPolicy(Reading):
 
     def collect(self, records: Sequence[Recorded]) -> Batch:
         """The records of decisions as tensors, in their order."""
+        import numpy as np
         import torch
         from orchestrion_encoders.tensors import tensors
 
