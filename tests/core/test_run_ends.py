@@ -467,6 +467,26 @@ def test_running_a_team_of_which_nothing_came_is_no_success(site: Site) -> None:
     assert json.loads(as_json.stdout)["episode"]["status"] == "failed"
 
 
+def test_free_input_is_not_called_unsolved_where_no_answer_is_known(site: Site) -> None:
+    result = invoke("run", "c.yaml", "--input", "what now?")
+    assert (result.exit_code, result.stdout) == (0, "done\n")
+    assert result.stderr.splitlines()[-2] == "answer:", "what stands on standard output"
+    assert result.stderr.endswith("cost 0, not judged: no answer to this input is known\n")
+    as_json = json.loads(invoke("run", "c.yaml", "--input", "what now?", "--json").stdout)
+    assert as_json["known_answer"] is False
+    known = invoke("run", "c.yaml", "--problem", "test-0")
+    assert known.stderr.endswith("cost 0, score 1, solved\n")
+
+
+def test_a_smoke_run_gives_no_advice_on_its_results(site: Site) -> None:
+    assert "few_problems" in invoke("train", "c.yaml", "--json").stdout
+    smoke = invoke("train", "c.yaml", "--smoke")
+    assert (smoke.exit_code, "held-out split" in smoke.stdout) == (0, True)
+    for told in (smoke, invoke("runs", "show", "c-smoke")):
+        assert "note:" not in told.stdout
+        assert "warning:" not in told.stdout
+
+
 def test_text_that_is_not_utf_8_is_refused(site: Site) -> None:
     result = invoke("run", "c.yaml", "--input", "\udcff", "--json")
     assert result.exit_code == 2

@@ -68,6 +68,8 @@ class EngineSession:
         self.episodes: list[Episode] = []
         """Training episodes of this iteration, in the order of their jobs."""
         self.evaluations: list[Episode] = []
+        self.judged: list[Problem] = []
+        """The problems of the last evaluation, with their hidden parts."""
         self.adopted: dict[str, JSON] = {}
         self._evaluation_key, self._concurrency = evaluation_key, concurrency
         self._test, self._build, self._collect = test, build, collect
@@ -116,7 +118,7 @@ class EngineSession:
     ) -> list[Episode]:
         """Run each problem of a split `seeds` times; episode ids start with `label`."""
         base = self._evaluation_key.child(split)
-        problems = list(self.problems(split))[:limit]
+        self.judged = problems = list(self.problems(split))[:limit]
         cases = [(problem, n) for problem in problems for n in range(seeds)]
         jobs = [
             Job(problem, base.child(problem.id, n), policy, training=False) for problem, n in cases

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from orchestrion._report import Report
     from orchestrion._store import RunReader
 
-__all__ = ["report_of", "show_command"]
+__all__ = ["config_of", "report_of", "show_command"]
 
 
 @click.command("show")
@@ -151,13 +151,19 @@ def _spent(usage: dict[str, Any]) -> str:
     return f"{usage['calls']} calls, {tokens} tokens, {_dollars(usage['usd'])} US dollars"
 
 
-def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
-    """Return the report on the evaluations that a run has stored."""
+def config_of(store: RunReader) -> dict[str, Any]:
+    """Return the resolved config of a run as plain data."""
     from ruamel.yaml import YAML
 
+    config: dict[str, Any] = YAML(typ="safe", pure=True).load(store.config_text)
+    return config
+
+
+def report_of(store: RunReader, evaluations: dict[str, Any]) -> Report:
+    """Return the report on the evaluations that a run has stored."""
     from orchestrion._report import of_evaluations
 
-    config = YAML(typ="safe", pure=True).load(store.config_text)
+    config = config_of(store)
     settings = config["evaluation"]
     return of_evaluations(evaluations, settings["split"], settings["seeds"], config["seed"])
 

@@ -87,9 +87,8 @@ def command(
         create = partial(RunStore.create, root / name)
     else:
         create = partial(RunStore.create_next, root, f"{name}-smoke" if smoke else name)
-    with create(
-        loaded.to_yaml(), manifest(loaded), retention=settings.retention, keep=settings.keep
-    ) as store:
+    facts = manifest(loaded) | ({"smoke": True} if smoke else {})
+    with create(loaded.to_yaml(), facts, retention=settings.retention, keep=settings.keep) as store:
         return carry_out(loaded, store, verbose, as_json, show_best)
 
 

@@ -65,9 +65,12 @@ class Finding:
 
 
 def diagnose(store: RunReader) -> list[Finding]:
-    """Return the findings on a run as far as it came, warnings first; none if all is well."""
+    """Return the findings on a run as far as it came, warnings first; none if all is well.
+
+    A smoke run has none: it is known to be too small to learn.
+    """
     iterations = store.iterations()
-    if not iterations:
+    if not iterations or (store.manifest or {}).get("smoke"):
         return []
     evaluations = store.load_evaluations()
     last_stage = [one for one in iterations if one.stage == iterations[-1].stage]
