@@ -70,7 +70,7 @@ checkpoints = st.builds(
 
 # --------------------------------------------------------------- a run that can be killed
 
-ITERATIONS = 4
+ITERATIONS = 3
 
 
 def episode(name: str, turns: int = 2, reward: float = 1.0) -> Episode:

@@ -45,11 +45,11 @@ def test_the_mean_does_not_depend_on_order(values: list[float], draw: random.Ran
 
 def test_about_95_of_100_intervals_cover_the_truth() -> None:
     covered = 0
-    for seed in range(200):
+    for seed in range(60):
         draw = random.Random(seed)
         found = estimate([draw.gauss(3.0, 1.0) for _ in range(60)], Key(seed))
         covered += found.low <= 3.0 <= found.high
-    assert 180 <= covered <= 199
+    assert 53 <= covered <= 59
 
 
 def test_pairing_takes_the_problems_difficulty_out() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -215,18 +214,6 @@ def test_only_the_newest_checkpoints_are_kept(store: RunStore) -> None:
 # --------------------------------------------------------------------------------- going on
 
 
-def test_a_run_goes_on_where_the_newest_checkpoint_is(store: RunStore) -> None:
-    for i in range(3):
-        commit(store, i)
-    store.close()
-    with RunStore.open(store.directory) as again:
-        restored = again.restore()
-        assert restored.checkpoint == checkpoint(2, b"w")
-        assert (restored.refused, restored.dropped) == ((), 0)
-        commit(again, 3)
-        assert again.last_iteration() == (0, 3)
-
-
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "missing", "other"])
 def test_a_damaged_checkpoint_is_refused_and_its_iteration_dropped(
     store: RunStore, damage: str
@@ -323,22 +310,6 @@ def test_calls_outlive_an_iteration_that_is_never_committed(store: RunStore) -> 
         assert again.spend() == Usage(2, 20, 10, 0.5)
 
 
-def test_a_later_writer_finds_calls_though_it_looks_up_only_names_it_may_know(
-    store: RunStore,
-) -> None:
-    store.journal.put_many([call(str(i)) for i in range(300)])
-    store.close()
-    with RunStore.open(store.directory) as again:
-        asked: list[str] = []
-        again._reader._connection.set_trace_callback(asked.append)
-        assert [again.journal.get(str(i)) for i in range(300)] == [call(str(i)) for i in range(300)]
-        assert len(asked) == 300
-        assert not any(again.journal.get(f"new {i}") for i in range(300))
-        assert len(asked) < 310, "what was never recorded costs no query"
-        again.journal.put_many([call("new 7")])
-        assert again.journal.get("new 7") == call("new 7")
-
-
 def test_an_answer_that_is_json_already_is_not_written_again(store: RunStore) -> None:
     ready = Recorded("k", "digest", {"a": "é"}, Usage(1), text='{"a":"é"}')
     store.journal.put_many([ready])
@@ -378,20 +349,6 @@ def test_a_reader_records_nothing(store: RunStore) -> None:
             reader.journal.put_many([call("1")])
         with pytest.raises(StoreError, match="for reading only"):
             reader.cache.put(call("1"))
-
-
-def test_threads_may_record_at_the_same_time(store: RunStore) -> None:
-    def work(name: int) -> None:
-        for i in range(10):
-            store.journal.put_many([call(f"{name}/{i}")])
-            assert store.journal.get(f"{name}/{i}") is not None
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(store.journal) == 40
 
 
 # -------------------------------------------------------------------------------- retention

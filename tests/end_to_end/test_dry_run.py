@@ -1,4 +1,4 @@
-"""`train --dry-run` says what each example would do, and does none of it."""
+"""`train --dry-run` checks each example as `validate` does, and says what it would do."""
 
 from __future__ import annotations
 

@@ -14,8 +14,6 @@ from orchestrion._keys import Key
 from orchestrion._report import Outcomes, paired, plain_data, unit_of
 from orchestrion._statistics import Estimate, mean
 
-__all__ = ["Comparison", "Judged", "compare_outcomes"]
-
 SIZES = ("train", "validation", "test")
 """Settings of a task that say how many problems a split has: they change no problem."""
 

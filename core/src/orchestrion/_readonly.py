@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-__all__ = ["EMPTY", "ReadOnlyDict", "ReadOnlyList", "read_only"]
-
 
 def _refuse(self: object, *arguments: object, **named: object) -> NoReturn:
     raise TypeError(

@@ -28,8 +28,6 @@ from orchestrion._store.lock import lock_holder
 from orchestrion._store.run_store import changed_versions
 from orchestrion.config import Config, load
 
-__all__ = ["Replayed", "replay"]
-
 
 @frozen
 class Replayed:

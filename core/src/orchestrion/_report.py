@@ -18,24 +18,6 @@ from orchestrion._store.serial import encode
 if TYPE_CHECKING:
     from orchestrion.config import Config
 
-__all__ = [
-    "RESERVED",
-    "Contender",
-    "Outcomes",
-    "Report",
-    "Verdict",
-    "compare",
-    "contender",
-    "kinds",
-    "of_evaluations",
-    "outcomes",
-    "own_name",
-    "paired",
-    "plain_data",
-    "problem_digests",
-    "unit_of",
-]
-
 Outcomes = Mapping[str, Mapping[str, float | None]]
 """By problem id: `solved`, `limit` and `failed` as shares of its episodes, `cost`, `usd`, `tokens`,
 `calls`, `turns` and `reward` as means over them, and `missing`, how many have no reward."""

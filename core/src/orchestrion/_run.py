@@ -48,8 +48,6 @@ from orchestrion._store.shared import SharedAnswers
 from orchestrion._suggest import article
 from orchestrion.config import Baseline, Config
 
-__all__ = ["Run", "manifest", "status_after", "train"]
-
 HOPELESS = 10
 """If all turns of an iteration fail, and there are at least this many, the run fails."""
 

@@ -27,16 +27,6 @@ from orchestrion._store import RunReader, RunStore
 from orchestrion._store.names import run_directories
 from orchestrion.config import Config
 
-__all__ = [
-    "Guess",
-    "Seen",
-    "guesses",
-    "refuse_sample",
-    "run_sample",
-    "sample_size",
-    "seen_before",
-]
-
 _T = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
 """Quantiles .975 of Student's t for 1, 2, ... degrees of freedom."""
 

@@ -17,17 +17,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
-__all__ = [
-    "SHORTEST",
-    "Secret",
-    "begun",
-    "encodes",
-    "hidden",
-    "hidden_bytes",
-    "register",
-    "register_named",
-]
-
 _SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
 _WORDS = re.compile(
     r"(?:^|_)(?:(?:API|ACCESS)?KEY|TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?)(?:_|$)", re.IGNORECASE

@@ -30,8 +30,6 @@ from orchestrion._records import (
 )
 from orchestrion._statistics import mean
 
-__all__ = ["Build", "EngineSession", "fewer_collections", "summarize"]
-
 _GC_THRESHOLDS = (50_000, 20, 100)
 
 Build = Callable[[Mapping[str, JSON]], AbstractAsyncContextManager[Engine]]

@@ -33,8 +33,6 @@ from orchestrion._store import Checkpoint, RunReader, find_run
 from orchestrion._store.shared import SharedAnswers
 from orchestrion.config import Config, load
 
-__all__ = ["Trained", "newest_checkpoint", "newest_states", "open_run", "run_directory"]
-
 
 class Trained:
     """A config or a run that is open for use; using it changes nothing of it.

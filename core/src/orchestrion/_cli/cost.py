@@ -13,8 +13,6 @@ from orchestrion._cli.common import answer, emit, json_option, root_option, tabl
 if TYPE_CHECKING:
     from orchestrion._store.spending import Spent
 
-__all__ = ["command"]
-
 GROUPS = ("service", "who", "stage")
 _FREE = "made no calls; its turns needed none, or were reused from what came before"
 

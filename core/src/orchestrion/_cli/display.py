@@ -21,16 +21,6 @@ if TYPE_CHECKING:
     from orchestrion._report import Outcomes, Report
     from orchestrion._statistics import Estimate
 
-__all__ = [
-    "Display",
-    "comparison_lines",
-    "cost_text",
-    "figure",
-    "problem_lines",
-    "report_lines",
-    "wrapped",
-]
-
 _QUIET_SECONDS = 5.0
 """Without a bar, an iteration is shown only if none was for so long."""
 

@@ -22,8 +22,6 @@ from orchestrion._errors import StoreError
 if TYPE_CHECKING:
     from orchestrion._records import Split
 
-__all__ = ["command"]
-
 
 @click.command("eval")
 @click.argument("target", metavar="RUN|CONFIG")

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from orchestrion._config.shapes import Shaper
     from orchestrion._plugins import Plugins
 
-__all__ = ["command"]
-
 _SCHEMA = "orchestrion.schema.json"
 _SINGLE = ("task", "policy", "reward", "trainer")
 _NEEDED = ("task", "agent", "policy")

@@ -6,8 +6,6 @@ import click
 
 from orchestrion._cli.common import block_option, json_option, note, options, override_option
 
-__all__ = ["command"]
-
 
 @click.command("resume")
 @click.argument("run")

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from orchestrion._records import Episode, Split, Turn
     from orchestrion._trained import Trained
 
-__all__ = ["command"]
-
 
 @click.command("run")
 @click.argument("target", metavar="CONFIG|RUN")

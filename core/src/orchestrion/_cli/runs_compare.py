@@ -14,8 +14,6 @@ from orchestrion._errors import UsageError
 if TYPE_CHECKING:
     from orchestrion._comparison import Judged
 
-__all__ = ["compare_command"]
-
 
 @click.command("compare")
 @click.argument("first", metavar="A")

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from orchestrion._report import Report
     from orchestrion._store import RunReader
 
-__all__ = ["config_of", "report_of", "show_command"]
-
 
 @click.command("show")
 @click.argument("run")
@@ -184,8 +182,8 @@ def _cell(value: Any) -> str:
 def _show_episode(
     store: RunReader, name: str, conversation: bool, turn: int | None, as_json: bool
 ) -> None:
-    from orchestrion._cli.conversation import call_data, episode_lines, places_of, talk_lines
-    from orchestrion._store.serial import encode, parse
+    from orchestrion._cli.conversation import episode_lines, places_of, talk_lines
+    from orchestrion._store.serial import as_data
 
     stored = next(store.episodes(id=name), None)
     if stored is None:
@@ -199,22 +197,23 @@ def _show_episode(
         note(f"run.retention is {store.retention}: what calls asked is not kept")
     if as_json:
         conversation_data = [
-            {"place": place, "calls": [call_data(call) for call in store.calls(names)]}
+            {"place": place, "calls": [as_data(call) for call in store.calls(names)]}
             for place, names in places
         ]
         shown = {"conversation": conversation_data} if places else {}
-        emit({"source": stored.source, "episode": parse(encode(episode)), **shown})
+        emit({"source": stored.source, "episode": as_data(episode), **shown})
         return
     for line in episode_lines(episode) if not places else talk_lines(store, places):
         answer(line)
 
 
 def _show_calls(store: RunReader, who: str, as_json: bool) -> None:
-    from orchestrion._cli.conversation import call_data, call_lines
+    from orchestrion._cli.conversation import call_lines
+    from orchestrion._store.serial import as_data
 
     calls = store.all_calls(who)
     if as_json:
-        emit({"calls": [call_data(call) for call in calls]})
+        emit({"calls": [as_data(call) for call in calls]})
         return
     for call in calls:
         for line in call_lines([call]):

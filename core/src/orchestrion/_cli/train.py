@@ -19,8 +19,6 @@ from orchestrion._cli.common import (
 )
 from orchestrion._errors import UsageError
 
-__all__ = ["command"]
-
 
 @click.command("train")
 @config_argument

@@ -17,8 +17,6 @@ import orchestrion
 from orchestrion._errors import UsageError
 from orchestrion._suggest import article
 
-__all__ = ["KINDS", "Package", "render", "write"]
-
 KINDS: Final = ("agent", "task", "policy", "reward", "trainer")
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")

@@ -22,19 +22,6 @@ from orchestrion._store.files import write_atomic
 from orchestrion._store.safetensors import pack, unpack
 from orchestrion._store.serial import dumps, loads
 
-__all__ = [
-    "Checkpoint",
-    "Refusal",
-    "checkpoint_name",
-    "checkpoint_paths",
-    "decode_checkpoint",
-    "encode_checkpoint",
-    "newest_checkpoint",
-    "prune_checkpoints",
-    "read_checkpoint",
-    "write_checkpoint",
-]
-
 FORMAT = 1
 _NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
 

@@ -14,8 +14,6 @@ from orchestrion._records import JSON, Trajectory, Turn, Usage
 from orchestrion._secrets import hidden_bytes
 from orchestrion._store.database import Database, text_digest
 
-__all__ = ["StoredCall", "Texts", "drop_texts", "read_all_calls", "read_calls", "turns_with_names"]
-
 _DIGEST = 16
 _REMEMBERED = 50_000
 _PAGE = 256

@@ -18,8 +18,6 @@ from orchestrion._store.files import explain, make_folder, sync_folder, write_at
 from orchestrion._store.lock import RunLock
 from orchestrion._store.serial import dumps
 
-__all__ = ["create_folder"]
-
 _ABANDONED = 60.0
 """Seconds after which a draft that nobody holds is one whose maker was killed."""
 

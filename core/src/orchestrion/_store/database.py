@@ -28,8 +28,6 @@ from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 from orchestrion._store.files import explain
 
-__all__ = ["NAME", "SCHEMA", "Database", "mark", "problem_digest", "text_digest"]
-
 NAME: Final = "run.db"
 SCHEMA: Final = 4
 _APPLICATION: Final = 0x4F524348  # "ORCH"

@@ -20,16 +20,6 @@ from orchestrion._report import LEARNED, Verdict, enumerated, paired
 from orchestrion._statistics import mean
 from orchestrion._store.reader import Iteration, RunReader
 
-__all__ = [
-    "NOTE",
-    "WARNING",
-    "Finding",
-    "as_document",
-    "diagnose",
-    "stopped_at_once",
-    "warning_level",
-]
-
 NOTE, WARNING = 1, 2
 
 MOSTLY = 0.75

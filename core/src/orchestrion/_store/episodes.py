@@ -15,8 +15,6 @@ from orchestrion._store.database import Database, mark, problem_digest
 from orchestrion._store.journal import real, usage_columns, usage_of
 from orchestrion._store.serial import encode, episode_fields, parse, structure
 
-__all__ = ["Retention", "StoredEpisode", "insert_episodes", "read_episodes", "strip_turns"]
-
 Retention = Literal["all", "turns", "episodes", "none"]
 """What a run keeps besides metrics, checkpoints and evaluations:
 

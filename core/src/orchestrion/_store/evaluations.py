@@ -17,8 +17,6 @@ from orchestrion._errors import StoreError
 from orchestrion._secrets import hidden
 from orchestrion._store.files import make_folder, write_atomic
 
-__all__ = ["keep_evaluation", "read_evaluation"]
-
 FOLDER = "evaluations"
 
 

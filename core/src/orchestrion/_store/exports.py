@@ -54,8 +54,6 @@ from orchestrion._store.files import make_folder, write_atomic
 from orchestrion._store.reader import Iteration, RunReader
 from orchestrion._store.serial import encode
 
-__all__ = ["export_run", "summarize"]
-
 
 def export_run(
     store: RunReader, folder: Path | None = None, conversations: bool = False

@@ -11,8 +11,6 @@ from pathlib import Path
 from orchestrion._errors import StoreError
 from orchestrion._store.faults import fault_point
 
-__all__ = ["explain", "make_folder", "remove_stale", "sync_folder", "write_atomic"]
-
 _ADVICE = {
     errno.ENOSPC: "the disk is full; make room",
     errno.EDQUOT: "your disk quota is used up; make room",

@@ -15,8 +15,6 @@ from orchestrion._store.serial import dumps, loads
 if TYPE_CHECKING:
     from orchestrion._engine.recording import Recorded
 
-__all__ = ["AnswerStore", "CallJournal", "real", "recorded", "usage_columns", "usage_of"]
-
 _USAGE = "calls, input_tokens, output_tokens, usd, cost"
 
 
@@ -83,18 +81,11 @@ class CallJournal:
         self.keeps_requests = keeps_requests
         self._texts = Texts()
         self._reader, self._writer, self._seq = reader, writer, seq
-        # Nobody else writes, so that what was never written need not be looked for.
-        self._written = None if writer is None else _Names()
-        if self._written is not None:
-            for (key,) in reader.all("SELECT key FROM calls"):
-                self._written.add(key)
 
     keeps_attempts = True
 
     def get(self, key: str) -> Recorded | None:
         """The call recorded under a key, if its answer is still kept."""
-        if self._written is not None and key not in self._written:
-            return None
         for row in self._reader.rows("calls", "WHERE key = ? AND answer IS NOT NULL", (key,)):
             return recorded(row)
         return None
@@ -105,23 +96,18 @@ class CallJournal:
         A key that is recorded again keeps what was spent before: both were paid. Attempts that
         begin need only outlive the process.
         """
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
+        writer = _writable(self._writer)
         over = [(row.ends,) for row in rows if row.ends]
         durable = any(row.kind != "started" for row in rows)
-        with self._writer.transaction("journal", durable=durable) as connection:
+        with writer.transaction("journal", durable=durable) as connection:
             seq = self._seq()
             written = [row for row in rows if row.key]
             pieces, new = self._texts.put(
                 connection, (() if row.kind == "started" else row.pieces for row in written)
             )
             values = [_values(row, seq, asked) for row, asked in zip(written, pieces, strict=True)]
-            if self._written is not None:
-                for row in rows:
-                    if row.kind != "started":
-                        self._written.add(row.key)
             connection.executemany(
-                f"{self._writer.insertion('calls')} ON CONFLICT (key) DO UPDATE SET mark = NULL,"
+                f"{writer.insertion('calls')} ON CONFLICT (key) DO UPDATE SET mark = NULL,"
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
                 " stage = excluded.stage, seconds = excluded.seconds,"
@@ -135,7 +121,7 @@ class CallJournal:
                 [(*row, mark(*row)) for row in values],
             )
             connection.executemany(
-                f"{self._writer.change('calls')} WHERE key = ? AND mark IS NULL",
+                f"{writer.change('calls')} WHERE key = ? AND mark IS NULL",
                 [row[:1] for row in values],
             )
             # After them: an attempt may have begun and ended since the last commit.
@@ -144,15 +130,12 @@ class CallJournal:
 
     def settle_lost(self) -> None:
         """What was under way when the last writer was killed may have been paid: keep it booked."""
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
+        writer = _writable(self._writer)
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
-        with self._writer.transaction("lost") as connection:
+        with writer.transaction("lost") as connection:
             connection.execute(
-                self._writer.change(
-                    "calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid"
-                )
+                writer.change("calls", kind="'lost'", estimated="1", key="key || '!lost' || rowid")
                 + " WHERE kind = 'started'"
             )
 
@@ -179,28 +162,10 @@ class CallJournal:
         return int(count)
 
 
-class _Names:
-    """Tests whether a name may have been added: no false negatives, few false positives, 2 MiB.
-
-    A Bloom filter: three bits stand for a name, in a table of 2 ** 24.
-    """
-
-    def __init__(self) -> None:
-        self._table = bytearray(1 << 21)
-
-    def add(self, name: str) -> None:
-        table, bits = self._table, hash(name)
-        for _ in range(3):
-            table[bits >> 3 & 0x1FFFFF] |= 1 << (bits & 7)
-            bits >>= 20
-
-    def __contains__(self, name: str) -> bool:
-        table, bits = self._table, hash(name)
-        for _ in range(3):
-            if not table[bits >> 3 & 0x1FFFFF] & 1 << (bits & 7):
-                return False
-            bits >>= 20
-        return True
+def _writable(writer: Database | None) -> Database:
+    if writer is None:
+        raise StoreError("this run is open for reading only")
+    return writer
 
 
 def _values(
@@ -231,9 +196,8 @@ class AnswerStore:
 
     def put(self, row: Recorded) -> None:
         """Keep an answer; a lost one costs another call and nothing else."""
-        if self._writer is None:
-            raise StoreError("this run is open for reading only")
+        writer = _writable(self._writer)
         values = (row.key, row.request, dumps(row.answer), *usage_columns(row.usage))
-        with self._writer.transaction("cache", durable=False) as connection:
+        with writer.transaction("cache", durable=False) as connection:
             connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
-            connection.execute(self._writer.insertion("cache"), (*values, mark(*values)))
+            connection.execute(writer.insertion("cache"), (*values, mark(*values)))

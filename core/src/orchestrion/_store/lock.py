@@ -20,8 +20,6 @@ try:
 except ImportError:  # pragma: no cover - systems without flock fall back on process ids
     fcntl = None  # type: ignore[assignment]
 
-__all__ = ["Holder", "RunLock", "lock_holder"]
-
 NAME = "run.lock"
 _held: set[int] = set()
 

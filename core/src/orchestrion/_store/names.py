@@ -7,10 +7,8 @@ import re
 from difflib import get_close_matches
 from pathlib import Path
 
-from orchestrion._errors import UsageError
+from orchestrion._errors import StoreError, UsageError
 from orchestrion._store.database import NAME
-
-__all__ = ["RUNS", "find_run", "is_run", "next_directory", "run_directories"]
 
 RUNS = Path("runs")
 _NUMBERED = re.compile(r"(.+)-(\d+)")
@@ -19,6 +17,17 @@ _NUMBERED = re.compile(r"(.+)-(\d+)")
 def is_run(directory: Path) -> bool:
     """Whether a folder holds a run. One that does holds all of it: see `RunStore.create`."""
     return (directory / NAME).is_file()
+
+
+def run_at(directory: Path) -> Path:
+    """Return the absolute path of a run's folder.
+
+    Raises:
+        StoreError: it holds no run.
+    """
+    if not is_run(directory):
+        raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+    return directory.absolute()
 
 
 def run_directories(root: Path = RUNS) -> list[Path]:

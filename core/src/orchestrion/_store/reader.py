@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self
 
 from attrs import frozen
 
-from orchestrion._errors import CheckpointError, StoreError
+from orchestrion._errors import CheckpointError
 from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, Usage
 from orchestrion._store.checkpoint import Checkpoint, Refusal, newest_checkpoint
@@ -19,12 +19,8 @@ from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention, StoredEpisode, read_episodes, read_rows
 from orchestrion._store.journal import AnswerStore, CallJournal, usage_columns, usage_of
 from orchestrion._store.lock import lock_holder
-from orchestrion._store.names import is_run
+from orchestrion._store.names import run_at
 from orchestrion._store.serial import loads, parse
-
-__all__ = ["Event", "Iteration", "Restored", "RunReader", "RunStatus"]
-
-T = TypeVar("T")
 
 RunStatus = Literal["running", "completed", "failed", "budget", "cancelled", "interrupted"]
 """`interrupted` is shown for a run that says it is running while no process writes to it."""
@@ -97,9 +93,7 @@ class RunReader:
     cache: AnswerStore
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory.absolute()
-        if not is_run(self.directory):
-            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        self.directory = run_at(directory)
         self._reader = Database(self.directory / NAME, writable=False)
         self.journal = CallJournal(self._reader)
         self.cache = AnswerStore(self._reader)
@@ -123,16 +117,8 @@ class RunReader:
 
     def _state(self, key: str, default: Any = None) -> Any:
         for row in self._reader.rows("state", "WHERE key = ?", (key,)):
-            return self._decoded(f"state {key!r}", loads, row["value"])
+            return loads(row["value"])
         return default
-
-    def _decoded(self, what: str, decode: Callable[[str], T], text: str) -> T:
-        try:
-            return decode(text)
-        except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise StoreError(
-                f"{self.directory / NAME}: is damaged: {what} cannot be read ({error})"
-            ) from error
 
     @property
     def checkpoints(self) -> Path:
@@ -165,7 +151,7 @@ class RunReader:
     @property
     def created(self) -> float:
         """When the run was created (Unix time)."""
-        return self._decoded("state 'created'", float, self._state("created", 0.0))
+        return float(self._state("created", 0.0))
 
     @property
     def finished(self) -> float | None:
@@ -175,7 +161,7 @@ class RunReader:
     @property
     def seconds(self) -> float:
         """How long it worked, all parts together."""
-        return self._decoded("state 'seconds'", float, self._state("seconds", 0.0))
+        return float(self._state("seconds", 0.0))
 
     @property
     def retention(self) -> Retention:
@@ -221,7 +207,7 @@ class RunReader:
     def events(self) -> list[Event]:
         """All events, oldest first."""
         return [
-            Event(row["at"], row["kind"], self._decoded("an event", loads, row["data"]))
+            Event(row["at"], row["kind"], loads(row["data"]))
             for row in self._reader.rows("events", "ORDER BY number")
         ]
 
@@ -231,20 +217,15 @@ class RunReader:
         return int(self._reader.one("SELECT coalesce(max(seq), 0) FROM iterations")[0])
 
     def iterations(self, stage: int | None = None) -> list[Iteration]:
-        """All committed iterations, or those of one stage, in order."""
-        rest = "" if stage is None else "WHERE stage = ? "
-        values = () if stage is None else (stage,)
-        return [
-            self._iteration(row)
-            for row in self._reader.rows("iterations", f"{rest}ORDER BY seq", values)
-        ]
-
-    def _iteration(self, row: dict[str, Any]) -> Iteration:
-        name = f"iteration {row['stage']}/{row['iteration']}"
-        metrics = self._decoded(f"metrics of {name}", _metrics, row["metrics"])
-        counts = self._decoded(f"counts of {name}", parse, row["counts"])
-        others = {k: v for k, v in row.items() if k not in ("seq", "counts", "metrics")}
-        return Iteration(metrics=metrics, statuses=counts[0], agents=counts[1], **others)
+        """Return all committed iterations, or those of one stage, in order."""
+        found = []
+        for row in self._reader.rows("iterations", "ORDER BY seq"):
+            del row["seq"]
+            row["metrics"] = _metrics(row["metrics"])
+            row["statuses"], row["agents"] = parse(row.pop("counts"))
+            if stage in (None, row["stage"]):
+                found.append(Iteration(**row))
+        return found
 
     def last_iteration(self) -> tuple[int, int] | None:
         """Stage and iteration committed last; None before the first."""
@@ -354,7 +335,7 @@ class RunReader:
     def load_evaluations(self) -> dict[str, JSON]:
         """Results of all finished evaluations by name, in the order they were finished."""
         return {
-            row["name"]: self._decoded(f"evaluation {row['name']!r}", loads, row["results"])
+            row["name"]: loads(row["results"])
             for row in self._reader.rows("evaluations", "ORDER BY rowid")
         }
 

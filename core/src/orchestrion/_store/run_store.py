@@ -17,7 +17,8 @@ import math
 import sqlite3
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self, get_args
 
@@ -26,11 +27,7 @@ from orchestrion._interfaces import Metrics
 from orchestrion._records import JSON, NO_USAGE, TRAINING, Episode, Usage
 from orchestrion._secrets import hidden
 from orchestrion._store import episodes as rows
-from orchestrion._store.checkpoint import (
-    Checkpoint,
-    prune_checkpoints,
-    write_checkpoint,
-)
+from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
 from orchestrion._store.conversations import drop_texts
 from orchestrion._store.creation import create_folder
 from orchestrion._store.database import NAME, Database, mark
@@ -38,11 +35,9 @@ from orchestrion._store.episodes import Retention
 from orchestrion._store.files import remove_stale
 from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
 from orchestrion._store.lock import RunLock
-from orchestrion._store.names import is_run, next_directory
+from orchestrion._store.names import next_directory, run_at
 from orchestrion._store.reader import Restored, RunReader, RunStatus
 from orchestrion._store.serial import dumps, encode
-
-__all__ = ["RunStore", "changed_versions"]
 
 
 class RunStore(RunReader):
@@ -52,9 +47,7 @@ class RunStore(RunReader):
     """
 
     def __init__(self, directory: Path) -> None:
-        directory = directory.absolute()
-        if not is_run(directory):
-            raise StoreError(f"{directory}: holds no run; `orchestrion runs list` shows all runs")
+        directory = run_at(directory)
         self._lock = RunLock(directory)
         try:
             self._writer = Database(directory / NAME, writable=True)
@@ -173,22 +166,15 @@ class RunStore(RunReader):
             seconds: are added to its time.
             stated: is added to what turns stated.
         """
-        with self._writer.lock:
-            total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction("status") as connection:
-                for key, value in (
-                    ("status", status),
-                    ("detail", detail),
-                    ("finished", None if status == "running" else time.time()),
-                    ("seconds", total),
-                    ("stated", usage_columns(usage)),
-                ):
-                    self._set_state(connection, key, value)
-                if status == "completed" and self._retention != "all":
-                    connection.execute(
-                        self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
-                    )
-            self._seconds, self._stated = total, usage
+        with self._transaction("status", seconds, stated) as connection:
+            self._set_state(connection, "status", status)
+            self._set_state(connection, "detail", detail)
+            finished = None if status == "running" else time.time()
+            self._set_state(connection, "finished", finished)
+            if status == "completed" and self._retention != "all":
+                connection.execute(
+                    self._writer.change("calls", answer="NULL") + " WHERE answer IS NOT NULL"
+                )
 
     def note(self, path: str, name: str, text: str) -> None:
         """Put in the manifest what a component noted when it was opened."""
@@ -254,48 +240,47 @@ class RunStore(RunReader):
         # The lock is held until what is known in memory is what was committed, and no other thread
         # may prune the checkpoint's file before it is named.
         with self._writer.lock:
-            return self._commit(stage, iteration, episodes, metrics, checkpoint, seconds, stated)
+            self._writer.check_place()
+            path = digest = None
+            if checkpoint is not None:
+                path, digest = write_checkpoint(self.checkpoints, checkpoint)
+            seq = self._next
+            with self._transaction("commit", seconds, stated) as connection:
+                again = connection.execute(
+                    "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?",
+                    (stage, iteration),
+                ).fetchone()
+                if again is not None:
+                    seq = again[0]
+                    _drop_from(connection, seq)
+                known = self._insert(connection, episodes, seq, TRAINING)
+                self._put(
+                    connection,
+                    "iterations",
+                    *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
+                    *_summary(episodes),
+                    *(path.name if path is not None else None, digest),
+                    *(real(seconds), _counts(episodes)),
+                )
+                names = self._forget_old_checkpoints(connection, self._keep)
+                if self._retention != "all":
+                    self._drop_answers(connection)
+            self._next, self._problems = seq + 1, known
+            prune_checkpoints(self.checkpoints, names)
+            return path
 
-    def _commit(
-        self,
-        stage: int,
-        iteration: int,
-        episodes: Sequence[Episode],
-        metrics: Metrics,
-        checkpoint: Checkpoint | None,
-        seconds: float,
-        stated: Usage,
-    ) -> Path | None:
-        self._writer.check_place()
-        path = digest = None
-        if checkpoint is not None:
-            path, digest = write_checkpoint(self.checkpoints, checkpoint)
-        seq, total, usage = self._next, self._seconds + seconds, self._stated + stated
-        with self._writer.transaction("commit") as connection:
-            again = connection.execute(
-                "SELECT seq FROM iterations WHERE stage = ? AND iteration = ?", (stage, iteration)
-            ).fetchone()
-            if again is not None:
-                seq = again[0]
-                _drop_from(connection, seq)
-            known = self._insert(connection, episodes, seq, TRAINING)
-            self._put(
-                connection,
-                "iterations",
-                *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
-                *_summary(episodes),
-                *(path.name if path is not None else None, digest),
-                *(real(seconds), _counts(episodes)),
-            )
-            self._set_state(connection, "seconds", total)
-            self._set_state(connection, "stated", usage_columns(usage))
-            names = self._forget_old_checkpoints(connection, self._keep)
-            if self._retention != "all":
-                self._drop_answers(connection)
-        self._next, self._problems = seq + 1, known
-        self._seconds, self._stated = total, usage
-        prune_checkpoints(self.checkpoints, names)
-        return path
+    @contextmanager
+    def _transaction(
+        self, point: str, seconds: float, stated: Usage
+    ) -> Iterator[sqlite3.Connection]:
+        """Commit what is written inside, and what the run took meanwhile."""
+        with self._writer.lock:
+            total, usage = self._seconds + seconds, self._stated + stated
+            with self._writer.transaction(point) as connection:
+                yield connection
+                self._set_state(connection, "seconds", total)
+                self._set_state(connection, "stated", usage_columns(usage))
+            self._seconds, self._stated = total, usage
 
     def _insert(
         self, connection: sqlite3.Connection, episodes: Sequence[Episode], seq: int, source: str
@@ -352,16 +337,12 @@ class RunStore(RunReader):
         if name == TRAINING:
             raise UsageError(f"an evaluation cannot be called {name!r}: episodes of training are")
         with self._writer.lock:
-            total, usage = self._seconds + seconds, self._stated + stated
-            with self._writer.transaction("evaluation") as connection:
+            with self._transaction("evaluation", seconds, stated) as connection:
                 connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
                 connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
                 known = self._insert(connection, episodes, self._next - 1, name)
                 self._put(connection, "evaluations", name, self._next - 1, dumps(results))
-                self._set_state(connection, "seconds", total)
-                self._set_state(connection, "stated", usage_columns(usage))
             self._problems = known
-            self._seconds, self._stated = total, usage
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
         """Drop what a lower retention or fewer checkpoints do without, and free the room."""

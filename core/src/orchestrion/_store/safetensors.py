@@ -18,8 +18,6 @@ from typing import Any
 from orchestrion._errors import CheckpointError
 from orchestrion._records import Array
 
-__all__ = ["ITEM_BYTES", "pack", "unpack"]
-
 ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),

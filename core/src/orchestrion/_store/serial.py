@@ -25,8 +25,6 @@ from orchestrion._errors import StoreError
 from orchestrion._records import JSON, Decision, Episode, Observation, Trajectory, Turn
 from orchestrion._secrets import hidden, hidden_bytes
 
-__all__ = ["as_data", "decode", "dumps", "encode", "episode_fields", "loads", "parse", "structure"]
-
 T = TypeVar("T")
 
 # ------------------------------------------------------------------------------------ writing

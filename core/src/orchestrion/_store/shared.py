@@ -24,8 +24,6 @@ from orchestrion._store.serial import dumps
 if TYPE_CHECKING:
     from orchestrion._engine.recording import Recorded
 
-__all__ = ["SharedAnswers", "cache_folder"]
-
 _NAME = "answers-1.db"
 """With the version of what it holds: another one begins anew, beside it."""
 _COLUMNS = "key, request, answer, calls, input_tokens, output_tokens, usd, cost, estimated"

@@ -12,8 +12,6 @@ from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.journal import usage_of
 from orchestrion._store.reader import RunReader
 
-__all__ = ["QUANTILES", "Row", "Spent", "rows_of", "spent_by"]
-
 QUANTILES = (0.5, 0.9, 0.99)
 
 UNSURE = {
