@@ -48,7 +48,7 @@ _DONE = frozenset({str, int, float, bool, type(None), frozenset, bytes, ReadOnly
 
 
 def read_only(value: Any) -> Any:
-    """JSON as what cannot be changed; what is no JSON stays as it is, and is refused elsewhere."""
+    """Return JSON that cannot be changed; what is not JSON is returned as it is."""
     if type(value) in _DONE:
         return value
     try:

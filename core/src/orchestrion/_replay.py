@@ -63,7 +63,7 @@ class _Following(Progress):
         self.evaluations = recorded.load_evaluations()
 
     def noted(self, path: str, name: str, text: str) -> None:
-        """Known from the run."""
+        """Do nothing: it is known from the run."""
 
     def stage(self, name: str, iterations: int, done: int) -> None:
         """Raise `_Enough` if no iteration is left to compare with."""

@@ -62,25 +62,25 @@ class Guess:
 
 
 def seen_before(config: Config, root: Path) -> Seen | None:
-    """The newest completed run of the same config under `root`, a sample included."""
+    """Return the newest completed run of the same config under `root`, a sample included."""
     for directory in sorted(run_directories(root), key=_age, reverse=True):
         with suppress(OrchestrionError), RunReader(directory) as run:
             if run.status == "completed" and (run.manifest or {}).get("digest") == config.digest:
-                stored = [one.episode for one in run.episodes()]
+                episodes = [row.episode for row in run.episodes()]
                 others = sum(
                     results.get("trained_on", 0)
                     for name, results in run.load_evaluations().items()
                     if name in config.evaluation.baselines
                 )
-                if len(stored) > 1:
-                    turns = sum(len(episode.turns) for episode in stored)
-                    count = len(stored) + others
+                if len(episodes) > 1:
+                    turns = sum(len(episode.turns) for episode in episodes)
+                    count = len(episodes) + others
                     return Seen(
                         directory,
                         run.spend(),
                         count,
-                        round(turns * count / len(stored)),
-                        tuple(episode.usage for episode in stored),
+                        round(turns * count / len(episodes)),
+                        tuple(episode.usage for episode in episodes),
                         not sample_size(run),
                     )
     return None
@@ -133,7 +133,7 @@ def _sums(seen: Seen, count: float) -> dict[str, Guess]:
 
 
 def _guess(each: float, values: list[float], count: float) -> Guess:
-    """For `count` episodes that take `each`, with the spread of these."""
+    """Estimate `count` episodes that take `each`, with the spread of `values`."""
     known = [value for value in values if not isnan(value)]
     spread = stdev(known) if len(known) > 1 else 0.0
     t = _T[len(known) - 2] if len(known) - 2 < len(_T) else 1.96 + 2.5 / len(known)

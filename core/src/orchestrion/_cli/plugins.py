@@ -87,7 +87,7 @@ def _print_list(facts: list[dict[str, Any]], components: bool) -> None:
 
 
 def _detail(plugins: Plugins, plugin: Plugin) -> dict[str, Any]:
-    """Everything about one plugin, with the settings of its components."""
+    """Return everything about one plugin, with the settings of its components."""
     from orchestrion._config.components import kind_of
     from orchestrion._config.shapes import Shaper
     from orchestrion._hooks import LIFECYCLE

@@ -62,7 +62,7 @@ class Refusal:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
-    """A checkpoint as the bytes of its file, in parts."""
+    """Return the bytes of a checkpoint's file, in parts."""
     arrays = {
         f"{_quote(path)}/{name}": array
         for path, saved in checkpoint.components.items()
@@ -91,7 +91,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """The inverse of `encode_checkpoint`.
+    """Return the checkpoint that `encode_checkpoint` wrote.
 
     Raises:
         CheckpointError: with the reason, if it is damaged or of another format.
@@ -128,7 +128,7 @@ def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Che
 
 
 def _quote(path: str) -> str:
-    """A config path without slashes: the first slash of an array's name ends it."""
+    """Escape the slashes of a config path: the first slash of an array's name ends it."""
     return path.replace("%", "%25").replace("/", "%2F")
 
 
@@ -140,18 +140,18 @@ def _unquote(path: str) -> str:
 
 
 def checkpoint_name(stage: int, iteration: int) -> str:
-    """The file name of a checkpoint; sorts by stage and iteration."""
+    """Return the file name of a checkpoint; sorts by stage and iteration."""
     return f"{stage:02d}-{iteration:06d}.safetensors"
 
 
 def checkpoint_paths(folder: Path) -> list[Path]:
-    """All checkpoint files of a folder, oldest first, valid or not."""
-    found = [
+    """Return all checkpoint files of a folder, oldest first, valid or not."""
+    numbered = [
         (int(match[1]), int(match[2]), path)
         for path in (folder.iterdir() if folder.is_dir() else ())
         if (match := _NAME.fullmatch(path.name))
     ]
-    return [path for _, _, path in sorted(found)]
+    return [path for _, _, path in sorted(numbered)]
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> tuple[Path, str]:
@@ -200,7 +200,7 @@ def read_checkpoint(path: Path, digest: str | None = None) -> Checkpoint:
 def newest_checkpoint(
     candidates: Iterable[tuple[Path, str | None]],
 ) -> tuple[Path | None, Checkpoint | None, list[Refusal]]:
-    """The first valid one of (path, expected SHA-256) pairs given newest first, and all refused."""
+    """Return the first valid one of (path, SHA-256) pairs given newest first, and all refused."""
     refused: list[Refusal] = []
     for path, digest in candidates:
         try:

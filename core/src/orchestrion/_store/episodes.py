@@ -108,7 +108,7 @@ def _columns(episode: Episode) -> tuple[str | float | None, ...]:
 
 
 def _text(value: str) -> str:
-    """Text for a database column, which takes no lone surrogates; the record keeps them."""
+    """Replace lone surrogates, which no database column takes; the record keeps them."""
     value = hidden(value)
     return value if value.isascii() else value.encode(errors="replace").decode()
 
@@ -133,7 +133,7 @@ def strip_turns(database: Database, connection: sqlite3.Connection) -> None:
 
 
 def read_episodes(database: Database, filters: Mapping[str, Any]) -> Iterator[StoredEpisode]:
-    """Stored episodes in the order they were written, a page in memory at a time.
+    """Yield stored episodes in the order they were written, a page in memory at a time.
 
     Args:
         database: where from.
@@ -167,7 +167,7 @@ _BESIDE = (
 def read_rows(
     database: Database, filters: Mapping[str, Any] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Stored episodes as they lie in the database, in the order they were written.
+    """Yield stored episodes as rows of the database, in the order they were written.
 
     Raises:
         StoreError: one of them, or its problem, is not what was written.

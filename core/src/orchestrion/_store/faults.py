@@ -53,6 +53,6 @@ _active = _from_environment()
 
 
 def fault_point(name: str) -> None:
-    """A place where a crash must leave a consistent state behind."""
+    """Mark a place at which a crash must leave a consistent state behind."""
     if _active is not None:
         _active(name)

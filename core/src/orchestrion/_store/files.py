@@ -23,7 +23,7 @@ _ADVICE = {
 
 
 def explain(error: OSError, path: Path) -> str:
-    """What went wrong with a file, and what to do about it."""
+    """Return what went wrong with a file, and what to do about it."""
     advice = _ADVICE.get(error.errno or 0, (error.strerror or str(error)).lower())
     return f"{path}: {advice}. What was stored before is intact; the run can be resumed"
 

@@ -19,12 +19,12 @@ _USAGE = "calls, input_tokens, output_tokens, usd, cost"
 
 
 def real(value: float) -> float | None:
-    """A number for a database column of floats, as it will come back; NaN is NULL."""
+    """Return a number as a column of floats gives it back: NaN is NULL."""
     return None if math.isnan(value) else float(value) + 0.0
 
 
 def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | None]:
-    """A usage as database columns; a price that is not known (NaN) is NULL."""
+    """Return a usage as database columns; a price that is not known (NaN) is NULL."""
     return (
         int(usage.calls),
         int(usage.input_tokens),
@@ -35,7 +35,7 @@ def usage_columns(usage: Usage) -> tuple[int, int, int, float | None, float | No
 
 
 def usage_of(row: Sequence[float | None]) -> Usage:
-    """The inverse of `usage_columns`."""
+    """Return the usage in database columns."""
     calls, input_tokens, output_tokens, usd, cost = row
     return Usage(
         int(calls or 0),
@@ -47,7 +47,7 @@ def usage_of(row: Sequence[float | None]) -> Usage:
 
 
 def recorded(row: Mapping[str, Any]) -> Recorded:
-    """A call as it was given to the journal; its answer is None if it was dropped."""
+    """Return the call in a row of the journal; its answer is None if it was dropped."""
     from orchestrion._engine.recording import Facts, Recorded
 
     usage = usage_of([row[name] for name in _USAGE.split(", ")])
@@ -85,7 +85,7 @@ class CallJournal:
     keeps_attempts = True
 
     def get(self, key: str) -> Recorded | None:
-        """The call recorded under a key, if its answer is still kept."""
+        """Return the call recorded under a key, if its answer is still kept."""
         for row in self._reader.rows("calls", "WHERE key = ? AND answer IS NOT NULL", (key,)):
             return recorded(row)
         return None
@@ -129,7 +129,7 @@ class CallJournal:
         self._texts.committed(new)
 
     def settle_lost(self) -> None:
-        """What was under way when the last writer was killed may have been paid: keep it booked."""
+        """Keep booked what was under way when the last writer was killed: it may have been paid."""
         writer = _writable(self._writer)
         if self._reader.one("SELECT 1 FROM calls WHERE kind = 'started' LIMIT 1") is None:
             return
@@ -140,7 +140,7 @@ class CallJournal:
             )
 
     def forgotten(self) -> int:
-        """How many calls there are whose answers were not kept."""
+        """Return how many calls have no answer any more."""
         (count,) = self._reader.one(
             "SELECT count(*) FROM calls WHERE answer IS NULL"
             " AND kind IN ('answer', 'cached', 'failed', 'arrival', 'late')"
@@ -148,7 +148,7 @@ class CallJournal:
         return int(count)
 
     def spend(self, kind: str | None = None) -> Usage:
-        """What all rows took, or those of one kind; calls with no known price count as free."""
+        """Return what all rows took, or those of one kind; an unknown price counts as 0."""
         row = self._reader.one(
             "SELECT coalesce(sum(calls), 0), coalesce(sum(input_tokens), 0),"
             " coalesce(sum(output_tokens), 0), coalesce(sum(usd), 0.0), coalesce(sum(cost), 0.0)"
@@ -189,7 +189,7 @@ class AnswerStore:
         self._reader, self._writer = reader, writer
 
     def get(self, key: str) -> Recorded | None:
-        """The answer kept for a request."""
+        """Return the answer kept for a request."""
         for row in self._reader.rows("cache", "WHERE key = ?", (key,)):
             return recorded(row)
         return None

@@ -79,7 +79,7 @@ class RunStore(RunReader):
         retention: Retention = "all",
         keep: int = 3,
     ) -> Self:
-        """A new run, open for writing. The folder appears complete, or not at all.
+        """Create a run and open it for writing. The folder appears complete, or not at all.
 
         Args:
             directory: where; must not exist, or be empty.
@@ -115,7 +115,7 @@ class RunStore(RunReader):
         retention: Retention = "all",
         keep: int = 3,
     ) -> Self:
-        """A new run in `root/NAME-NUMBER`, with the next free number."""
+        """Create a run in `root/NAME-NUMBER`, with the next free number."""
         while True:
             directory = next_directory(name, root)
             try:
@@ -127,7 +127,7 @@ class RunStore(RunReader):
 
     @classmethod
     def open(cls, directory: Path) -> Self:
-        """An existing run, to go on with it.
+        """Open an existing run, to go on with it.
 
         Raises:
             StoreError: there is none, another process writes to it, it has another schema, or it
@@ -379,18 +379,18 @@ class RunStore(RunReader):
 
     def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
         """Take back the names of all but the newest; returns the names that stay."""
-        found = connection.execute(
+        kept = connection.execute(
             "SELECT checkpoint, seq FROM iterations WHERE checkpoint IS NOT NULL"
             " ORDER BY seq DESC LIMIT ?",
             (max(keep, 1),),
         ).fetchall()
-        if found:
+        if kept:
             connection.execute(
                 self._writer.change("iterations", checkpoint="NULL", digest="NULL")
                 + " WHERE checkpoint IS NOT NULL AND seq < ?",
-                (found[-1][1],),
+                (kept[-1][1],),
             )
-        return [name for name, _ in found]
+        return [name for name, _ in kept]
 
     def _drop_answers(self, connection: sqlite3.Connection) -> None:
         """Drop recorded answers that no resume needs: those up to the oldest kept checkpoint."""
@@ -401,7 +401,7 @@ class RunStore(RunReader):
 
 
 def changed_versions(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """What differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
+    """Return what differs between two records of versions, e.g. "repair 0.1 -> 0.2"."""
     return [
         f"{name} {before.get(name, 'none')} -> {now.get(name, 'none')}"
         for name in dict.fromkeys([*before, *now])
@@ -415,14 +415,14 @@ def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
 
 
 def _counts(episodes: Sequence[Episode]) -> str:
-    """Episodes by status and turns by agent, as JSON."""
+    """Return episodes by status and turns by agent, as JSON."""
     statuses = Counter(str(episode.status) for episode in episodes)
     agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
     return encode([dict(sorted(statuses.items())), dict(sorted(agents.items()))]).decode()
 
 
 def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
-    """How many episodes, successes and missing rewards there are, and the mean reward."""
+    """Return how many episodes, successes and missing rewards there are, and the mean reward."""
     totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     return (
         len(episodes),
