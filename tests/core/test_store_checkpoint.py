@@ -139,7 +139,7 @@ def test_no_truncated_file_is_accepted() -> None:
             decode_checkpoint(BYTES[:length])
 
 
-@settings(max_examples=500)
+@settings(max_examples=100)
 @given(st.integers(0, len(BYTES) * 8 - 1))
 def test_no_file_with_a_flipped_bit_is_accepted(bit: int) -> None:
     data = bytearray(BYTES)
@@ -148,7 +148,7 @@ def test_no_file_with_a_flipped_bit_is_accepted(bit: int) -> None:
         decode_checkpoint(bytes(data))
 
 
-@settings(max_examples=200)
+@settings(max_examples=40)
 @given(st.binary(max_size=200), st.binary(max_size=64))
 def test_no_other_bytes_are_accepted(noise: bytes, tail: bytes) -> None:
     for data in (noise, BYTES + tail + b"x", BYTES[: len(noise)] + noise, b""):

@@ -177,35 +177,6 @@ def test_a_file_that_may_not_grow_gives_a_clear_error_and_the_run_goes_on(
     assert contents(folder / "run") == whole
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=800k", "tmpfs", str(tmp_path)],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode != 0:
-        pytest.skip("a small file system cannot be mounted here")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
-
-
-def test_a_full_disk_gives_a_clear_error_and_the_run_goes_on_once_there_is_room(
-    small_disk: Path, whole: dict[str, object]
-) -> None:
-    filler = small_disk / "filler"
-    for room in (0, 20, 40):
-        filler.write_bytes(b"")
-        free = shutil.disk_usage(small_disk).free
-        filler.write_bytes(bytes(max(free - room * 1024, 0)))
-        with pytest.raises(StoreError, match="the disk is full; make room"):
-            train(small_disk / "run")
-        filler.unlink()
-        _check_whole_iterations(small_disk / "run")
-    train(small_disk / "run")
-    assert contents(small_disk / "run") == whole
-
-
 # ------------------------------------------------------------------------- a read-only folder
 
 
@@ -269,24 +240,6 @@ class AnySequence(RuleBasedStateMachine):
         for i in sorted(self.checkpoints)[:-3]:
             del self.checkpoints[i]
 
-    @rule(nth=st.integers(1, 8))
-    def commit_and_die(self, nth: int) -> None:
-        self.store.close()
-
-        def work() -> None:
-            i = len(self.committed)
-            with RunStore.open(self.directory) as store:
-                inject(f"*:kill@{nth}")()
-                store.commit_iteration(0, i, [episode(str(i))], {"r": 1.0}, checkpoint(i))
-
-        status = ended(forked(work))
-        self.store = RunStore.open(self.directory)
-        names = ["half", "unsynced", "written", "renamed", "synced", "commit.written"]
-        if status == 0 or nth > len(names):
-            self.checkpoints[len(self.committed)] = True
-            self.committed.append(1.0)
-            self._prune()
-
     @precondition(lambda self: self.checkpoints)
     @rule(data=st.data(), bit=st.integers(0, 2000 * 8), cut=st.booleans())
     def damage(self, data: st.DataObject, bit: int, cut: bool) -> None:
@@ -328,11 +281,6 @@ class AnySequence(RuleBasedStateMachine):
     def reopen(self) -> None:
         self.store.close()
         self.store = RunStore.open(self.directory)
-
-    @rule()
-    def second_writer(self) -> None:
-        with pytest.raises(StoreError, match=f"in use by process {os.getpid()} "):
-            RunStore.open(self.directory)
 
     @rule()
     def shrink(self) -> None:
