@@ -17,16 +17,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from orchestrion import CheckpointError, StoreError
+from orchestrion import StoreError
 from orchestrion._store import faults
-from orchestrion._store.checkpoint import checkpoint_paths
 from orchestrion.runs import RunReader, RunStore
 from tests.core import store_support as support
-from tests.core.store_support import checkpoint, contents, ended, episode, forked, inject, train
+from tests.core.store_support import contents, ended, forked, inject, train
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="children are made by fork")
 
@@ -209,100 +205,3 @@ def test_a_folder_that_may_not_be_written_to_is_said_so_and_can_still_be_read(
     finally:
         for path in (folder, *folder.rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
-
-
-# --------------------------------------------------------------------------- any sequence
-
-
-class AnySequence(RuleBasedStateMachine):
-    """Whatever happens in whatever order: what was committed and not damaged is there."""
-
-    @initialize()
-    def start(self) -> None:
-        self.parent = tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None)
-        self.directory = Path(self.parent.name) / "run"
-        self.store = RunStore.create(self.directory, "")
-        self.committed: list[float] = []
-        self.checkpoints: dict[int, bool] = {}
-        """Valid or not, by iteration."""
-
-    @rule(reward=st.floats(-1, 1), write=st.booleans())
-    def commit(self, reward: float, write: bool) -> None:
-        i = len(self.committed)
-        saved = checkpoint(i, b"weights") if write else None
-        self.store.commit_iteration(0, i, [episode(str(i), reward=reward)], {"r": reward}, saved)
-        self.committed.append(reward)
-        if write:
-            self.checkpoints[i] = True
-            self._prune()
-
-    def _prune(self) -> None:
-        for i in sorted(self.checkpoints)[:-3]:
-            del self.checkpoints[i]
-
-    @precondition(lambda self: self.checkpoints)
-    @rule(data=st.data(), bit=st.integers(0, 2000 * 8), cut=st.booleans())
-    def damage(self, data: st.DataObject, bit: int, cut: bool) -> None:
-        i = data.draw(st.sampled_from(sorted(self.checkpoints)))
-        path = self.directory / "checkpoints" / f"00-{i:06d}.safetensors"
-        content = bytearray(path.read_bytes())
-        if not content:
-            return  # cut off before; there is nothing left to damage
-        if cut:
-            content = content[: bit // 8 % len(content)]
-        else:
-            content[bit // 8 % len(content)] ^= 1 << bit % 8
-        path.write_bytes(content)
-        self.checkpoints[i] = False
-
-    @rule()
-    def restore(self) -> None:
-        valid = [i for i, ok in self.checkpoints.items() if ok]
-        if self.checkpoints and not valid:
-            with pytest.raises(CheckpointError):
-                self.store.restore()
-            # A person puts a good one back.
-            self.store.close()
-            self.teardown()
-            self.start()
-            return
-        newest = max(valid, default=None)
-        restored = self.store.restore()
-        found = restored.checkpoint
-        assert (found.iteration if found else None) == newest
-        assert {r.path.name for r in restored.refused} == {
-            f"00-{i:06d}.safetensors" for i in self.checkpoints if newest is None or i > newest
-        }
-        self.committed = self.committed[: 0 if newest is None else newest + 1]
-        for i in [i for i in self.checkpoints if newest is None or i > newest]:
-            del self.checkpoints[i]
-
-    @rule()
-    def reopen(self) -> None:
-        self.store.close()
-        self.store = RunStore.open(self.directory)
-
-    @rule()
-    def shrink(self) -> None:
-        self.store.shrink("turns")
-
-    @invariant()
-    def what_was_committed_is_there(self) -> None:
-        if not hasattr(self, "store"):
-            return
-        assert [row.metrics["r"] for row in self.store.iterations()] == self.committed
-        ids = [row["id"] for row in self.store.episode_rows()]
-        assert ids == [str(i) for i in range(len(self.committed))]
-        names = {row.checkpoint for row in self.store.iterations()} - {None}
-        assert names == {f"00-{i:06d}.safetensors" for i in self.checkpoints}
-        on_disk = {path.name for path in checkpoint_paths(self.store.checkpoints)}
-        assert names <= on_disk
-
-    def teardown(self) -> None:
-        if hasattr(self, "store"):
-            self.store.close()
-            self.parent.cleanup()
-
-
-AnySequence.TestCase.settings = settings(max_examples=12, stateful_step_count=15, deadline=None)
-test_whatever_happens_what_was_committed_is_there = AnySequence.TestCase
