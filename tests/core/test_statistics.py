@@ -219,8 +219,12 @@ def test_only_the_same_problems_are_compared() -> None:
     assert (partly.problems, partly.alone) == (1, (1, 1))
     assert partly.notes == ("not paired: 1 problems with the same id and other content",)
     elsewhere = compare_outcomes(judged("12", horizon=10), judged("12", horizon=6), Key(1))
-    assert elsewhere.notes[0].endswith("the settings of their tasks differ: horizon 10, 6")
-    with pytest.raises(UsageError, match=r"2 have the same id, and none .* \(.*seed 1, 2\)"):
+    assert elsewhere.notes[0].endswith(
+        "the settings of their tasks differ: horizon is 10 in A and 6 in B"
+    )
+    with pytest.raises(
+        UsageError, match=r"2 have the same id, and none .* \(.*seed is 1 in A and 2 in B\)"
+    ):
         compare_outcomes(judged("12", seed=1), judged("34", seed=2), Key(1))
     # Results that an earlier version stored are compared if their tasks are the same.
     assert compare_outcomes(judged("", seed=1), judged("", seed=1), Key(1)).problems == 2

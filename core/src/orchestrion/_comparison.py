@@ -139,10 +139,14 @@ def _shared(first: Judged, second: Judged) -> tuple[list[str], list[str]]:
 
 
 def _differing_settings(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[str]:
-    """Return "horizon 10, 6" for each setting that differs, sizes of splits left out."""
+    """Return how each setting differs, sizes of splits left out."""
     names = [name for name in dict.fromkeys([*first, *second]) if name not in SIZES]
     pairs = {name: (first.get(name), second.get(name)) for name in names}
-    return [f"{name} {_short(a)}, {_short(b)}" for name, (a, b) in pairs.items() if a != b]
+    return [
+        f"{name} is {_short(a)} in A and {_short(b)} in B"
+        for name, (a, b) in pairs.items()
+        if a != b
+    ]
 
 
 def _short(value: Any) -> str:

@@ -23,6 +23,7 @@ from orchestrion._store.safetensors import pack, unpack
 from orchestrion._store.serial import dumps, loads
 
 FORMAT = 1
+_PLAIN = ("stage", "iteration", "seed", "config", "roster", "versions", "threads")
 _NAME = re.compile(r"(\d{2,})-(\d{6,})\.safetensors")
 
 
@@ -68,16 +69,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
         for path, saved in checkpoint.components.items()
         for name, array in saved.arrays.items()
     }
-    meta = {
-        "format": FORMAT,
-        "stage": checkpoint.stage,
-        "iteration": checkpoint.iteration,
-        "seed": checkpoint.seed,
-        "config": checkpoint.config,
-        "roster": list(checkpoint.roster),
-        "versions": dict(checkpoint.versions),
-        "threads": checkpoint.threads,
-    }
+    meta = {"format": FORMAT} | {name: getattr(checkpoint, name) for name in _PLAIN}
     # In the order given: an overlay's or a table's order may matter to the one who loads it.
     data = {path: saved.data for path, saved in sorted(checkpoint.components.items())}
     return pack(
@@ -115,15 +107,9 @@ def _checkpoint(packed: Mapping[str, Array], metadata: Mapping[str, str]) -> Che
         arrays.setdefault(_unquote(path), {})[rest] = array
     components = loads(metadata["components"])
     return Checkpoint(
-        stage=meta["stage"],
-        iteration=meta["iteration"],
         components={path: Saved(arrays.get(path, {}), item) for path, item in components.items()},
         overlay=loads(metadata["overlay"]),
-        seed=meta["seed"],
-        config=meta["config"],
-        roster=tuple(meta["roster"]),
-        versions=meta["versions"],
-        threads=meta["threads"],
+        **{name: meta[name] for name in _PLAIN} | {"roster": tuple(meta["roster"])},
     )
 
 

@@ -19,7 +19,7 @@ _REMEMBERED = 50_000
 _PAGE = 256
 
 
-@frozen
+@frozen(kw_only=True)
 class StoredCall:
     """A call of a model, a tool or a person, as it was recorded.
 
@@ -139,8 +139,16 @@ def _call(database: Database, name: str, row: dict[str, Any]) -> StoredCall:
     call = recorded(row)
     answer = call.answer[0] if row["kind"] == "failed" and call.answer else call.answer
     return StoredCall(
-        *(name, row["service"], row["who"], row["stage"], row["kind"]),
-        *(_asked(database, row["pieces"]), answer, call.usage, row["seconds"], row["attempts"]),
+        name=name,
+        service=row["service"],
+        who=row["who"],
+        stage=row["stage"],
+        kind=row["kind"],
+        asked=_asked(database, row["pieces"]),
+        answer=answer,
+        usage=call.usage,
+        seconds=row["seconds"],
+        attempts=row["attempts"],
     )
 
 
