@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from orchestrion._store.database import mark
 from orchestrion.runs import RunReader
 from tests import warm
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
-from tests.end_to_end.support import environment, result, tried
+from tests.end_to_end.support import environment, here, result
 
 
 @pytest.fixture
@@ -29,12 +30,9 @@ def server() -> Iterator[Server]:
         yield one
 
 
-def call(
-    *words: str, cwd: Path, env: dict[str, str], code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """As `orchestrion`, with all of an environment."""
-    done = tried(*words, cwd=cwd, **env)
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+def call(*words: str, cwd: Path, env: dict[str, str], code: int = 0) -> CompletedProcess[str]:
+    """Run a command here, with these environment variables; no error may be unforeseen."""
+    done = here(*words, cwd=cwd, code=code, **env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -283,7 +281,7 @@ def test_a_key_is_found_in_no_file_and_no_output(tmp_path: Path, server: Server)
     server.refuse = lambda name, n: 400
     words = ("-o", "run.name=failed")
     env["ORCHESTRION_DEBUG"] = "1"
-    failed = tried("train", *server.at_model, *words, cwd=tmp_path, **env)
+    failed = here("train", *server.at_model, *words, cwd=tmp_path, code=1, **env)
     assert "Traceback" in failed.stderr
     assert '"refused, your key is [LOOP_KEY]"' in failed.stderr
     outputs += [failed.stdout, failed.stderr]

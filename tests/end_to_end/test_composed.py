@@ -10,7 +10,7 @@ import pytest
 
 from orchestrion import Trajectory
 from orchestrion.runs import RunReader
-from tests.end_to_end.support import EXAMPLES, anew, orchestrion, result, start, wait_for_iterations
+from tests.end_to_end.support import EXAMPLES, anew, here, result, start, wait_for_iterations
 
 BEGIN = ("-o", "agents.crew.policy.begin=runs/crew")
 SMALL = (
@@ -29,7 +29,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     """A run of the small team, then an uninterrupted one of all of it, and the latter's result."""
     folder = tmp_path_factory.mktemp("whole")
     few = ("-o", "trainer.iterations=2", "-o", "trainer.episodes=16")
-    orchestrion("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
+    here("train", str(EXAMPLES / "crew.yaml"), *SMALL, *few, cwd=folder)
     anew(*COMPOSED, cwd=folder)  # with another hash seed than all others
     return folder, result(folder / "runs" / "composed")
 
@@ -63,6 +63,6 @@ def test_kill_9_resume_and_replay_end_the_same(
     process.kill()
     process.wait()
     # One episode at a time: how many run at once changes nothing either.
-    orchestrion("resume", "composed", "-o", "run.concurrency=1", cwd=folder)
+    here("resume", "composed", "-o", "run.concurrency=1", cwd=folder)
     assert result(directory) == whole[1]
-    assert orchestrion("replay", "composed", cwd=folder).stdout.startswith("identical: ")
+    assert here("replay", "composed", cwd=folder).stdout.startswith("identical: ")
