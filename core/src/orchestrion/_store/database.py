@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import blake2b
@@ -304,10 +304,21 @@ class Database:
 
     # ------------------------------------------------------------------ checksums
 
-    def insertion(self, table: str) -> str:
-        """Return the INSERT for the columns of a table in their order, and the mark."""
-        names = (*self._columns[table], "mark")
-        return f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    def insert(
+        self,
+        connection: sqlite3.Connection,
+        table: str,
+        rows: Iterable[Mapping[str, Any]],
+        conflict: str = "",
+    ) -> None:
+        """Write rows, given by column, with their marks; `conflict` says what follows VALUES."""
+        names = self._columns[table]
+        values = ([row[name] for name in names] for row in rows)
+        connection.executemany(
+            f"INSERT INTO {table} ({', '.join(names)}, mark) VALUES ({'?, ' * len(names)}?) "
+            f"{conflict}",
+            ((*row, mark(*row)) for row in values),
+        )
 
     def change(self, table: str, **values: str) -> str:
         """Return the UPDATE, without WHERE, that sets columns to SQL expressions, and the mark."""

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 from orchestrion._errors import StoreError
 from orchestrion._records import NO_USAGE, Usage
 from orchestrion._store.conversations import Texts
-from orchestrion._store.database import Database, mark
+from orchestrion._store.database import Database
 from orchestrion._store.serial import dumps, loads
 
 if TYPE_CHECKING:
     from orchestrion._engine.recording import Recorded
 
-_USAGE = "calls, input_tokens, output_tokens, usd, cost"
+USAGE = ("calls", "input_tokens", "output_tokens", "usd", "cost")
+"""The columns of a usage, in the order of `usage_columns`."""
 
 
 def real(value: float) -> float | None:
@@ -50,7 +51,7 @@ def recorded(row: Mapping[str, Any]) -> Recorded:
     """Return the call in a row of the journal; its answer is None if it was dropped."""
     from orchestrion._engine.recording import Facts, Recorded
 
-    usage = usage_of([row[name] for name in _USAGE.split(", ")])
+    usage = usage_of([row[name] for name in USAGE])
     facts = Facts(estimated=bool(row.get("estimated")))
     answer = None if row["answer"] is None else loads(row["answer"])
     if row.get("kind") == "cached" and answer is not None:
@@ -105,9 +106,12 @@ class CallJournal:
             pieces, new = self._texts.put(
                 connection, (() if row.kind == "started" else row.pieces for row in written)
             )
-            values = [_values(row, seq, asked) for row, asked in zip(written, pieces, strict=True)]
-            connection.executemany(
-                f"{writer.insertion('calls')} ON CONFLICT (key) DO UPDATE SET mark = NULL,"
+            values = [_row(call, seq, asked) for call, asked in zip(written, pieces, strict=True)]
+            writer.insert(
+                connection,
+                "calls",
+                values,
+                conflict="ON CONFLICT (key) DO UPDATE SET mark = NULL,"
                 " request = excluded.request, kind = excluded.kind, answer = excluded.answer,"
                 " seq = excluded.seq, service = excluded.service, who = excluded.who,"
                 " stage = excluded.stage, seconds = excluded.seconds,"
@@ -118,11 +122,10 @@ class CallJournal:
                 " output_tokens = output_tokens + excluded.output_tokens,"
                 " usd = coalesce(usd, 0) + coalesce(excluded.usd, 0),"
                 " cost = coalesce(cost, 0) + coalesce(excluded.cost, 0)",
-                [(*row, mark(*row)) for row in values],
             )
             connection.executemany(
                 f"{writer.change('calls')} WHERE key = ? AND mark IS NULL",
-                [row[:1] for row in values],
+                [(call.key,) for call in written],
             )
             # After them: an attempt may have begun and ended since the last commit.
             connection.executemany("DELETE FROM calls WHERE key = ?", over)
@@ -168,18 +171,26 @@ def _writable(writer: Database | None) -> Database:
     return writer
 
 
-def _values(
-    row: Recorded, seq: int, pieces: bytes | None
-) -> tuple[str | float | bytes | None, ...]:
-    facts, spent = row.facts, usage_columns(row.usage)
-    answer = None if row.kind == "started" else row.text or dumps(row.answer)
-    if row.kind == "cached":
-        answer, spent = dumps([row.answer, spent]), usage_columns(NO_USAGE)
-    return (
-        *(row.key, row.request, row.kind, answer, *spent, seq, facts.service),
-        *(facts.who, facts.stage, None if facts.seconds is None else real(facts.seconds)),
-        *(facts.attempts, int(facts.estimated), pieces),
-    )
+def _row(call: Recorded, seq: int, pieces: bytes | None) -> dict[str, str | float | bytes | None]:
+    facts, spent = call.facts, usage_columns(call.usage)
+    answer = None if call.kind == "started" else call.text or dumps(call.answer)
+    if call.kind == "cached":
+        answer, spent = dumps([call.answer, spent]), usage_columns(NO_USAGE)
+    return {
+        "key": call.key,
+        "request": call.request,
+        "kind": call.kind,
+        "answer": answer,
+        "seq": seq,
+        "service": facts.service,
+        "who": facts.who,
+        "stage": facts.stage,
+        "seconds": None if facts.seconds is None else real(facts.seconds),
+        "attempts": facts.attempts,
+        "estimated": int(facts.estimated),
+        "pieces": pieces,
+        **dict(zip(USAGE, spent, strict=True)),
+    }
 
 
 class AnswerStore:
@@ -197,7 +208,12 @@ class AnswerStore:
     def put(self, row: Recorded) -> None:
         """Keep an answer; a lost one costs another call and nothing else."""
         writer = _writable(self._writer)
-        values = (row.key, row.request, dumps(row.answer), *usage_columns(row.usage))
+        entry: dict[str, Any] = {
+            "key": row.key,
+            "request": row.request,
+            "answer": dumps(row.answer),
+            **dict(zip(USAGE, usage_columns(row.usage), strict=True)),
+        }
         with writer.transaction("cache", durable=False) as connection:
             connection.execute("DELETE FROM cache WHERE key = ?", (row.key,))
-            connection.execute(writer.insertion("cache"), (*values, mark(*values)))
+            writer.insert(connection, "cache", [entry])

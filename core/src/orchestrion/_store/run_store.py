@@ -30,7 +30,7 @@ from orchestrion._store import episodes as rows
 from orchestrion._store.checkpoint import Checkpoint, prune_checkpoints, write_checkpoint
 from orchestrion._store.conversations import drop_texts
 from orchestrion._store.creation import create_folder
-from orchestrion._store.database import NAME, Database, mark
+from orchestrion._store.database import NAME, Database
 from orchestrion._store.episodes import Retention
 from orchestrion._store.files import remove_stale
 from orchestrion._store.journal import AnswerStore, CallJournal, real, usage_columns
@@ -205,7 +205,8 @@ class RunStore(RunReader):
     def record_event(self, kind: str, data: JSON = None) -> None:
         """Note something worth telling."""
         with self._writer.transaction("event", durable=False) as connection:
-            self._put(connection, "events", time.time(), kind, dumps(data))
+            event = {"at": time.time(), "kind": kind, "data": dumps(data)}
+            self._writer.insert(connection, "events", [event])
 
     # ------------------------------------------------------------------ iterations
 
@@ -254,14 +255,17 @@ class RunStore(RunReader):
                     seq = again[0]
                     _drop_from(connection, seq)
                 known = self._insert(connection, episodes, seq, TRAINING)
-                self._put(
-                    connection,
-                    "iterations",
-                    *(seq, stage, iteration, encode(_numbers(metrics)).decode()),
-                    *_summary(episodes),
-                    *(path.name if path is not None else None, digest),
-                    *(real(seconds), _counts(episodes)),
-                )
+                row = {
+                    "seq": seq,
+                    "stage": stage,
+                    "iteration": iteration,
+                    "metrics": encode(_numbers(metrics)).decode(),
+                    "checkpoint": path.name if path is not None else None,
+                    "digest": digest,
+                    "seconds": real(seconds),
+                    **_summary(episodes),
+                }
+                self._writer.insert(connection, "iterations", [row])
                 names = self._forget_old_checkpoints(connection, self._keep)
                 if self._retention != "all":
                     self._drop_answers(connection)
@@ -341,7 +345,8 @@ class RunStore(RunReader):
                 connection.execute("DELETE FROM episodes WHERE source = ?", (name,))
                 connection.execute("DELETE FROM evaluations WHERE name = ?", (name,))
                 known = self._insert(connection, episodes, self._next - 1, name)
-                self._put(connection, "evaluations", name, self._next - 1, dumps(results))
+                row = {"name": name, "seq": self._next - 1, "results": dumps(results)}
+                self._writer.insert(connection, "evaluations", [row])
             self._problems = known
 
     def shrink(self, retention: Retention | None = None, keep: int | None = None) -> None:
@@ -368,14 +373,11 @@ class RunStore(RunReader):
             prune_checkpoints(self.checkpoints, names)
             self._writer.compact()
 
-    # ------------------------------------------------------------------ marked rows
-
-    def _put(self, connection: sqlite3.Connection, table: str, *row: str | float | None) -> None:
-        connection.execute(self._writer.insertion(table), (*row, mark(*row)))
+    # ------------------------------------------------------------------ parts of a transaction
 
     def _set_state(self, connection: sqlite3.Connection, key: str, value: JSON) -> None:
         connection.execute("DELETE FROM state WHERE key = ?", (key,))
-        self._put(connection, "state", key, dumps(value))
+        self._writer.insert(connection, "state", [{"key": key, "value": dumps(value)}])
 
     def _forget_old_checkpoints(self, connection: sqlite3.Connection, keep: int) -> list[str]:
         """Take back the names of all but the newest; returns the names that stay."""
@@ -414,22 +416,19 @@ def _drop_from(connection: sqlite3.Connection, seq: int) -> None:
         connection.execute(f"DELETE FROM {table} WHERE seq >= ?", (seq,))
 
 
-def _counts(episodes: Sequence[Episode]) -> str:
-    """Return episodes by status and turns by agent, as JSON."""
+def _summary(episodes: Sequence[Episode]) -> dict[str, str | float | None]:
+    """Return the columns of an iteration that sum its episodes up."""
+    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
     statuses = Counter(str(episode.status) for episode in episodes)
     agents = Counter(turn.agent for episode in episodes for turn in episode.turns)
-    return encode([dict(sorted(statuses.items())), dict(sorted(agents.items()))]).decode()
-
-
-def _summary(episodes: Sequence[Episode]) -> tuple[int, int, int, float | None]:
-    """Return how many episodes, successes and missing rewards there are, and the mean reward."""
-    totals = [episode.reward.total for episode in episodes if episode.reward is not None]
-    return (
-        len(episodes),
-        sum(episode.success for episode in episodes),
-        len(episodes) - len(totals),
-        real(math.fsum(totals) / len(totals)) if totals else None,
-    )
+    counts = [dict(sorted(statuses.items())), dict(sorted(agents.items()))]
+    return {
+        "episodes": len(episodes),
+        "successes": sum(episode.success for episode in episodes),
+        "unrewarded": len(episodes) - len(totals),
+        "reward": real(math.fsum(totals) / len(totals)) if totals else None,
+        "counts": encode(counts).decode(),
+    }
 
 
 def _numbers(metrics: Metrics) -> dict[str, float]:
