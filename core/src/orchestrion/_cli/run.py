@@ -21,7 +21,6 @@ from orchestrion._cli.common import (
 from orchestrion._cli.display import cost_text
 from orchestrion._cli.looping import in_loop
 from orchestrion._errors import UsageError
-from orchestrion._store.serial import as_data
 
 if TYPE_CHECKING:
     from orchestrion._records import Episode, Split, Turn
@@ -67,6 +66,8 @@ def command(
         )
     )
     if as_json:
+        from orchestrion._store.serial import as_data
+
         emit({"episode": as_data(episode), "known_answer": known})
     else:
         _conclude(episode, known)
