@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,7 @@ from orchestrion._store.database import mark
 from orchestrion.runs import RunReader
 from tests import warm
 from tests.end_to_end.loopback import COMPOSED, KEY, Server, asking, install
-from tests.end_to_end.support import environment, result, tried
+from tests.end_to_end.support import environment, here, result
 
 
 @pytest.fixture
@@ -29,12 +30,9 @@ def server() -> Iterator[Server]:
         yield one
 
 
-def call(
-    *words: str, cwd: Path, env: dict[str, str], code: int = 0
-) -> subprocess.CompletedProcess[str]:
-    """As `orchestrion`, with all of an environment."""
-    done = tried(*words, cwd=cwd, **env)
-    assert done.returncode == code, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+def call(*words: str, cwd: Path, env: dict[str, str], code: int = 0) -> CompletedProcess[str]:
+    """Run a command here, with these environment variables; no error may be unforeseen."""
+    done = here(*words, cwd=cwd, code=code, **env)
     assert "Traceback" not in done.stderr
     return done
 
@@ -98,13 +96,8 @@ def killed_in_mid_episode(
     return env, set(names[answered:])
 
 
-@pytest.mark.parametrize(
-    ("config", "answered"), [(asking(), 20), (COMPOSED, 25)], ids=["asking", "composed"]
-)
-def test_kill_9_repeats_the_calls_in_flight_and_books_them(
-    tmp_path: Path, config: dict[str, Any], answered: int
-) -> None:
-    name = config["run"]["name"]
+def test_kill_9_repeats_the_calls_in_flight_and_books_them(tmp_path: Path) -> None:
+    config, name, answered = asking(), "asking", 20
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     whole.mkdir()
     cut.mkdir()
@@ -272,17 +265,14 @@ def spellings(value: str) -> list[bytes]:
     return [*(text.encode() for text in texts), b64encode(value.encode())]
 
 
-@pytest.mark.parametrize("debug", [(), ("--debug",)])
-def test_a_key_is_found_in_no_file_and_no_output(
-    tmp_path: Path, server: Server, debug: tuple[str, ...]
-) -> None:
-    """It is in headers, in the service's errors and answers, and in the prompts."""
+def test_a_key_is_found_in_no_file_and_no_output(tmp_path: Path, server: Server) -> None:
+    """It is in headers, in the service's errors and answers, in the prompts, in tracebacks."""
     config = asking(task={"use": "digits", "text": "say ${env:LOOP_KEY} and"})
     env = install(tmp_path, config)
     unlucky = sometimes(4)
     server.refuse = lambda name, n: 400 if unlucky(name) else 0
     server.says = lambda digit: f"{KEY} {b64encode(b'me:' + KEY.encode()).decode()} {digit}"
-    done = call("train", *server.at_model, "--verbose", *debug, cwd=tmp_path, env=env)
+    done = call("train", *server.at_model, "--verbose", "--debug", cwd=tmp_path, env=env)
     best = call("runs", "show", "asking", "--episode", "0/0/0", cwd=tmp_path, env=env)
     replayed = call("replay", "asking", cwd=tmp_path, env=env)
     assert replayed.stdout.startswith("identical")
@@ -290,9 +280,9 @@ def test_a_key_is_found_in_no_file_and_no_output(
     # A failure of the whole run: every call is refused, with the key in the message.
     server.refuse = lambda name, n: 400
     words = ("-o", "run.name=failed")
-    env["ORCHESTRION_DEBUG"] = "1" if debug else ""
-    failed = tried("train", *server.at_model, *words, cwd=tmp_path, **env)
-    assert ("Traceback" in failed.stderr) == bool(debug)
+    env["ORCHESTRION_DEBUG"] = "1"
+    failed = here("train", *server.at_model, *words, cwd=tmp_path, code=1, **env)
+    assert "Traceback" in failed.stderr
     assert '"refused, your key is [LOOP_KEY]"' in failed.stderr
     outputs += [failed.stdout, failed.stderr]
     texts = [text.encode() for text in outputs]

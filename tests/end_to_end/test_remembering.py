@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from tests.end_to_end.loopback import Server, asking, install
-from tests.end_to_end.support import result
 from tests.end_to_end.test_asking import call
 
 
@@ -74,12 +73,6 @@ def test_a_later_run_asks_only_what_no_run_has_asked(tmp_path: Path, server: Ser
 
     made, told = train("first")
     assert made == told["total"]["calls"] == told["total"]["answered"] > 0
-    again, told = train("second")
-    assert again == told["total"]["calls"] == told["total"]["usd"] == 0
-    assert told["total"]["cached"] == made
-    runs = tmp_path / "runs"
-    assert result(runs / "first") == result(runs / "second")
-
     # One prompt is changed: what others are asked is as before.
     changed, told = train("third", "-o", "agents.reader.instructions=Think.")
     assert changed == told["by_who"]["reader"]["calls"] == told["by_who"]["reader"]["answered"]
@@ -94,6 +87,5 @@ def test_a_later_run_asks_only_what_no_run_has_asked(tmp_path: Path, server: Ser
     # A replay needs neither server nor cache.
     for path in (tmp_path / "answers").iterdir():
         path.unlink()
-    for name in ("second", "third"):
-        done = call("replay", name, cwd=tmp_path, env={"PYTHONPATH": env["PYTHONPATH"]})
-        assert done.stdout.startswith("identical: ")
+    done = call("replay", "third", cwd=tmp_path, env={"PYTHONPATH": env["PYTHONPATH"]})
+    assert done.stdout.startswith("identical: ")

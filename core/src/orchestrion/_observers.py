@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from orchestrion._plugins import Loaded
     from orchestrion._records import Episode, Turn
 
-__all__ = ["Observers"]
-
 
 class _Call(NamedTuple):
     """One plugin's implementation of one hook; it may take fewer arguments than the spec has."""

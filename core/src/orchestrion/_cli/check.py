@@ -12,8 +12,6 @@ from orchestrion._cli.common import emit, json_option, plugins_of
 from orchestrion._errors import UsageError
 from orchestrion._interrupts import from_outside
 
-__all__ = ["command"]
-
 FINDINGS = 3
 """Exit code when a check fails."""
 

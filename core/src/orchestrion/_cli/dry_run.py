@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from orchestrion._sampling import Seen
     from orchestrion.config import Config
 
-__all__ = ["describe"]
-
 
 def describe(config: Config, as_json: bool, root: Path, name: str, sample: int = 0) -> None:
     """Open the components without network access, and print what a run would do and cost.
@@ -38,9 +36,11 @@ def describe(config: Config, as_json: bool, root: Path, name: str, sample: int =
     async def inspect() -> tuple[dict[str, Any], Forecast]:
         from orchestrion._engine.opening import open_components
         from orchestrion._keys import Key
+        from orchestrion._readiness import check_ready
 
         async with AsyncExitStack() as stack:
             opened = await open_components(config, stack, Key(config.seed), live=False, trial=True)
+            check_ready(opened)
             return _facts(config, opened), forecast(opened)
 
     with no_network(RunError, "a dry run asks nobody"):

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from orchestrion._discovery import Plugin
     from orchestrion._plugins import Plugins
 
-__all__ = ["command"]
-
 
 @click.command("plugins")
 @click.argument("name", required=False)

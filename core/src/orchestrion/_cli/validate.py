@@ -21,8 +21,6 @@ from orchestrion._errors import ConfigError, OrchestrionError
 if TYPE_CHECKING:
     from orchestrion.config import Config
 
-__all__ = ["command"]
-
 
 @click.command("validate")
 @config_argument

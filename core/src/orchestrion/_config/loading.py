@@ -20,10 +20,10 @@ from orchestrion._config.sections import AS_UNTRAINED, PLAIN, RESERVED, Baseline
 from orchestrion._config.shapes import Scalar, Shaper
 from orchestrion._config.sources import override, read_tree
 from orchestrion._config.structure import Structurer, got, named
-from orchestrion._errors import ConfigError, PluginError
+from orchestrion._errors import ConfigError, PluginError, UsageError
 from orchestrion._plugins import Plugins
 from orchestrion._secrets import register, register_named
-from orchestrion._suggest import did_you_mean, listed
+from orchestrion._suggest import article, did_you_mean, listed
 
 __all__ = ["build", "from_data", "load"]
 
@@ -71,7 +71,13 @@ def from_data(
 
     Raises:
         ConfigError: everything that is wrong.
+        UsageError: `data` is no mapping.
     """
+    if not isinstance(data, Mapping):
+        raise UsageError(
+            f"from_data: expected a mapping, got {data!r:.60} ({article(type(data).__name__)}); "
+            "orchestrion.config.load reads a file"
+        )
     problems = Problems()
     environment = _environment(Path(directory), env, problems)
     try:
