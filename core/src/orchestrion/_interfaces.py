@@ -272,8 +272,6 @@ class Request:
         sample: tells samples of one content apart; part of the cache key.
         cache: whether an equal earlier request may answer this one: one of this run, and one of
             an earlier run where `run.cache` names a cache that runs share; None means only there.
-        journal: whether the answer is recorded. Not needed where it follows from what a checkpoint
-            holds, as with weights on this machine: resume and replay then compute it again.
         limits: the service's limits; the first request of a service sets them.
         timeout: seconds for one attempt.
         shown: what stands for `content` where people look at the call later, if that is in a form
@@ -285,7 +283,6 @@ class Request:
     version: str = ""
     sample: str = ""
     cache: bool | None = False
-    journal: bool = True
     limits: CallLimits = CallLimits()
     timeout: float = 600.0
     shown: JSON = None
