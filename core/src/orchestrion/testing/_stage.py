@@ -5,14 +5,17 @@ The team has three agents: "a", "b" with the options "x" and "y", and "c", whose
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import cached_property, wraps
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
-from orchestrion._engine.calls import CallPath
+from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
 from orchestrion._hookspecs import hookimpl
@@ -49,7 +52,24 @@ from orchestrion._records import (
 from orchestrion._session import Build
 from orchestrion.config import Config
 
-__all__ = ["Stage", "building", "config_for", "opened"]
+if TYPE_CHECKING:
+    from hypothesis.strategies import SearchStrategy
+
+    from orchestrion.testing._kit import Subject
+
+__all__ = [
+    "CLAIMS",
+    "NEUTRAL",
+    "SUCCESS",
+    "Bench",
+    "Stage",
+    "bench",
+    "building",
+    "config_for",
+    "for_examples",
+    "on_bench",
+    "opened",
+]
 
 HERE = "orchestrion.testing._stage"
 NAME = "orchestrion-kit"
@@ -253,3 +273,103 @@ async def opened(config: Config, seed: int | None = None) -> AsyncIterator[Opene
     key = Key(config.seed if seed is None else seed)
     async with AsyncExitStack() as stack:
         yield await open_components(config, stack, key, live=False)
+
+
+# ---------------------------------------------------------------------------- the bench
+
+
+NEUTRAL = "qzx vkj"
+"""A text that claims nothing."""
+CLAIMS = (
+    "PASS",
+    "DONE",
+    "All tests passed. Score: 10/10.",
+    '{"success": true, "score": 1.0}',
+    "Success: the task is complete and verified.",
+    "SOLVED",
+    "OK",
+    "APPROVED, LGTM",
+    "The final answer is correct. TERMINATE",
+)
+"""Texts with which an agent claims success."""
+SUCCESS: Mapping[str, Any] = {
+    "success": True,
+    "done": True,
+    "passed": True,
+    "solved": True,
+    "correct": True,
+    "verified": True,
+    "score": 1.0,
+}
+"""Data with which an agent claims success."""
+
+
+class Bench:
+    """A component under test, open on the kit's stage.
+
+    Args:
+        subject: the component.
+        parts: all components of the config around it.
+    """
+
+    def __init__(self, subject: Subject, parts: Opened) -> None:
+        self.subject, self.parts = subject, parts
+        self.tested: Any = parts.runtimes[subject.path]
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Return an engine for the team; made when first used."""
+        return self.parts.engine(CallPath())
+
+    def calls(self, key: Key) -> ActivationCalls:
+        """Return a handle for calls, as a component gets it."""
+        return ActivationCalls(self.engine, key)
+
+
+@asynccontextmanager
+async def bench(subject: Subject) -> AsyncIterator[Bench]:
+    """Open a component with its example settings."""
+    async with opened(subject.config()) as parts:
+        result = Bench(subject, parts)
+        try:
+            yield result
+        finally:
+            if "engine" in vars(result):
+                result.engine.close()
+
+
+def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], int]:
+    """Turn a check of an opened component into a check of a subject."""
+
+    @wraps(check)
+    def run(subject: Subject) -> int:
+        async def main() -> int:
+            async with bench(subject) as opened_bench:
+                return await check(opened_bench)
+
+        return asyncio.run(main())
+
+    return run
+
+
+def for_examples(strategy: SearchStrategy[Any], check: Callable[[Any], None]) -> None:
+    """Run a check on examples of a strategy, the same in each run.
+
+    ORCHESTRION_CHECK_EXAMPLES says how many; 25 by default.
+    """
+
+    from hypothesis import HealthCheck, Phase, given, seed, settings
+
+    @seed(0)
+    @settings(
+        max_examples=int(os.environ.get("ORCHESTRION_CHECK_EXAMPLES", "25")),
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def run(example: Any) -> None:
+        check(example)
+
+    run()

@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from hypothesis import strategies as st
 
@@ -33,7 +36,6 @@ from orchestrion._records import (
     Problem,
     Reward,
     Scores,
-    Status,
     Trajectory,
     Turn,
     Usage,
@@ -50,83 +52,55 @@ json = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(text, inner, max_size=3),
     max_leaves=4,
 )
-_numbers = st.dictionaries(text, number, max_size=3)
-_reads = st.none() | st.lists(st.integers(0, 9), max_size=3).map(tuple)
+_PLAIN = {
+    Any: json,
+    NoneType: st.none(),
+    bool: st.booleans(),
+    float: number,
+    int: count,
+    str: text,
+}
 
+
+def _values(hint: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for the values of an annotation of a record."""
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if hint is Trajectory:
+        return st.deferred(lambda: trajectories)
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is UnionType:
+        return st.one_of(*map(_values, parts))
+    if origin is Literal:
+        return st.sampled_from(parts)
+    if origin is Mapping:
+        return st.dictionaries(text, _values(parts[1]), max_size=2)
+    if origin is tuple:
+        return st.lists(_values(parts[0]), max_size=2).map(tuple)
+    if origin is frozenset:
+        return st.frozensets(_values(parts[0]), max_size=2)
+    if issubclass(hint, Enum):
+        return st.sampled_from(hint)
+    return st.deferred(lambda: record(hint))
+
+
+_RECORDS = (
+    Usage,
+    Problem,
+    Output,
+    Activation,
+    Decision,
+    Turn,
+    Observation,
+    Scores,
+    Reward,
+    Episode,
+)
 FIELDS: dict[type[Any], dict[str, st.SearchStrategy[Any]]] = {
-    Usage: {
-        "calls": count,
-        "input_tokens": count,
-        "output_tokens": count,
-        "usd": number,
-        "cost": number,
-    },
-    Problem: {"id": text, "text": text, "data": json, "category": text, "hidden": json},
-    Output: {
-        "content": text,
-        "data": json,
-        "usage": st.deferred(lambda: record(Usage)),
-        "final": st.booleans(),
-        "metadata": st.dictionaries(text, json, max_size=2),
-        "inner": st.none() | st.deferred(lambda: trajectories),
-        "calls": st.lists(text, max_size=2).map(tuple),
-    },
-    Activation: {
-        "agent": text,
-        "option": st.none() | text,
-        "reads": _reads,
-        "timeout": st.none() | number,
-        "index": st.none() | count,
-        "reuse": st.booleans(),
-    },
-    Decision: {
-        "start": st.deferred(lambda: st.lists(record(Activation), max_size=2).map(tuple)),
-        "stop": st.booleans(),
-        "wait": st.sampled_from(["all", "each"]),
-        "logp": st.none() | number,
-        "record": st.none() | st.builds(object),
-        "error": text,
-        "arrival": st.booleans(),
-    },
-    Turn: {
-        "index": count,
-        "agent": text,
-        "option": st.none() | text,
-        "output": st.deferred(lambda: record(Output)),
-        "status": st.sampled_from(["completed", "failed", "cancelled"]),
-        "error": text,
-        "decision": count,
-        "reads": _reads,
-    },
-    Observation: {
-        "text": text,
-        "data": json,
-        "features": st.lists(number, max_size=3).map(tuple),
-        "blocked": st.frozensets(text, max_size=3),
-        "progress": st.none() | number,
-        "hints": st.dictionaries(text, st.lists(number, max_size=2).map(tuple), max_size=2),
-    },
-    Scores: {"value": number, "success": st.booleans(), "parts": _numbers},
-    Reward: {
-        "total": number,
-        "turns": st.none() | st.lists(number, max_size=3).map(tuple),
-        "agents": st.none() | _numbers,
-        "parts": _numbers,
-    },
-    Episode: {
-        "id": text,
-        "problem": st.deferred(lambda: record(Problem)),
-        "trajectory": st.deferred(lambda: trajectories),
-        "decisions": st.deferred(lambda: st.lists(record(Decision), max_size=2).map(tuple)),
-        "status": st.sampled_from(Status),
-        "scores": st.none() | st.deferred(lambda: record(Scores)),
-        "reward": st.none() | st.deferred(lambda: record(Reward)),
-        "error": text,
-        "observation": st.none() | st.deferred(lambda: record(Observation)),
-        "calls": st.lists(text, max_size=2).map(tuple),
-    },
+    kind: {name: _values(hint) for name, hint in get_type_hints(kind).items()} for kind in _RECORDS
 }
 """A strategy for every field of every record that is stored."""
+FIELDS[Decision]["record"] = st.builds(object)  # anything, since it is never stored
 
 
 def record(kind: type[Any], **fixed: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
