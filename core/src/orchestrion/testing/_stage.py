@@ -6,7 +6,6 @@ The team has three agents: "a", "b" with the options "x" and "y", and "c", whose
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, wraps
@@ -53,8 +52,6 @@ from orchestrion._session import Build
 from orchestrion.config import Config
 
 if TYPE_CHECKING:
-    from hypothesis.strategies import SearchStrategy
-
     from orchestrion.testing._kit import Subject
 
 __all__ = [
@@ -66,7 +63,6 @@ __all__ = [
     "bench",
     "building",
     "config_for",
-    "for_examples",
     "on_bench",
     "opened",
 ]
@@ -350,26 +346,3 @@ def on_bench(check: Callable[[Bench], Awaitable[int]]) -> Callable[[Subject], in
         return asyncio.run(main())
 
     return run
-
-
-def for_examples(strategy: SearchStrategy[Any], check: Callable[[Any], None]) -> None:
-    """Run a check on examples of a strategy, the same in each run.
-
-    ORCHESTRION_CHECK_EXAMPLES says how many; 25 by default.
-    """
-
-    from hypothesis import HealthCheck, Phase, given, seed, settings
-
-    @seed(0)
-    @settings(
-        max_examples=int(os.environ.get("ORCHESTRION_CHECK_EXAMPLES", "25")),
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(strategy)
-    def run(example: Any) -> None:
-        check(example)
-
-    run()
