@@ -25,10 +25,8 @@ from orchestrion._interfaces import (
     Model,
     Policy,
     RewardFunction,
-    Session,
     Situation,
     Task,
-    Trainer,
     View,
 )
 from orchestrion._keys import Key
@@ -176,25 +174,10 @@ class KitPolicy(Policy):
     """Starts the first agent once, then stops."""
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """Decide for one turn in each episode."""
         return [
             Decision(stop=True) if len(situation.trajectory) else Decision((Activation("a"),))
             for situation in situations
         ]
-
-
-@frozen
-class KitTrainer(Trainer):
-    """Learns nothing."""
-
-    @property
-    def iterations(self) -> int:
-        """Return 1."""
-        return 1
-
-    async def iterate(self, i: int, session: Session) -> dict[str, float]:
-        """Return no metrics."""
-        return {}
 
 
 class Stage:
@@ -202,14 +185,13 @@ class Stage:
 
     @hookimpl
     def orchestrion_components(self) -> Iterator[tuple[str, Component]]:
-        """Supply one component of each kind."""
+        """Supply one component of each kind but trainers."""
         for kind, cls, summary in (
             ("agent", "KitAgent", "says one line"),
             ("model", "KitModel", "answers every request alike"),
             ("task", "KitTask", "solved once a has acted"),
             ("reward", "KitReward", "value minus a tenth of the cost"),
             ("policy", "KitPolicy", "one turn, then stop"),
-            ("trainer", "KitTrainer", "learns nothing"),
         ):
             yield kind, Component(f"kit-{kind}", f"{HERE}:{cls}", summary)
 
