@@ -73,14 +73,9 @@ class Forecast:
 
         The last is None if that is not known.
         """
-        total, comparison = self.total, {}
-        needs: dict[str, float] = {
-            "calls": total.calls,
-            "tokens": total.tokens,
-            "usd": total.usd,
-        }
-        for name, bound in needs.items():
-            cap = getattr(caps, name)
+        comparison: dict[str, tuple[float, float, bool | None]] = {}
+        for name in ("calls", "tokens", "usd"):
+            cap, bound = getattr(caps, name), getattr(self.total, name)
             if cap is not None:
                 is_complete = not self.unknown and not isnan(bound)
                 suffices = None if bound <= cap and not is_complete else bound <= cap

@@ -24,7 +24,6 @@ from orchestrion._engine.recording import (
     Journal,
     JournalWriter,
     Recorded,
-    SharedCache,
     answer_of,
     place_of,
 )
@@ -60,7 +59,7 @@ class CallPath:
         journal: Journal | None = None,
         cache: AnswerCache | None = None,
         retry: RetrySettings | None = None,
-        shared: SharedCache | None = None,
+        shared: Journal | None = None,
     ) -> None:
         self.budget = budget or Budget()
         self.reuse = Reuse()

@@ -145,9 +145,10 @@ class Loop:
             if batcher.prepares and not await self._prepare(batcher, situation):
                 return
             key = setting.key.child("decide", len(self.decisions))
-            # With one episode under way, no other decision can be ready.
-            alone = engine.active <= 1
-            decision = batcher.now(situation, key) if alone else await batcher.soon(situation, key)
+            if engine.active <= 1:  # no decision of another episode can be ready
+                [decision] = batcher.ask([situation], [key])
+            else:
+                decision = await batcher.soon(situation, key)
             check_decision(decision, batcher.place)
             self.decisions.append(decision)
             if decision.stop:
