@@ -109,20 +109,17 @@ class Host(ABC):
     @abstractmethod
     async def nested(
         self,
+        caller: ActivationCalls,
         view: View,
         key: Key,
         members: Mapping[str, Agent],
         policy: Policy,
         turns: int | None,
-        who: str = "",
-        label: str | None = None,
-        episode: str = "",
     ) -> tuple[Trajectory, str]:
         """Run a nested team; return its trajectory, and why its policy failed, else "".
 
-        It shares the call path, the worker threads, and the time limit of the turn it runs in.
-        `who` and `label` name that turn in reports and for people who watch; `episode` is the name
-        of the episode it belongs to.
+        It shares the call path, the worker threads, and the time limit of the turn it runs in,
+        which `caller` is the handle of.
         """
 
 
@@ -133,7 +130,7 @@ class ActivationCalls:
     people who watch, `episode` the name that nested teams get. Handles may share the list `made`.
     """
 
-    __slots__ = ("_engine", "_episode", "_key", "_label", "_next", "_scope", "made", "used", "who")
+    __slots__ = ("_engine", "_key", "_next", "_scope", "episode", "label", "made", "used", "who")
 
     def __init__(
         self,
@@ -146,7 +143,7 @@ class ActivationCalls:
         made: list[str] | None = None,
     ) -> None:
         self._engine, self._key, self._scope = engine, key, scope
-        self.who, self._label, self._episode = who, label, episode
+        self.who, self.label, self.episode = who, label, episode
         self._next = 0
         self.used = NO_USAGE
         """Usage of all calls through this handle so far."""
@@ -161,7 +158,7 @@ class ActivationCalls:
     def show(self, text: str) -> None:
         """See `Calls.show`."""
         if self._engine.viewer is not None:
-            self._engine.viewer(self._label or self.who, text)
+            self._engine.viewer(self.label or self.who, text)
 
     async def run(
         self,
@@ -193,9 +190,7 @@ class ActivationCalls:
         turns: int | None = None,
     ) -> Trajectory:
         """See `Calls.team`."""
-        trajectory, error = await self._engine.nested(
-            view, key, members, policy, turns, self.who, self._label, self._episode
-        )
+        trajectory, error = await self._engine.nested(self, view, key, members, policy, turns)
         for turn in trajectory.turns:
             self.used = self.used + turn.usage
         if error:

@@ -214,14 +214,12 @@ class Engine(Host):
 
     async def nested(
         self,
+        caller: ActivationCalls,
         view: View,
         key: Key,
         members: Mapping[str, Agent],
         policy: Policy,
         turns: int | None,
-        who: str = "",
-        label: str | None = None,
-        episode: str = "",
     ) -> tuple[Trajectory, str]:
         """See `Host.nested`."""
         # Components of the config have an identity; agents made by an agent go by their names.
@@ -232,10 +230,10 @@ class Engine(Host):
             key,
             self.seats(members, identities),
             tuple(member_of(name, agent) for name, agent in members.items()),
-            episode,
+            caller.episode,
             given=view.turns,
-            who=f"{who or view.agent}/",
-            label=f"{label} > " if label else "",
+            who=f"{caller.who or view.agent}/",
+            label=f"{caller.label} > " if caller.label else "",
         )
         limits = evolve(self.limits, turns=turns or self.limits.turns)
         step = Step(None, view.observation)
