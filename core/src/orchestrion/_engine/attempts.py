@@ -204,9 +204,9 @@ class Attempts:
         """Log once for each service that a call spent more than was reserved for it."""
         if service in self._over_reserve or reserve == NO_USAGE:
             return
-        spent, most = astuple(actual)[:4], astuple(reserve)[:4]
+        spent, reserved = astuple(actual)[:4], astuple(reserve)[:4]
         # An unknown price (NaN) is never more.
-        if not any(used > limit * _ROUNDING for used, limit in zip(spent, most, strict=True)):
+        if not any(used > limit * _ROUNDING for used, limit in zip(spent, reserved, strict=True)):
             return
         self._over_reserve.add(service)
         logging.getLogger("orchestrion").warning(
@@ -215,7 +215,7 @@ class Attempts:
             "booked, but such calls can exceed the budget by the difference",
             service,
             *spent,
-            *most,
+            *reserved,
         )
 
     async def _in_time(self, call: Call) -> Answer:

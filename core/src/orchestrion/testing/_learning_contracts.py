@@ -318,12 +318,10 @@ class _RecordingSession(EngineSession):
     draws: Draws
 
     def problems(self, split: Split = "train") -> Sequence[Problem]:
-        """See `Session.problems`."""
         with self.draws.aside():
             return list(super().problems(split))
 
     async def rollout(self, jobs: Sequence[Job]) -> list[Episode]:
-        """See `Session.rollout`."""
         self.rollouts += 1
         for job in jobs:
             policy = id(job.policy) if job.policy is not None else None
@@ -332,28 +330,23 @@ class _RecordingSession(EngineSession):
             return await super().rollout(jobs)
 
     async def evaluate_as(self, *args: Any, **kwargs: Any) -> list[Episode]:
-        """See `EngineSession.evaluate_as`."""
         with self.draws.aside():
             return await super().evaluate_as(*args, **kwargs)
 
     def begin(self, problem: Problem, key: Key) -> Branch:
-        """See `Session.begin`."""
         with self.draws.aside():
             return super().begin(problem, key)
 
     async def extend(self, branch: Branch, activations: Sequence[Activation], key: Key) -> Branch:
-        """See `Session.extend`."""
         with self.draws.aside():
             return await super().extend(branch, activations, key)
 
     async def finish(self, branch: Branch) -> Episode:
-        """See `Session.finish`."""
         with self.draws.aside():
             return await super().finish(branch)
 
     @asynccontextmanager
     async def build(self, overlay: Mapping[str, JSON]) -> AsyncIterator[Session]:
-        """See `Session.build`."""
         async with super().build(overlay) as inner:
             assert isinstance(inner, EngineSession)
             inner.__class__ = _RecordingSession

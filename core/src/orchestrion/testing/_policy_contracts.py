@@ -85,7 +85,7 @@ def decide(
 
 def chosen(decisions: Any) -> list[Any]:
     """Return what can be compared of decisions."""
-    return [snapshot((one.start, one.stop, one.wait, one.logp)) for one in decisions]
+    return [snapshot((each.start, each.stop, each.wait, each.logp)) for each in decisions]
 
 
 @on_bench

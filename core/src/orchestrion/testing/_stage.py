@@ -85,11 +85,9 @@ class KitAgent(Agent):
 
     @property
     def options(self) -> Sequence[str]:
-        """Return `choose`."""
         return self.choose
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Return a line that names the agent, or the model's answer."""
         text, metadata = f"{view.agent} was here", {}
         if self.model is not None:
             request = {"messages": [{"role": "user", "content": view.problem.text}]}
@@ -105,11 +103,9 @@ class KitModel(Model):
     """Gives every request the same answer."""
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """Return one line."""
         return Answer({"text": "a line", "stop": "end"}, Usage(calls=1))
 
     async def embed(self, texts: Sequence[str], calls: Calls) -> Answer:
-        """Return a vector for each text, by its length."""
         return Answer({"vectors": [[1.0, float(len(text))] for text in texts]}, Usage(calls=1))
 
 
@@ -124,25 +120,21 @@ class KitTask(Task):
     solver: str = "a"
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Return four problems for each split."""
         return [
             Problem(f"{split}-{i}", f"{split} problem {i}", {"words": [split, str(i)]}, "kit")
             for i in range(4)
         ]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """Return the state in which no agent has acted."""
         return Step((), self._observation(()))
 
     def step(self, state: tuple[str, ...], turn: Turn, key: Key) -> Step:
-        """Add the turn's agent to those that have acted."""
         state = (*state, turn.agent)
         return Step(state, self._observation(state))
 
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """Return whether the solver has acted."""
         solved = any(turn.agent == self.solver for turn in trajectory.turns)
         return Scores(float(solved), solved)
 
@@ -162,7 +154,6 @@ class KitReward(RewardFunction):
     """The verifier's value minus a tenth of the cost."""
 
     async def score(self, episode: Episode, calls: Calls) -> Reward | None:
-        """Return no reward for an episode without scores."""
         if episode.scores is None:
             return None
         costs = tuple(-0.1 * turn.usage.cost for turn in episode.turns)
