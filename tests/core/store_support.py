@@ -30,7 +30,7 @@ from orchestrion._store import Checkpoint, faults
 from orchestrion._store.exports import export_run
 from orchestrion._store.safetensors import ITEM_BYTES
 from orchestrion.runs import RunStore
-from orchestrion.testing._strategies import FIELDS, json, record, text
+from tests.core.strategies import FIELDS, json, record, text
 
 __all__ = ["FIELDS", "json", "record", "text"]
 

@@ -155,9 +155,9 @@ class Repeat(Trainer):
     model: Model | None = None
     smoke = {"iterations": 1}
 
-    def plan(self, i, sizes, turns):
+    def plan(self, i, sizes):
         own = Usage() if self.model is None else self.model.ceiling(100)
-        return Plan(sizes["train"] * turns, sizes["train"], usage=own, exact=True, forked=False)
+        return Plan(sizes["train"], usage=own)
 
     async def iterate(self, i, session):
         jobs = [Job(p, session.key.child(p.id)) for p in session.problems("train")]

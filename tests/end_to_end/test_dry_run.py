@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from orchestrion import Key
+from orchestrion._cli.smoke import smaller
+from orchestrion._engine.opening import open_components
+from orchestrion._forecast import Forecast, forecast
+from orchestrion.config import Config, load
+from orchestrion.runs import RunReader, train
 from tests.end_to_end.support import EXAMPLES, here
 
 THEIRS = ("math", "search")
@@ -34,3 +42,27 @@ def test_an_example_for_files_of_ones_own_is_valid_and_says_which_are_missing(
     done = here("train", example, "--dry-run", cwd=tmp_path, code=2)
     assert "No such file or directory: '/data/" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+async def bound_of(config: Config) -> Forecast:
+    """Return the bound of a run that opens the components without any calls."""
+    async with AsyncExitStack() as stack:
+        key = Key(config.seed)
+        return forecast(await open_components(config, stack, key, live=False, trial=True))
+
+
+# A trainer of whole episodes, one of branches, one with questions of its own, and a judge.
+@pytest.mark.parametrize("name", ["tickets", "beam", "behaviours", "judge"])
+def test_a_run_takes_no_more_than_its_bound(name: str, tmp_path: Path) -> None:
+    path = EXAMPLES / f"{name}.yaml"
+    config = load(path, smaller(load(path)).overrides)
+    bound = asyncio.run(bound_of(config))
+    asyncio.run(train(config, tmp_path / "run"))
+    with RunReader(tmp_path / "run") as run:
+        spent, turns = run.spend(), sum(len(stored.episode.trajectory) for stored in run.episodes())
+    assert not bound.unknown
+    assert 0 < spent.calls <= bound.total.calls
+    assert 0 < spent.input_tokens <= bound.total.input_tokens
+    assert 0 < spent.output_tokens <= bound.total.output_tokens
+    assert spent.usd <= bound.total.usd
+    assert turns <= sum(part.count for part in bound.parts if part.who == "agents")

@@ -83,9 +83,9 @@ def _check_plan(opened: Opened, path: str, sizes: dict[Split, int]) -> None:
     if plan is None or not iterations_of(opened.runtimes[path], place):
         return
     with calling(place, "plan(0)"):
-        first = plan(0, dict(sizes), opened.config.limits.turns)
+        first = plan(0, dict(sizes))
     if first is not None:
-        _check_count(first.verdicts, place, "an iteration")
+        _check_count(first.episodes + first.verdicts, place, "an iteration")
 
 
 def _check_count(episodes: int, place: str, what: str) -> None:

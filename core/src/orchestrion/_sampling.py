@@ -114,14 +114,7 @@ def guesses(seen: Seen, forecast: Forecast) -> dict[str, Guess]:
     """Calls, tokens and US dollars of the whole run, if it goes on as those episodes did."""
     if seen.whole:
         return _sums(seen, seen.episodes)
-    counts: dict[str, float] = {}
-    for part in forecast.parts:
-        # A part of known turns is counted by them: a search takes many for each verdict.
-        if part.who == "agents" and part.exact and seen.turns:
-            counts[part.part] = part.count * seen.episodes / seen.turns
-        elif part.who == "judge":
-            counts.setdefault(part.part, part.count)
-    return _sums(seen, sum(counts.values()))
+    return _sums(seen, sum(part.count for part in forecast.parts if part.who == "judge"))
 
 
 def _sums(seen: Seen, count: float) -> dict[str, Guess]:

@@ -55,7 +55,7 @@ GIVEN = GrpoBeam(rounds=4, problems=2, beam_width=3, samples=3, turns=4, held_ou
 def plan_of(given: GrpoBeam, i: int) -> Plan:
     """Return the bound of iteration i on nine problems in each split."""
     sizes: Any = {"train": 9, "validation": 9, "test": 9}
-    plan = BeamTrainer(given, OpenContext("trainer", Key(7))).plan(i, sizes, None)
+    plan = BeamTrainer(given, OpenContext("trainer", Key(7))).plan(i, sizes)
     assert plan is not None
     return plan
 
@@ -193,8 +193,8 @@ class Noting(Improver):
         self.seen.append((round, groups, [problem.id for problem in problems]))
         return Improvement(self.overlay, {"habits": 2.0})
 
-    def plan(self, i: int, sizes: Any, turns: int | None) -> Plan:
-        return Plan(activations=10, verdicts=1)
+    def plan(self, i: int, sizes: Any) -> Plan:
+        return Plan(turns=10, verdicts=1)
 
 
 def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adopted() -> None:
@@ -311,14 +311,14 @@ def test_no_iteration_uses_more_than_its_bound(
         session = session_for(agents, Counting(5, 6), Fixed(["a", "b"] * 50))
         sizes: Any = {"train": 6, "validation": 6, "test": 6}
         for i in range(2):
-            plan = trainer.plan(i, sizes, None)
+            plan = trainer.plan(i, sizes)
             assert plan is not None
             before = sum(getattr(agent, "acts", 0) for agent in agents.values())
             ended, scored = len(session.episodes), 0
             await trainer.iterate(i, session)
             acts = sum(getattr(agent, "acts", 0) for agent in agents.values()) - before
             finals = len(session.episodes) - ended
-            assert acts <= plan.activations
+            assert acts <= plan.turns
             assert finals <= plan.verdicts
             assert scored - finals <= plan.scores
 
@@ -329,13 +329,13 @@ def test_the_bound_of_a_full_search_is_exact() -> None:
     given = GrpoBeam(problems=3, beam_width=10, samples=5, turns=15)
     plan = plan_of(given, 0)
     readings = ((TaskValue(), 3 * 680),)
-    assert plan == Plan(3 * 680, 30, scores=3 * 680, turns=15, readings=readings)
+    assert plan == Plan(0, 3 * 680, 30, 3 * 680, readings=readings, longest=15)
 
 
 def test_the_bound_includes_the_improver_when_it_is_due() -> None:
     given = evolve(GIVEN, improver=Noting(), improve_every=2)
     without, due = plan_of(given, 0), plan_of(given, 1)
-    assert due.activations == without.activations + 10
+    assert due.turns == without.turns + 10
 
 
 def test_the_bound_includes_calls_of_estimates() -> None:
@@ -355,7 +355,7 @@ def test_the_bound_includes_calls_of_estimates() -> None:
     # Baselines may make as many calls as the search, its estimates' included.
     dear = plan_of(evolve(GIVEN, value=judge), GIVEN.rounds)
     free = plan_of(GIVEN, GIVEN.rounds)
-    assert dear.activations > 1.5 * free.activations
+    assert dear.turns > 1.5 * free.turns
 
 
 def test_the_dry_run_includes_the_tokens_of_estimates_and_long_baselines() -> None:

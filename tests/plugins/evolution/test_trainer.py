@@ -141,12 +141,12 @@ def test_a_plan_bounds_each_batch_and_the_last_iteration() -> None:
         aggregator="c",
     )
     evolver = Evolver(settings, Space(("a", "b", "c"), 3), OpenContext("trainer", Key(1)))
-    plans = [evolver.plan(i, {"train": 9, "validation": 50, "test": 0}, None) for i in range(4)]
-    batches = [Plan(3 * episodes, episodes, forked=False) for episodes in (40, 40, 20)]
+    plans = [evolver.plan(i, {"train": 9, "validation": 50, "test": 0}) for i in range(4)]
+    batches = [Plan(turns=3 * episodes, verdicts=episodes) for episodes in (40, 40, 20)]
     # Two finalists, three baselines, and two measurements for the price of a vote; random search.
     episodes = (2 + 3 + 2) * 8 + (2 + 3) * 5 + 25 * 4
     votes = (8 + 5) * (32 + 1) + 3 * 8
-    last = Plan(3 * episodes + 3 * 4 + votes, episodes + 3 * 4, forked=False)
+    last = Plan(turns=3 * episodes + 3 * 4 + votes, verdicts=episodes + 3 * 4)
     assert plans == [*batches, last]
 
 

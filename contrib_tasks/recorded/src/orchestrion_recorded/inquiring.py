@@ -85,9 +85,9 @@ class BestInquiry(Trainer):
             )
         asking(self.task.models, session)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Nothing: the table knows it all."""
-        return Plan(exact=True)
+        return Plan()
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Plan, choose openings, and hand the plans over."""

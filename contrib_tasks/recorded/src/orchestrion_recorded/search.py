@@ -78,9 +78,9 @@ class BestCascade(Trainer):
             raise UsageError("the trainer best-cascade knows the task recorded only: task: task")
         asking(self.task.models, session)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Nothing: the table knows it all."""
-        return Plan(exact=True)
+        return Plan()
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search, and hand over what was found."""

@@ -150,7 +150,6 @@ def _data(config: Config, bound: Forecast) -> dict[str, Any]:
                 "part": part.part,
                 "who": part.who,
                 "count": part.count,
-                "exact": part.exact,
                 **usage_data(part.usage),
                 "unknown": list(part.unknown),
             }
@@ -173,9 +172,8 @@ def _lines(config: Config, bound: Forecast) -> list[str]:
     rows = [["at most", "", "turns or verdicts", "calls", "tokens", "US dollars", ""]]
     for part in bound.parts:
         if part.count or part.usage.calls or part.unknown:
-            exact = f"{part.count:,}" if part.exact else f"<= {part.count:,}"
             more = "and more" if part.unknown else ""
-            count = exact if part.count else ""
+            count = f"<= {part.count:,}" if part.count else ""
             rows.append([part.part, part.who, count, *_cells(part.usage), more])
     more = "and more, which is not known" if bound.unknown else ""
     rows.append(["all", "", "", *_cells(bound.total), more])

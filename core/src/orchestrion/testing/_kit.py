@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-import attrs
 from attrs import frozen
 
 from orchestrion._config.components import kind_of
@@ -29,7 +28,6 @@ from orchestrion._errors import ConfigError, OrchestrionError
 from orchestrion._plugins import Found, Plugins
 from orchestrion.config import Config, from_data
 from orchestrion.testing import _contracts as contracts
-from orchestrion.testing._bench import for_examples
 from orchestrion.testing._stage import NAME, Stage, config_for, opened
 
 __all__ = ["Check", "checks", "parametrize_with_checks"]
@@ -170,10 +168,7 @@ def _is_light(modules: list[str]) -> int:
 
 
 def _is_a_component(subject: Subject) -> int:
-    cls = subject.cls
-    assert attrs.has(cls), (
-        f"{cls.__qualname__} is not an attrs class; decorate it with @attrs.frozen"
-    )
+    cls: Any = subject.cls
     frozen_setattr = cls.__setattr__ is not object.__setattr__
     assert frozen_setattr, f"{cls.__qualname__} is not frozen; use @attrs.frozen"
     assert (cls.__doc__ or "").strip(), f"{cls.__qualname__} has no docstring"
@@ -210,29 +205,12 @@ def _has_methods(subject: Subject) -> int:
 
 
 def _round_trips(subject: Subject) -> int:
-    """Accepted settings, written to a config, load as equal settings."""
-    from orchestrion.testing._strategies import settings
-
-    tried = 0
-    first = subject.config()
-    assert from_data(first.resolved(), plugins=subject.plugins).digest == first.digest, (
+    # That settings survive whatever their values is a matter of core, and tested there.
+    config = subject.config()
+    assert from_data(config.resolved(), plugins=subject.plugins).digest == config.digest, (
         "the resolved config with its example settings does not load again to an equal config"
     )
-
-    def check(values: dict[str, Any]) -> None:
-        nonlocal tried
-        try:
-            config = subject.config({**subject.found.component.example, **values})
-        except ConfigError:
-            return  # the component's own validators may refuse what its annotations allow
-        again = from_data(config.resolved(), plugins=subject.plugins)
-        assert again.digest == config.digest, (
-            f"settings {values} change when they are written to a config and read again"
-        )
-        tried += 1
-
-    for_examples(settings(subject.cls, subject.shaper), check)
-    return tried + 1
+    return 1
 
 
 def _refuses_unknown_keys(subject: Subject) -> int:

@@ -166,13 +166,14 @@ class _Opened(BestByCategory):
 
     width: int = field(kw_only=True)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Every sequence on as many problems as there can be: each may be a category's."""
         tried, kept = 0, 1
         for _ in range(self.length):
             tried += kept * self.width
             kept = min(self.beam, kept * self.width)
-        return Plan(tried * sizes["train"], (tried + 1) * sizes["train"])
+        problems = sizes["train"]
+        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
 
 
 @frozen

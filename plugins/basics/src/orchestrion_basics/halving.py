@@ -70,9 +70,10 @@ class Halving(Trainer):
         """Nothing to open."""
         yield self
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Every episode has as many turns as the longest sequence."""
-        return Plan(self.episodes * self.length, self.episodes)
+        turns = self.episodes * self.length
+        return Plan(turns=turns, verdicts=self.episodes, longest=self.length)
 
     def check(self, session: Session) -> None:
         """Refuse every policy but `sequence`."""

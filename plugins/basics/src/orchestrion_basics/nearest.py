@@ -200,9 +200,9 @@ class NearestTrainer(Trainer):
         """Nothing to open."""
         yield self
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """As many episodes as set, each as long as it may be."""
-        return None if turns is None else Plan(self.episodes * turns, self.episodes, forked=False)
+        return Plan(self.episodes)
 
     def check(self, session: Session) -> None:
         """Refuse every policy but `nearest`."""

@@ -148,10 +148,9 @@ class LearnedOrder(Trainer):
         """One."""
         return 1
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """As many episodes to choose the patience as to explore."""
-        episodes = self.episodes + max(self.episodes, PATIENCES)
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+        return Plan(self.episodes + max(self.episodes, PATIENCES))
 
     def check(self, session: Session) -> None:
         """Refuse every policy but `order`."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from collections.abc import Sequence as Many
 from contextlib import asynccontextmanager
 from math import log
@@ -197,12 +197,10 @@ class SequenceRunner(Policy):
             return self._decisions[place % len(self._decisions)]
         return self._decisions[place] if place < len(self._decisions) else None
 
-    def route(self, turns: int | None) -> Many[Collection[str]] | None:
-        """The agents of its steps, one a turn."""
-        names = [(step.agent,) for step in self.steps]
-        if not self._repeat:
-            return names
-        return None if turns is None else [names[n % len(names)] for n in range(turns) if names]
+    @property
+    def longest(self) -> int | None:
+        """Return the number of steps; None if they repeat."""
+        return None if self._repeat and self.steps else len(self.steps)
 
     def save(self) -> Saved:
         """The steps."""

@@ -150,13 +150,13 @@ class _Searching(BestSequence):
 
     width: int = field(kw_only=True)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Every sequence that can be tried, on every problem."""
         problems, kept, tried = min(self.problems, sizes["train"]), 1, 0
         for _ in range(self.length):
             tried += kept * self.width
             kept = min(self.beam, kept * self.width)
-        return Plan(tried * problems, (tried + 1) * problems)
+        return Plan(turns=tried * problems, verdicts=(tried + 1) * problems, longest=self.length)
 
 
 @frozen

@@ -177,7 +177,7 @@ class LocalModel(Model):
             )
 
         content = {"model": self.name, "version": self.version, "texts": list(texts)}
-        asked = Request(f"local:{self.name}", content, VERSION, cache=True, journal=False)
+        asked = Request(f"local:{self.name}", content, VERSION, cache=True)
         return await calls.run(asked, do, Usage(1, sum(map(len, prompts))))
 
     def embedding_ceiling(self, tokens: int) -> Usage:
@@ -489,7 +489,6 @@ def sampled(
         {**settings, "prompt": prompt},
         VERSION,
         sample=key.hex(),
-        journal=False,
         timeout=86400,
         shown={**settings, "messages": request["messages"]},
     )

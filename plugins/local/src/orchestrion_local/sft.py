@@ -118,14 +118,9 @@ class PlannedSft(Trainer):
         """See `Trainer.iterations`."""
         return self.settings.iterations
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """See `Trainer.plan`."""
-        if self.settings.data is not None:
-            return Plan(exact=True)
-        if turns is None:
-            return None
-        episodes = self.settings.episodes
-        return Plan(activations=episodes * turns, verdicts=episodes, forked=False)
+        return Plan(self.settings.episodes if self.settings.data is None else 0)
 
     def check(self, session: Session) -> None:
         """See `Trainer.check`."""

@@ -64,9 +64,9 @@ class Learning(Trainer):
         """Refuse another policy than `values`, and a log that is not of this team."""
         self._decisions(session)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Nothing: all was paid for when it was logged."""
-        return Plan(exact=True)
+        return Plan()
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Learn, and hand over."""

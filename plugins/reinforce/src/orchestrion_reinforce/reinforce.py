@@ -140,11 +140,10 @@ class Planned(Trainer):
     def __init__(self, settings: Reinforce, path: str) -> None:
         self.settings, self.path, self.iterations = settings, path, settings.iterations
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Whole groups of episodes."""
         s = self.settings
-        episodes = -(-s.episodes // s.group) * s.group
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+        return Plan(-(-s.episodes // s.group) * s.group)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Not in a trial."""

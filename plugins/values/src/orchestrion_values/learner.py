@@ -44,10 +44,9 @@ class ValueLearner:
         """As many as there are sizes."""
         return len(self.sizes)
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan:
         """Whole episodes."""
-        episodes = self.sizes[i]
-        return None if turns is None else Plan(episodes * turns, episodes, forked=False)
+        return Plan(self.sizes[i])
 
     def check(self, session: Session) -> None:
         """See `refuse_others`."""

@@ -182,20 +182,16 @@ class Picker:
         """See `Auto`."""
         return 1 + self._later
 
-    def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """The most that any of the trainers takes."""
-        if turns is None:
-            return None
+    def plan(self, i: int, sizes: Mapping[Split, int]) -> Plan | None:
+        """Return the plan of the trainer that takes the most; None if one gives no bound."""
         if i == 0:
-            return Plan(self._first * turns, self._first, forked=False)
-        most = Plan(forked=False)
+            return Plan(self._first)
+        most = Plan()
         for learner in self._learners.values():
-            plans = [learner.plan(j, sizes, turns) for j in self._parts(learner, i)]
+            plans = [learner.plan(j, sizes) for j in self._parts(learner, i)]
             if None in plans:
                 return None
-            acts, verdicts = sum(p.activations for p in plans), sum(p.verdicts for p in plans)
-            if verdicts > most.verdicts:
-                most = Plan(acts, verdicts, forked=False)
+            most = max(most, sum(plans, Plan()), key=lambda plan: plan.episodes)
         return most
 
     def check(self, session: Session) -> None:
