@@ -1,10 +1,10 @@
 """How fast the beam search is, and what it is worth at equal calls.
 
-    python dev.py python tests/benchmarks/beam.py             # everything, some minutes
-    python dev.py python tests/benchmarks/beam.py speed       # in-process, seconds
-    python dev.py python tests/benchmarks/beam.py http        # against the bare SDK
-    python dev.py python tests/benchmarks/beam.py learning    # beam and baselines, five seeds
-    python dev.py python tests/benchmarks/beam.py width       # width against samples
+    python dev.py python -m tests.benchmarks.beam             # everything, some minutes
+    python dev.py python -m tests.benchmarks.beam speed       # in-process, seconds
+    python dev.py python -m tests.benchmarks.beam http        # against the bare SDK
+    python dev.py python -m tests.benchmarks.beam learning    # beam and baselines, five seeds
+    python dev.py python -m tests.benchmarks.beam width       # width against samples
 
 speed: k = 5, beam 10, 15 turns at 50 ms a call are 680 calls; 15 x 50 ms is what no search with a
 barrier a turn can beat (its predecessor: 7.15 s). Scores are free. Bar: 1.5 times that. Where
@@ -32,12 +32,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from math import sqrt
-from pathlib import Path
-from statistics import NormalDist, mean, median, stdev
+from statistics import NormalDist, mean, median
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from attrs import define, evolve, frozen
 from orchestrion_beam.interfaces import Valued, ValueEstimator
@@ -63,10 +59,9 @@ from orchestrion import (
     View,
     replace,
 )
+from tests.benchmarks.support import mean_and_half
 from tests.plugins.beam.support import opened, session_for
 
-T_95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
-"""Student's t at 97.5 %, by the number of seeds."""
 TURNS, CALL = 15, 0.05
 SHAPE = GrpoBeam(problems=1, beam_width=10, samples=5, turns=TURNS, order="rotation")
 
@@ -359,8 +354,8 @@ def _row(cells: Sequence[str]) -> str:
 
 def interval(values: Sequence[float]) -> str:
     """Mean over seeds with Student's interval."""
-    half = T_95[len(values)] * stdev(values) / sqrt(len(values))
-    return f"{mean(values):+.3f} [{mean(values) - half:+.3f}, {mean(values) + half:+.3f}]"
+    center, half = mean_and_half(values)
+    return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 
 
 def learning(seeds: int, problems: int) -> None:

@@ -1,8 +1,8 @@
 """How well strategies search graphs, on committees whose best graphs are known exactly.
 
-    python dev.py python tests/benchmarks/evolution.py                     # a minute
-    python dev.py python tests/benchmarks/evolution.py --seeds 5 --races 400 # all of it
-    python dev.py python tests/benchmarks/evolution.py --seeds 5 --tables 2 --races 0
+    python dev.py python -m tests.benchmarks.evolution                     # a minute
+    python dev.py python -m tests.benchmarks.evolution --seeds 5 --races 400 # all of it
+    python dev.py python -m tests.benchmarks.evolution --seeds 5 --tables 2 --races 0
 
 First part: the share of the true hypervolume after 500 and 2,000 evaluations, and how many points
 of the true front each strategy found. `--tables` adds committees with other tables, drawn at

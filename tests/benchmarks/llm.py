@@ -1,7 +1,7 @@
 """What a model call costs beside the bare SDK, over loopback HTTP, with the run's journal on disk.
 
-    python dev.py python tests/benchmarks/llm.py                     # 200 episodes of 10 calls
-    python dev.py python tests/benchmarks/llm.py 50 10 0.05 openai   # smaller; one vendor
+    python dev.py python -m tests.benchmarks.llm                     # 200 episodes of 10 calls
+    python dev.py python -m tests.benchmarks.llm 50 10 0.05 openai   # smaller; one vendor
 
 Arguments: concurrent episodes, calls in each, seconds that the server takes to answer, vendor. The
 server runs in a process of its own. Every figure is of this process: `bare` makes the same calls,

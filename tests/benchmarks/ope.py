@@ -1,8 +1,8 @@
 """Off-policy estimates and learning, on simulated logs whose truth is known.
 
-    python tests/benchmarks/ope.py coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
-    python tests/benchmarks/ope.py refusal
-    python tests/benchmarks/ope.py learning [--seeds 5] [--decisions 2000]
+    python -m tests.benchmarks.ope coverage [--logs 500] [--sizes 200 1000 5000] [--rewards rare]
+    python -m tests.benchmarks.ope refusal
+    python -m tests.benchmarks.ope learning [--seeds 5] [--decisions 2000]
 
 `coverage`: how often the 95 % interval of the doubly robust estimate holds the true value, over
 simulated logs that are each of a problem drawn anew; by how rewards come about (linear, bent,
