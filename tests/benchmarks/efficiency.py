@@ -42,8 +42,7 @@ from orchestrion_orchestration_bench.command import weight_of
 from orchestrion_orchestration_bench.drawn import with_tables
 from orchestrion_orchestration_bench.process import evaluate, look_ahead, optimum
 from orchestrion_orchestration_bench.regret import judged
-from orchestrion_orchestration_bench.solved import solve
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Team, solve
 
 from orchestrion import OrchestrionError, PluginError
 from orchestrion._config.nodes import Problems

@@ -37,13 +37,13 @@ from orchestrion_evolution import (
 )
 from orchestrion_evolution.genome import indices_of
 from orchestrion_orchestration_bench.committee import Committee, Voter
+from orchestrion_orchestration_bench.committee import Slot as Seat
 from orchestrion_orchestration_bench.committee_exact import (
     FrontPoint,
     accuracies,
     pareto_front,
     stored_front,
 )
-from orchestrion_orchestration_bench.committee_rules import Slot as Seat
 
 from orchestrion import Key
 

@@ -13,31 +13,269 @@ The result is worth the committee's exact accuracy (a silent output is half righ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, lru_cache
+from itertools import product
+from math import prod
+from typing import Any, NamedTuple
 
 from attrs import Attribute, field, frozen
 
-from orchestrion import Calls, Key, Problem, Scores, Split, Step, Task, Trajectory, Turn, no_calls
-from orchestrion_orchestration_bench.agents import Slots
-from orchestrion_orchestration_bench.committee_rules import (
-    STOP,
-    CommitteeRules,
-    CommitteeState,
+from orchestrion import (
+    JSON,
+    Calls,
+    Key,
+    Observation,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    no_calls,
 )
+from orchestrion_orchestration_bench.agents import FIRST, Slots, options_for
 from orchestrion_orchestration_bench.tables import (
     Check,
     Count,
     Price,
     Probability,
-    price,
-    probability,
+    played,
     spread,
-    whole,
 )
 
-__all__ = ["Committee", "Voter"]
+__all__ = [
+    "STOP",
+    "Committee",
+    "CommitteeRules",
+    "CommitteeState",
+    "Genotype",
+    "Slot",
+    "Voter",
+    "readers",
+]
+
+STOP = "stop"
+CACHED = 20_000
+SIGNALS = (1, -1)
+
+
+class Slot(NamedTuple):
+    """One member: its type, and the earlier slots that read it, as bits."""
+
+    type: str
+    readers: int = 0
+
+
+Genotype = tuple[Slot, ...]
+
+
+class CommitteeState(NamedTuple):
+    """What is placed, and the draw that decides a `bernoulli` result."""
+
+    slots: Genotype
+    draw: float
+
+
+@lru_cache
+def readers(option: str) -> int:
+    """The readers an option names, as bits; "output" names none."""
+    return 0 if option == FIRST else sum(1 << (int(place) - 1) for place in option.split("+"))
+
+
+class CommitteeRules:
+    """Costs, accuracy and observations for one set of tables."""
+
+    def __init__(self, task: Committee) -> None:
+        self.task = task
+        self.names = tuple(task.members)
+        self.options = options_for(task.slots)
+        self.kinds = max(len(voter.right) for voter in task.members.values())
+        self.observe = lru_cache(CACHED)(self._observation)
+        self.accuracy = lru_cache(CACHED)(self._accuracy)
+
+    # ------------------------------------------------------------------ an episode
+
+    def begin(self, key: Key) -> Step:
+        """Nobody is placed."""
+        return Step(CommitteeState((), key.uniform()), self.observe(()))
+
+    def step(self, state: CommitteeState, turn: Turn) -> Step:
+        """The state after a turn."""
+        slots = state.slots
+        over = len(slots) >= self.task.slots
+        if turn.output.final or over:
+            return Step(state, self.observe(slots), over)
+        row = played(turn)
+        slot = Slot("")
+        if row in self.task.members:
+            option = turn.output.data.get("option")
+            if option in self.options:
+                slot = self.placed(slots, row, option)
+        slots = (*slots, slot)
+        return Step(
+            CommitteeState(slots, state.draw), self.observe(slots), len(slots) >= self.task.slots
+        )
+
+    def placed(self, slots: Genotype, row: str, option: str) -> Slot:
+        """The slot that placing `row` adds: empty if nobody who is there would read it."""
+        reading = self.live_readers(slots, option)
+        return Slot(row, reading) if reading or not occupied(slots) else Slot("")
+
+    def live_readers(self, slots: Genotype, option: str) -> int:
+        """The readers an option names that are there."""
+        return readers(option) & occupied(slots)
+
+    def scores(self, state: CommitteeState) -> Scores:
+        """The accuracy of what was built, or one draw of it."""
+        accuracy = self.accuracy(state.slots)
+        parts = {"accuracy": accuracy, "members": float(sum(bool(s.type) for s in state.slots))}
+        if self.task.bernoulli:
+            right = state.draw < accuracy
+            return Scores(float(right), right, parts)
+        return Scores(accuracy, 0 < accuracy >= self.task.target, parts)
+
+    # ------------------------------------------------------------------ costs and accuracy
+
+    def cost(self, slots: Genotype) -> float:
+        """What a committee costs: its members and the messages they send."""
+        return sum(
+            self.task.members[slot.type].cost + self.task.edge_cost * slot.readers.bit_count()
+            for slot in slots
+            if slot.type
+        )
+
+    def _accuracy(self, slots: Genotype) -> float:
+        """Exact accuracy: the sum over all patterns of signals, kind by kind.
+
+        Nothing placed is worth 0. `committee_exact` computes the same for many committees.
+        """
+        if not occupied(slots):
+            return 0.0
+        total = 0.0
+        for pattern in product(SIGNALS, repeat=len(slots)):
+            says = self.output(slots, pattern)
+            if says >= 0:
+                total += (1.0 if says > 0 else 0.5) * self.chance(slots, pattern)
+        return total
+
+    def output(self, slots: Genotype, pattern: Sequence[int]) -> int:
+        """What the output, the first member there, says given all signals (1 right, -1 wrong)."""
+        said, first = [0] * len(slots), 0
+        for place in reversed(range(len(slots))):
+            if not slots[place].type:
+                continue
+            voter = self.task.members[slots[place].type]
+            heard = sum(
+                said[later] for later in range(len(slots)) if slots[later].readers >> place & 1
+            )
+            said[place], first = speak(voter, pattern[place], heard), place
+        return said[first]
+
+    def chance(self, slots: Genotype, pattern: Sequence[int]) -> float:
+        """How likely a pattern of signals is; kinds are equally likely."""
+        return (
+            sum(
+                prod(self._group(name, kind, signals) for name, signals in groups(slots, pattern))
+                for kind in range(self.kinds)
+            )
+            / self.kinds
+        )
+
+    def _group(self, name: str, kind: int, signals: Sequence[int]) -> float:
+        """How likely the signals of all members of one type are, for one kind."""
+        voter = self.task.members.get(name)
+        right = voter.right[kind] if voter is not None and voter.right else 0.5
+        rho = voter.rho if voter is not None else 0.0
+        law = {1: right, -1: 1 - right}
+        return sum(
+            law[common]
+            * prod(rho * (signal == common) + (1 - rho) * law[signal] for signal in signals)
+            for common in SIGNALS
+        )
+
+    # ------------------------------------------------------------------ what is shown
+
+    def blocked(self, slots: Genotype) -> frozenset[str]:
+        """Placements that nobody who is there would read."""
+        return frozenset(
+            f"{name}:{option}"
+            for option in self.options
+            if not self.fits(slots, option)
+            for name in self.names
+        )
+
+    def fits(self, slots: Genotype, option: str) -> bool:
+        """Whether an option makes sense: "output" first, then readers that are all there."""
+        if not occupied(slots):
+            return option == FIRST
+        return option != FIRST and self.live_readers(slots, option) == readers(option)
+
+    def _observation(self, slots: Genotype) -> Observation:
+        placed = [
+            f"{place + 1} {slot.type or 'empty'}"
+            + (f" (read by {', '.join(map(str, places(slot.readers)))})" if slot.readers else "")
+            for place, slot in enumerate(slots)
+        ]
+        left = self.task.slots - len(slots)
+        text = f"placed: {'; '.join(placed) or 'nobody'}\nslots left: {left}"
+        data = {
+            "placed": [{"type": slot.type, "read_by": places(slot.readers)} for slot in slots],
+            "slots": self.task.slots,
+            "agents": self._entries(slots),
+        }
+        return Observation(text, data, self._features(slots), self.blocked(slots))
+
+    def _entries(self, slots: Genotype) -> dict[str, JSON]:
+        entries: dict[str, JSON] = {
+            name: {
+                "costs": {
+                    option: self.cost((self.placed(slots, name, option),))
+                    for option in self.options
+                },
+                "says": f"takes slot {len(slots) + 1}",
+            }
+            for name in self.names
+        }
+        entries[STOP] = {"cost": 0.0, "says": "leaves it at that", "final": True}
+        return entries
+
+    def _features(self, slots: Genotype) -> tuple[float, ...]:
+        """For each slot its type and readers, one bit each; share of the slots that are used."""
+        count = self.task.slots
+        padded = (*slots, *(Slot("") for _ in range(count - len(slots))))
+        return (
+            *(float(slot.type == name) for slot in padded for name in self.names),
+            *(float(slot.readers >> i & 1) for slot in padded for i in range(count - 1)),
+            len(slots) / count,
+        )
+
+
+def speak(voter: Voter, signal: int, heard: int) -> int:
+    """What a member says: the sign of the weighted sum; a tie falls back to its own signal."""
+    total = (voter.own * signal if voter.right else 0.0) + voter.message * heard
+    if abs(total) < 1e-9:  # sums of table weights that should cancel
+        return signal if voter.right else 0
+    return 1 if total > 0 else -1
+
+
+def occupied(slots: Genotype) -> int:
+    """The slots that hold a member, as bits."""
+    return sum(1 << place for place, slot in enumerate(slots) if slot.type)
+
+
+def places(bits: int) -> list[int]:
+    """Slots in bits, counted from 1."""
+    return [place + 1 for place in range(bits.bit_length()) if bits >> place & 1]
+
+
+def groups(slots: Genotype, pattern: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
+    """Signals by type of member."""
+    by_type: dict[str, list[int]] = {}
+    for slot, signal in zip(slots, pattern, strict=True):
+        by_type.setdefault(slot.type, []).append(signal)
+    yield from by_type.items()
 
 
 @frozen
@@ -53,11 +291,11 @@ class Voter:
         message: weight of each message it reads.
     """
 
-    right: tuple[Probability, ...] = field(default=(), validator=probability)
-    cost: Price = field(default=0.0, validator=price)
-    rho: Probability = field(default=0.0, validator=probability)
-    own: Price = field(default=0.0, validator=price)
-    message: Price = field(default=1.0, validator=price)
+    right: tuple[Probability, ...] = ()
+    cost: Price = 0.0
+    rho: Probability = 0.0
+    own: Price = 0.0
+    message: Price = 1.0
 
 
 def _members() -> dict[str, Voter]:
@@ -86,13 +324,13 @@ class Committee(Task):
     """
 
     members: Mapping[str, Voter] = field(factory=_members)
-    slots: Slots = field(default=4, validator=whole(2, 6))
-    edge_cost: Price = field(default=0.1, validator=price)
-    target: Probability = field(default=0.8, validator=probability)
+    slots: Slots = 4
+    edge_cost: Price = 0.1
+    target: Probability = 0.8
     bernoulli: bool = False
-    train: Count = field(default=16, validator=whole(1))
-    validation: Count = field(default=16, validator=whole(1))
-    test: Count = field(default=100, validator=whole(1))
+    train: Count = 16
+    validation: Count = 16
+    test: Count = 100
 
     @members.validator
     def _check_members(self, attribute: Attribute[Any], value: Mapping[str, Voter]) -> None:

@@ -10,11 +10,11 @@ from itertools import product
 import numpy as np
 from attrs import frozen
 
-from orchestrion import JSON, Observation, UsageError
+from orchestrion import Observation, UsageError
 from orchestrion_orchestration_bench.agents import FIRST
-from orchestrion_orchestration_bench.committee import Committee
-from orchestrion_orchestration_bench.committee_rules import (
+from orchestrion_orchestration_bench.committee import (
     STOP,
+    Committee,
     Genotype,
     Slot,
     readers,
@@ -24,7 +24,6 @@ from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer,
 __all__ = [
     "FrontPoint",
     "accuracies",
-    "count_genotypes",
     "genotypes",
     "hypervolume",
     "pareto_front",
@@ -60,16 +59,6 @@ def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
     readings = np.array(list(edges), dtype=np.int64).reshape(-1, slots)
     for types in product(range(len(task.members)), repeat=slots):
         yield np.broadcast_to(np.array(types), readings.shape), readings
-
-
-def count_genotypes(task: Committee, slots: int) -> int:
-    """How many genotypes there are when slots may be empty or unread, the output excepted.
-
-    It is the size of the space that a search over ordered slots and free edges has to cover.
-    """
-    types = len(task.members)
-    edges = slots * (slots - 1) // 2
-    return int((types + 1) ** (slots - 1) * types << edges)
 
 
 def accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
@@ -162,7 +151,7 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
 
 
 def stored_front() -> tuple[FrontPoint, ...]:
-    """The front of the default tables with five slots, as `make_front` computed it."""
+    """The front of the default tables with five slots, as `python -m` this module prints it."""
     text = (files("orchestrion_orchestration_bench") / "data" / "front_5.json").read_text("utf-8")
     return tuple(
         FrontPoint(
@@ -175,24 +164,6 @@ def stored_front() -> tuple[FrontPoint, ...]:
         )
         for point in json.loads(text)["front"]
     )
-
-
-def front_json(points: Sequence[FrontPoint]) -> JSON:
-    """A front as plain data."""
-    return [
-        {
-            "cost": round(point.cost, 10),
-            "accuracy": point.accuracy,
-            "members": [
-                {
-                    "type": slot.type,
-                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
-                }
-                for slot in point.genotype
-            ],
-        }
-        for point in points
-    ]
 
 
 def hypervolume(
@@ -306,3 +277,27 @@ def _shower(task: Committee, kinds: Ints, reading: Ints) -> Callable[[int], Obse
         return task.rules.observe(tuple(Slot(task.rules.names[t], bits) for t, bits in pairs))
 
     return show
+
+
+def main() -> None:
+    """Print the front of the default tables with five slots, as `data/front_5.json` has it."""
+    points = [
+        {
+            "cost": round(point.cost, 10),
+            "accuracy": point.accuracy,
+            "members": [
+                {
+                    "type": slot.type,
+                    "read_by": [i + 1 for i in range(8) if slot.readers >> i & 1],
+                }
+                for slot in point.genotype
+            ],
+        }
+        for point in pareto_front(Committee(slots=5))
+    ]
+    lines = ",\n".join(f"    {json.dumps(point)}" for point in points)
+    print(f'{{\n  "slots": 5,\n  "front": [\n{lines}\n  ]\n}}')
+
+
+if __name__ == "__main__":
+    main()

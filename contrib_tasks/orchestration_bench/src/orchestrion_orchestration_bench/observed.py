@@ -24,8 +24,7 @@ from orchestrion import (
 )
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Bools, Floats, Ints, Layer, Process
-from orchestrion_orchestration_bench.solved import Solved
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Solved, Team
 
 __all__ = ["Ask", "NotExactError", "Observed", "asker", "observe"]
 

@@ -29,8 +29,7 @@ from orchestrion_orchestration_bench.process import (
     uniform,
 )
 from orchestrion_orchestration_bench.rollout import Decide, roll_out
-from orchestrion_orchestration_bench.solved import Solved, solve
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Solved, Team, solve
 
 __all__ = ["Judged", "RegretReport", "judged", "regret"]
 

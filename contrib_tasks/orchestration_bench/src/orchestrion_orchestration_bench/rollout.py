@@ -28,7 +28,7 @@ from orchestrion import (
 )
 from orchestrion_orchestration_bench.agents import play
 from orchestrion_orchestration_bench.process import Floats
-from orchestrion_orchestration_bench.team import Team
+from orchestrion_orchestration_bench.solved import Team
 
 __all__ = ["Decide", "roll_out"]
 

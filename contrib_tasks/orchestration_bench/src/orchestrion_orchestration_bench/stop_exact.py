@@ -13,13 +13,13 @@ import numpy as np
 
 from orchestrion import Observation, UsageError
 from orchestrion_orchestration_bench.process import Action, Floats, Ints, Layer, Process
-from orchestrion_orchestration_bench.stop import Stop
-from orchestrion_orchestration_bench.stop_rules import (
+from orchestrion_orchestration_bench.stop import (
     ABSTAIN,
     NONE,
     RIGHT,
     SUBMIT,
     WRONG,
+    Stop,
     StopRules,
 )
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from math import isfinite
 from typing import Annotated, Any
 
-from attrs import Attribute, Factory, fields_dict
+from attrs import Factory, fields_dict
 
 from orchestrion import Meta, OpenContext, Problem, Split, Turn, UsageError
 
@@ -19,12 +18,9 @@ __all__ = [
     "Probability",
     "check_team",
     "played",
-    "price",
-    "probability",
     "replace_tables",
     "spread",
     "typed",
-    "whole",
 ]
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -66,31 +62,6 @@ class Check:
             raise ValueError("; ".join(self.problems))
 
 
-def probability(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """An attrs validator: a number from 0 to 1, or a list or table of them."""
-    for place, number in _numbers(attribute.name, value):
-        if not 0 <= number <= 1:
-            raise ValueError(f"{place}: got {number!r}, expected a probability from 0 to 1")
-
-
-def price(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-    """An attrs validator: a finite number of 0 or more, or a list or table of them."""
-    for place, number in _numbers(attribute.name, value):
-        if not (isfinite(number) and number >= 0):
-            raise ValueError(f"{place}: got {number!r}, expected a number of 0 or more")
-
-
-def whole(least: int, most: int | None = None) -> Any:
-    """An attrs validator: a whole number in a range."""
-    span = f"from {least}" + ("" if most is None else f" to {most}")
-
-    def check(instance: Any, attribute: Attribute[Any], value: Any) -> None:
-        if value < least or (most is not None and value > most):
-            raise ValueError(f"{attribute.name}: got {value!r}, expected a whole number {span}")
-
-    return check
-
-
 def replace_tables(task: Any, drawn: Mapping[str, Any]) -> None:
     """Set a task's fields to drawn values, while it is made.
 
@@ -126,14 +97,6 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
             f"the team would play no row: remove them, or give `{noun}` in `tables` "
             "(`orchestrion draw CONFIG SEED` prints a config with the right team)"
         )
-
-
-def _numbers(name: str, value: Any) -> list[tuple[str, float]]:
-    if isinstance(value, Mapping):
-        return [(f"{name}.{key}", number) for key, number in value.items()]
-    if isinstance(value, (tuple, list)):
-        return [(f"{name}[{i}]", number) for i, number in enumerate(value)]
-    return [(name, value)]
 
 
 def spread(kinds: Sequence[Problem], task: str, split: Split, number: int) -> tuple[Problem, ...]:

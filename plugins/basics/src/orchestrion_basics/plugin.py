@@ -92,7 +92,7 @@ def orchestrion_trainers() -> Iterator[Component]:
 def orchestrion_agents() -> Iterator[Component]:
     yield Component(
         "team",
-        f"{HERE}.team:NestedTeam",
+        f"{HERE}.solved:NestedTeam",
         "a nested team with a policy of its own",
         example={"members": ["a"], "policy": {"use": "round-robin"}},
     )
