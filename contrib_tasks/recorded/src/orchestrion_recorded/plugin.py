@@ -54,7 +54,7 @@ def orchestrion_trainers() -> Iterable[Component]:
     """The best of the classical ways."""
     yield Component(
         "best-cascade",
-        f"{HERE}.search:BestCascade",
+        f"{HERE}.cascade:BestCascade",
         "finds the best cascade or fixed set by exhaustive search over the training questions",
         example={"task": "task", "reward": "reward"},
         around={
@@ -65,7 +65,7 @@ def orchestrion_trainers() -> Iterable[Component]:
     )
     yield Component(
         "best-inquiry",
-        f"{HERE}.inquiring:BestInquiry",
+        f"{HERE}.inquiry:BestInquiry",
         "finds the plans of an inquiry, by category, from the training questions",
         example={"task": "task", "reward": "reward", "models": 2},
         around={

@@ -52,7 +52,7 @@ def orchestrion_policies() -> Iterator[Component]:
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "best-sequence",
-        f"{HERE}.search:BestSequence",
+        f"{HERE}.cascade:BestSequence",
         "finds the best fixed sequence by search",
         around={"policy": {"use": "sequence"}},
     )
