@@ -138,7 +138,6 @@ class Prompted(Agent):
         return next((one for one in self.choices if one.casefold() == value.casefold()), None)
 
     def ceiling(self, tokens: int) -> Usage | None:
-        """See `Agent.ceiling`."""
         return ceiling_of(
             self.model, tokens + len(self.prompt.encode()) + len(self.system.encode())
         )

@@ -215,7 +215,6 @@ class TableTrainer(Trainer):
 
     @property
     def iterations(self) -> int:
-        """See `Trainer.iterations`."""
         return 1
 
     def check(self, session: Session) -> None:

@@ -33,7 +33,7 @@ from orchestrion import (
     choices,
 )
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import BestSequence
+from orchestrion_basics.search import BestSequence, OneIteration, sequences_tried
 
 __all__ = ["BestByCategory", "ByCategory", "ChainByCategory"]
 
@@ -95,7 +95,7 @@ class Table(Policy):
 
 
 @frozen
-class BestByCategory(Trainer):
+class BestByCategory(OneIteration):
     """Finds the best fixed sequence for each category: with `length` 1, the best single choice.
 
     Categories with fewer than `least` training problems are taken together; what is found for them
@@ -115,22 +115,13 @@ class BestByCategory(Trainer):
     least: Annotated[int, Meta(ge=1)] = 3
 
     smoke: ClassVar[Mapping[str, JSON]] = {"length": 2, "problems": 2, "beam": 1}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
+    trains = ("by-category", "by-category", Table)
 
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
         """Look at the team."""
         width = len(choices(ctx.roster))
         yield _Opened(self.length, self.problems, self.beam, self.least, width=width)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `by-category`."""
-        if not isinstance(session.policy, Table):
-            raise UsageError("this trainer trains the policy by-category")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Search category by category, and hand the results to the policy."""
@@ -168,10 +159,7 @@ class _Opened(BestByCategory):
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
         """Every sequence on as many problems as there can be: each may be a category's."""
-        tried, kept = 0, 1
-        for _ in range(self.length):
-            tried += kept * self.width
-            kept = min(self.beam, kept * self.width)
+        tried = sequences_tried(self.length, self.beam, self.width)
         return Plan(tried * sizes["train"], (tried + 1) * sizes["train"])
 
 

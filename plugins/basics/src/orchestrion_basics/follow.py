@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -11,6 +11,7 @@ from attrs import frozen
 from orchestrion import (
     Activation,
     Decision,
+    Key,
     OpenContext,
     Policy,
     Situation,
@@ -21,7 +22,7 @@ from orchestrion import (
     is_blocked,
     parse_choice,
 )
-from orchestrion import Key as Key
+from orchestrion_basics.policies import OneByOne
 
 __all__ = ["Follow"]
 
@@ -56,15 +57,12 @@ class Follow:
 
 
 @frozen
-class _Following(Policy):
+class _Following(OneByOne):
     router: Activation
     fallback: Activation | None
     known: dict[str, Activation]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         last = situation.trajectory.last
         choice: Activation | None = self.router
         if last is not None and last.agent == self.router.agent:

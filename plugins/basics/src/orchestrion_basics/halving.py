@@ -11,8 +11,7 @@ that is left as many episodes, and the worse half goes. Deviations:
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from math import ceil, log2
 from random import Random
 from typing import Annotated, ClassVar
@@ -26,19 +25,15 @@ from orchestrion import (
     Key,
     Meta,
     Metrics,
-    OpenContext,
     Plan,
     Problem,
     Session,
     Split,
-    Trainer,
-    UsageError,
     choices,
     is_blocked,
 )
-from orchestrion_basics.order import draw_problems
 from orchestrion_basics.policies import SequenceRunner
-from orchestrion_basics.search import ended
+from orchestrion_basics.search import OneIteration, draw_problems, ended
 
 __all__ = ["Halving"]
 
@@ -47,7 +42,7 @@ FIRST = 2
 
 
 @frozen
-class Halving(Trainer):
+class Halving(OneIteration):
     """Finds a good fixed sequence with a given number of episodes.
 
     Args:
@@ -59,25 +54,11 @@ class Halving(Trainer):
     length: Annotated[int, Meta(ge=1)] = 4
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
-
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Nothing to open."""
-        yield self
+    trains = ("halving", "sequence", SequenceRunner)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
         """Every episode has as many turns as the longest sequence."""
         return Plan(self.episodes * self.length, self.episodes)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `sequence`."""
-        if not isinstance(session.policy, SequenceRunner):
-            raise UsageError("the trainer halving trains the policy sequence")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Halve until one sequence is left, and hand it to the policy `sequence`."""

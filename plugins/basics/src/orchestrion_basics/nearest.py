@@ -39,13 +39,13 @@ from orchestrion import (
     Session,
     Situation,
     Split,
-    Trainer,
     UsageError,
     choice_name,
     choices,
     is_blocked,
 )
-from orchestrion_basics.order import draw_problems
+from orchestrion_basics.policies import OneByOne
+from orchestrion_basics.search import OneIteration, draw_problems
 
 __all__ = ["Nearest", "NearestTrainer"]
 
@@ -78,7 +78,7 @@ class Nearest:
         yield Neighbours([*known, None] if stop else known, self.neighbours)
 
 
-class Neighbours(Policy):
+class Neighbours(OneByOne):
     """The table at work: `seen` [n, d], `made` [n] places in `choices`, `rewards` [n]."""
 
     def __init__(self, known: Sequence[Activation | None], neighbours: int) -> None:
@@ -99,11 +99,7 @@ class Neighbours(Policy):
             if len(seen)
         ]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The choice of the highest value; in training, one at random now and then."""
-        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         allowed = [
             place
@@ -179,7 +175,7 @@ class Neighbours(Policy):
 
 
 @frozen
-class NearestTrainer(Trainer):
+class NearestTrainer(OneIteration):
     """Plays episodes, at random at first, and keeps what was seen, chosen and paid.
 
     Args:
@@ -189,25 +185,11 @@ class NearestTrainer(Trainer):
     episodes: Annotated[int, Meta(ge=4)] = 256
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 8}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
-
-    @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[Trainer]:
-        """Nothing to open."""
-        yield self
+    trains = ("nearest", "nearest", Neighbours)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """As many episodes as set, each as long as it may be."""
         return None if turns is None else Plan(self.episodes * turns, self.episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `nearest`."""
-        if not isinstance(session.policy, Neighbours):
-            raise UsageError("the trainer nearest trains the policy nearest")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Play round by round, each with what the ones before have shown."""

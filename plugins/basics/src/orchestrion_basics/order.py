@@ -31,14 +31,14 @@ from orchestrion import (
     Session,
     Situation,
     Split,
-    Trainer,
     UsageError,
     choice_name,
     choices,
     is_blocked,
-    laps,
     parse_choice,
 )
+from orchestrion_basics.policies import OneByOne
+from orchestrion_basics.search import OneIteration, draw_problems
 
 __all__ = ["LearnedOrder", "Order"]
 
@@ -74,7 +74,7 @@ class Order:
 
 
 @define
-class OrderTable(Policy):
+class OrderTable(OneByOne):
     """The table at work. `helped` and `cost` are per choice and times called before."""
 
     tools: Sequence[Activation]
@@ -84,11 +84,7 @@ class OrderTable(Policy):
     patience: int = 1
     """Turns after which it gives up."""
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The next choice of each."""
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         progress = observation.progress if observation is not None else None
         called: Counter[str] = Counter()
@@ -130,7 +126,7 @@ class _Tally:
 
 
 @frozen
-class LearnedOrder(Trainer):
+class LearnedOrder(OneIteration):
     """Explores at random, fills the table of the policy `order`, then learns when to give up.
 
     Args:
@@ -142,21 +138,12 @@ class LearnedOrder(Trainer):
     depth: Annotated[int, Meta(ge=1)] = 4
 
     smoke: ClassVar[Mapping[str, JSON]] = {"episodes": 5}
-
-    @property
-    def iterations(self) -> int:
-        """One."""
-        return 1
+    trains = ("learned-order", "order", OrderTable)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
         """As many episodes to choose the patience as to explore."""
         episodes = self.episodes + max(self.episodes, PATIENCES)
         return None if turns is None else Plan(episodes * turns, episodes, forked=False)
-
-    def check(self, session: Session) -> None:
-        """Refuse every policy but `order`."""
-        if not isinstance(session.policy, OrderTable):
-            raise UsageError("the trainer learned-order trains the policy order")
 
     async def iterate(self, i: int, session: Session) -> Metrics:
         """Explore, tabulate, choose the patience."""
@@ -194,7 +181,7 @@ class LearnedOrder(Trainer):
 
 
 @frozen
-class _Exploring(Policy):
+class _Exploring(OneByOne):
     """Any tool, uniformly, until progress is complete or by a constant hazard.
 
     The record of its decisions is the progress they were taken at.
@@ -202,10 +189,7 @@ class _Exploring(Policy):
 
     tools: Sequence[Activation]
 
-    def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        return [self._one(one, key) for one, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         observation = situation.observation
         progress = observation.progress if observation is not None else None
         if progress is not None and progress >= DONE:
@@ -217,15 +201,6 @@ class _Exploring(Policy):
         if not allowed:
             return STOP
         return Decision((allowed[int(key.uniform() * len(allowed))],), record=progress)
-
-
-def draw_problems(session: Session, purpose: str, count: int) -> list[tuple[Any, Key]]:
-    """`count` training problems with a key each, drawn with replacement after each lap."""
-    problems = list(session.problems("train"))
-    if not problems:
-        raise UsageError("the task has no training problems")
-    order = laps(len(problems), session.key, 0, count, purpose)
-    return [(problems[index], session.key.child(purpose, i)) for i, index in enumerate(order)]
 
 
 def tabulate(

@@ -25,9 +25,20 @@ from orchestrion import (
     replace,
 )
 
-__all__ = ["Hinted", "Random", "RoundRobin", "Sequence"]
+__all__ = ["Hinted", "OneByOne", "Random", "RoundRobin", "Sequence"]
 
 STOP = Decision(stop=True)
+
+
+class OneByOne(Policy):
+    """A policy that decides on one situation at a time."""
+
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
+        """Return the decision for a situation; see `Policy.decide`."""
+        raise NotImplementedError
+
+    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
+        return [self.decide_one(*pair) for pair in zip(situations, keys, strict=True)]
 
 
 @frozen
@@ -53,13 +64,10 @@ class Random:
 
 
 @frozen
-class _RandomChoice(Policy):
+class _RandomChoice(OneByOne):
     decisions: list[Decision]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation, key) for situation, key in zip(situations, keys, strict=True)]
-
-    def _one(self, situation: Situation, key: Key) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         allowed = self.decisions
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
@@ -85,13 +93,10 @@ class Hinted:
 
 
 @frozen
-class _HintedChoice(Policy):
+class _HintedChoice(OneByOne):
     decisions: dict[str, Decision]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         seen = situation.observation
         if seen is None:
             return STOP
@@ -114,13 +119,10 @@ class RoundRobin:
 
 
 @frozen
-class _Rotation(Policy):
+class _Rotation(OneByOne):
     decisions: list[list[Decision]]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         lap, seat = divmod(len(situation.trajectory), len(self.decisions))
         for shift in range(len(self.decisions)):
             options = self.decisions[(seat + shift) % len(self.decisions)]
@@ -150,7 +152,7 @@ class Sequence:
         yield SequenceRunner(self.steps, self.repeat, ctx)
 
 
-class SequenceRunner(Policy):
+class SequenceRunner(OneByOne):
     """Runs a list of steps that can be exchanged: `steps` is its learned state."""
 
     def __init__(self, steps: Many[str], repeat: bool, ctx: OpenContext) -> None:
@@ -162,11 +164,7 @@ class SequenceRunner(Policy):
         self.steps = tuple(steps)
         self._decisions = [Decision((step,)) for step in self.steps]
 
-    def decide(self, situations: Many[Situation], keys: Many[Key]) -> Many[Decision]:
-        """The next step of each."""
-        return [self._one(situation) for situation in situations]
-
-    def _one(self, situation: Situation) -> Decision:
+    def decide_one(self, situation: Situation, key: Key) -> Decision:
         if not self._decisions:
             return STOP
         done = len(situation.trajectory)
