@@ -11,12 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from orchestrion_basic_agents.agents import Echo, Function, Human, Line, Scripted, Terminator
 from orchestrion_basic_agents.command import Command
-from orchestrion_basic_agents.echo import Echo
-from orchestrion_basic_agents.function import Function
-from orchestrion_basic_agents.human import Human
-from orchestrion_basic_agents.scripted import Line, Scripted
-from orchestrion_basic_agents.terminator import Terminator
 
 from orchestrion import Agent, Key, OpenContext, Output, Problem, Trajectory, Turn, UsageError, View
 from orchestrion._engine.calls import ActivationCalls

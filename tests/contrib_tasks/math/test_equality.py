@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_math.equality import LONGEST, same
+from orchestrion_math.equality import LONGEST, normal, number, same
 from orchestrion_math.grader import Grader
-from orchestrion_math.normal import normal, number
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ __all__ = ["Math", "RunningMath"]
 
 
 @frozen
-class Math(Task):
+class Math:
     r"""Problems with one answer each; it is compared by value, whatever anybody claims.
 
     The answer is the last \boxed{...} of the solver's last finished turn, or with `answer: plain`
@@ -61,8 +61,6 @@ class Math(Task):
     solver: str = "solver"
     answer: Literal["boxed", "plain"] = "boxed"
     seconds: Annotated[float, Meta(gt=0)] = 5.0
-
-    ceiling = no_calls
 
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
@@ -101,12 +99,6 @@ class Math(Task):
             if problem.text not in tested:
                 made[split_of(problem.text, self.split)].append(problem)
         return {name: _named(name, found) for name, found in made.items()}
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Only an opened task compares answers."""
-        raise UsageError("open the math task before asking it for a verdict")
 
 
 def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:

@@ -1,4 +1,4 @@
-"""Exact match and F1 of answers, as SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) has them."""
+"""Read answers, and compare them as SQuAD (Rajpurkar et al. 2016, arXiv 1606.05250) does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
-__all__ = ["exact", "f1", "normal"]
+from orchestrion import Turn
+
+__all__ = ["exact", "f1", "normal", "value_of"]
 
 _ARTICLES = re.compile(r"\b(?:a|an|the)\b")
 _MARKS = str.maketrans("", "", string.punctuation)
@@ -40,3 +42,10 @@ def _f1(said: str, right: str) -> float:
     left, other = said.split(), right.split()
     common = sum((Counter(left) & Counter(other)).values())
     return 2 * common / (len(left) + len(other)) if common else 0.0
+
+
+def value_of(turn: Turn) -> str:
+    """What was read from a response, or else all of it; nothing of a turn that failed."""
+    data = turn.output.data
+    value = data.get("value") if isinstance(data, dict) else turn.output.content
+    return value.strip() if isinstance(value, str) and turn.status == "completed" else ""

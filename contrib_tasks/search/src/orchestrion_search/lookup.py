@@ -28,7 +28,7 @@ from orchestrion import (
     Usage,
     no_calls,
 )
-from orchestrion_search.turns import value_of
+from orchestrion_search.answers import value_of
 
 __all__ = ["DIGITS", "LETTERS", "Lookup", "LookupTeacher"]
 

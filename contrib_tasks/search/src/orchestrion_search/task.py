@@ -31,10 +31,9 @@ from orchestrion import (
     replace,
     split_of,
 )
-from orchestrion_search.answers import exact, f1
+from orchestrion_search.answers import exact, f1, value_of
 from orchestrion_search.documents import Bm25, Document, Index, read_corpus, without_doubles
 from orchestrion_search.questions import load
-from orchestrion_search.turns import value_of
 from orchestrion_search.world import World, generate
 
 __all__ = ["RunningSearch", "Search"]
@@ -43,7 +42,7 @@ Count = Annotated[int, Meta(ge=1)]
 
 
 @frozen
-class Search(Task):
+class Search:
     """Questions over a corpus: search as often as it takes, then answer.
 
     In each of at most `rounds` rounds the verifier says whether enough is known; then the searcher
@@ -86,8 +85,6 @@ class Search(Task):
     verifier: str = "verifier"
     searcher: str = "searcher"
     answerer: str = "answerer"
-
-    ceiling = no_calls
 
     def __attrs_post_init__(self) -> None:
         idle = ("generated",) if isinstance(self.source, Path) else ("test", "split")
@@ -151,12 +148,6 @@ class Search(Task):
             for split, problems in splits.items()
         }
         return divided, without_doubles(all_documents)
-
-    async def verify(
-        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
-    ) -> Scores:
-        """Only an opened task can search, and so has states to judge."""
-        raise UsageError("open the search task before asking it for a verdict")
 
 
 @frozen

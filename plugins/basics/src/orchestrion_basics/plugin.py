@@ -52,7 +52,7 @@ def orchestrion_policies() -> Iterator[Component]:
 def orchestrion_trainers() -> Iterator[Component]:
     yield Component(
         "best-sequence",
-        f"{HERE}.cascade:BestSequence",
+        f"{HERE}.search:BestSequence",
         "finds the best fixed sequence by search",
         around={"policy": {"use": "sequence"}},
     )
@@ -92,7 +92,7 @@ def orchestrion_trainers() -> Iterator[Component]:
 def orchestrion_agents() -> Iterator[Component]:
     yield Component(
         "team",
-        f"{HERE}.solved:NestedTeam",
+        f"{HERE}.team:NestedTeam",
         "a nested team with a policy of its own",
         example={"members": ["a"], "policy": {"use": "round-robin"}},
     )
