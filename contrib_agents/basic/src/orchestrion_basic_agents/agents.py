@@ -127,16 +127,16 @@ def load(path: str, where: str) -> Callable[..., Any]:
     """The callable at "package.module:name"; raises `UsageError` that says what is missing."""
     module, _, name = path.partition(":")
     try:
-        found: Any = import_module(module)
+        target: Any = import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
+            target = getattr(target, part)
     except Exception as error:
         raise UsageError(
             f"{where}: cannot load {path!r}: {type(error).__name__}: {error}"
         ) from None
-    if not callable(found):
-        raise UsageError(f"{where}: {path!r} is a {type(found).__name__}, not a function")
-    return found  # type: ignore[no-any-return]
+    if not callable(target):
+        raise UsageError(f"{where}: {path!r} is a {type(target).__name__}, not a function")
+    return target  # type: ignore[no-any-return]
 
 
 @frozen
@@ -228,13 +228,13 @@ class Scripted(Agent):
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
         """The next line."""
-        said = sum(turn.agent == view.agent for turn in view.trajectory)
+        acted = sum(turn.agent == view.agent for turn in view.trajectory)
         if not self.lines:
             raise RuntimeError("the script is empty")
-        if said >= len(self.lines) and self.then == "fail":
+        if acted >= len(self.lines) and self.then == "fail":
             raise RuntimeError(f"the script has {len(self.lines)} lines and all are said")
         last = len(self.lines) - 1
-        line = self.lines[said % len(self.lines) if self.then == "repeat" else min(said, last)]
+        line = self.lines[acted % len(self.lines) if self.then == "repeat" else min(acted, last)]
         return Output(line.content, line.data, Usage(cost=line.cost), line.final)
 
 

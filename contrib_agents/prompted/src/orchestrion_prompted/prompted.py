@@ -74,16 +74,16 @@ class Prompted(Agent):
         template(self.system)
         if (self.form == "tag") != bool(self.tag):
             raise ValueError("`tag` is the name of the tag for `form: tag`, and for nothing else")
-        if len({one.casefold() for one in self.choices}) < len(self.choices):
+        if len({choice.casefold() for choice in self.choices}) < len(self.choices):
             raise ValueError("choices: none twice, whatever the case")
-        for said in self.route:
-            if self.choices and said not in self.choices:
+        for choice in self.route:
+            if self.choices and choice not in self.choices:
                 raise ValueError(
-                    f"route: {said!r} is none of the choices{did_you_mean(said, self.choices)}"
+                    f"route: {choice!r} is none of the choices{did_you_mean(choice, self.choices)}"
                 )
-        for said in self.choices:
-            if self.route and said not in self.route:
-                raise ValueError(f"route: {said!r} is a choice and leads nowhere; say where to")
+        for choice in self.choices:
+            if self.route and choice not in self.route:
+                raise ValueError(f"route: {choice!r} is a choice and leads nowhere; say where to")
         if self.route and self.fallback is not None and self.fallback not in self.route:
             raise ValueError(f"fallback: {self.fallback!r} leads nowhere; route says where to")
 
@@ -135,7 +135,9 @@ class Prompted(Agent):
         value = read_response(text, self.form, self.tag)
         if value is None or not self.choices:
             return value
-        return next((one for one in self.choices if one.casefold() == value.casefold()), None)
+        return next(
+            (choice for choice in self.choices if choice.casefold() == value.casefold()), None
+        )
 
     def ceiling(self, tokens: int) -> Usage | None:
         return ceiling_of(

@@ -65,10 +65,10 @@ class Template:
         for place in _PLACE.findall(self._escaped()):
             name, colon, _ = place.partition(":")
             if name not in PLACES or (colon and name not in WITH_AGENT):
-                known = [*PLACES, *(f"{one}:AGENT" for one in WITH_AGENT)]
+                known = [*PLACES, *(f"{known_place}:AGENT" for known_place in WITH_AGENT)]
                 raise ValueError(
                     f"{{{place}}} is no place of a prompt{did_you_mean(place, known)}; there are "
-                    + ", ".join(f"{{{one}}}" for one in known)
+                    + ", ".join(f"{{{known_place}}}" for known_place in known)
                 )
 
     def _escaped(self) -> str:
@@ -77,13 +77,14 @@ class Template:
     def __call__(self, view: View) -> str:
         """The prompt for what an activation may read."""
 
-        def fill(found: re.Match[str]) -> str:
-            name, _, of = found[1].partition(":")
+        def fill(match: re.Match[str]) -> str:
+            name, _, of = match[1].partition(":")
             return PLACES[name](view, of)
 
         # In one pass: what agents wrote is text, also where it has braces.
         filled = [
-            fill(one) if isinstance(one, re.Match) else one for one in _pieces(self._escaped())
+            fill(piece) if isinstance(piece, re.Match) else piece
+            for piece in _pieces(self._escaped())
         ]
         return "".join(filled)
 
@@ -91,9 +92,9 @@ class Template:
 def _pieces(text: str) -> list[str | re.Match[str]]:
     pieces: list[str | re.Match[str]] = []
     at = 0
-    for found in _PLACE.finditer(text):
-        pieces += [text[at : found.start()].replace("\0", "{").replace("\1", "}"), found]
-        at = found.end()
+    for match in _PLACE.finditer(text):
+        pieces += [text[at : match.start()].replace("\0", "{").replace("\1", "}"), match]
+        at = match.end()
     return [*pieces, text[at:].replace("\0", "{").replace("\1", "}")]
 
 

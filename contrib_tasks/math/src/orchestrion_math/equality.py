@@ -48,12 +48,12 @@ def normal(text: str) -> str:
 
 def number(text: str) -> Fraction | None:
     """The value of a normal form that is a number: whole, decimal, fraction or mixed."""
-    if found := _PLAIN.fullmatch(text):
-        return Fraction(found[1] + found[2].rstrip("."))
-    found = _RATIO.fullmatch(text)
-    if found is None:
+    if match := _PLAIN.fullmatch(text):
+        return Fraction(match[1] + match[2].rstrip("."))
+    match = _RATIO.fullmatch(text)
+    if match is None:
         return None
-    sign, whole, over, under, a, b = found.groups()
+    sign, whole, over, under, a, b = match.groups()
     over, under = int(over or a), int(under or b)
     if under == 0 or (whole and (over < 0 or under < 0)):
         return None
@@ -114,12 +114,12 @@ def _all_same(given: Sequence[str], wanted: Sequence[str], kind: str, symbolic: 
     if kind in ("list", "union", "{}"):
         left = list(given)
         for part in wanted:
-            found = next((one for one in left if _same(one, part, symbolic)), None)
-            if found is None:
+            equal = next((other for other in left if _same(other, part, symbolic)), None)
+            if equal is None:
                 return False
-            left.remove(found)
+            left.remove(equal)
         return True
-    return all(_same(one, part, symbolic) for one, part in zip(given, wanted, strict=True))
+    return all(_same(other, part, symbolic) for other, part in zip(given, wanted, strict=True))
 
 
 def _parts(text: str) -> tuple[str, Sequence[str]]:

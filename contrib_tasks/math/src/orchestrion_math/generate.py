@@ -92,22 +92,22 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
     order: Sequence[Split] = ("test", "validation", "train")
     for split in order:
         size = getattr(settings, split)
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for n in range(TRIES * (size + 20)):
-            if len(found) == size:
+            if len(problems) == size:
                 break
             text = _draw(settings, Key(settings.seed).child("arithmetic", split, n).random())
             if text and text not in seen:
                 seen.add(text)
                 answer = {"answer": str(solve(text)), "reverse": settings.reverse}
-                name = f"{split}-{len(found) + 1}"
-                found.append(Problem(name, text, category=settings.form, hidden=answer))
-        if len(found) < size:
+                name = f"{split}-{len(problems) + 1}"
+                problems.append(Problem(name, text, category=settings.form, hidden=answer))
+        if len(problems) < size:
             raise UsageError(
                 f"task math: generated: only {len(seen)} different problems were found, which is "
                 f"not enough for {split}: {size}; allow more digits, steps or operators"
             )
-        made[split] = tuple(found)
+        made[split] = tuple(problems)
     return made
 
 
@@ -121,23 +121,25 @@ def _draw(settings: Arithmetic, draw: random.Random) -> str:
     else:
         pairs = zip(signs, numbers[1:], strict=True)
         width = settings.digits if settings.padded else 1
-        text = f"{numbers[0]:0{width}}" + "".join(f"{sign}{one:0{width}}" for sign, one in pairs)
+        text = f"{numbers[0]:0{width}}" + "".join(
+            f"{sign}{number:0{width}}" for sign, number in pairs
+        )
         low = solve(text)
     return "" if low < 0 and not settings.negative else text
 
 
 def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) -> str:
     name, things = draw.choice(NAMES), draw.choice(THINGS)
-    steps = [SAID[sign].format(one) for sign, one in zip(signs, numbers[1:], strict=True)]
-    told = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
-    return f"{name} has {numbers[0]} {things}. {told}. How many {things} does {name} have now?"
+    steps = [SAID[sign].format(number) for sign, number in zip(signs, numbers[1:], strict=True)]
+    story = ". ".join(f"{'Then ' if i else ''}{name} {step}" for i, step in enumerate(steps))
+    return f"{name} has {numbers[0]} {things}. {story}. How many {things} does {name} have now?"
 
 
 def _lowest(numbers: Sequence[int], signs: Sequence[str]) -> int:
     """The least that anybody has in a story."""
     now = lowest = numbers[0]
-    for sign, one in zip(signs, numbers[1:], strict=True):
-        now = _apply(now, sign, one)
+    for sign, number in zip(signs, numbers[1:], strict=True):
+        now = _apply(now, sign, number)
         lowest = min(lowest, now)
     return lowest
 
@@ -161,8 +163,8 @@ def solve(text: str) -> int:
     start, _, rest = text.partition(". ")
     now = int(start.split()[2])
     for more, less, times in _STEP.findall(rest):
-        sign, one = ("+", more) if more else ("-", less) if less else ("*", times)
-        now = _apply(now, sign, int(one))
+        sign, number = ("+", more) if more else ("-", less) if less else ("*", times)
+        now = _apply(now, sign, int(number))
     return now
 
 
@@ -207,19 +209,19 @@ class MathTeacher(Model):
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
         """One answer, or one verdict."""
         prompt = str(request["messages"][-1]["content"])
-        found = _PROMPT.fullmatch(prompt)
+        match = _PROMPT.fullmatch(prompt)
         try:
-            if found is None:
+            if match is None:
                 raise ValueError(f"{prompt[:80]!r} is not S or V, a problem, and '='")
-            right = str(solve(found[2]))
+            right = str(solve(match[2]))
         except ValueError as error:
             raise CallError(f"math-teacher: {error}", "permanent") from error
-        text = self._say(found[1], right, found[3], key.random())
+        text = self._say(match[1], right, match[3], key.random())
         return Answer({"text": text, "stop": "end", "tool_calls": [], "model": "teacher"}, Usage())
 
-    def _say(self, role: str, right: str, said: str, draw: random.Random) -> str:
+    def _say(self, role: str, right: str, answer: str, draw: random.Random) -> str:
         if role == "V":
-            wrong = (said[::-1] if self.reverse else said) != right
+            wrong = (answer[::-1] if self.reverse else answer) != right
             if draw.random() < self.wrong_verdict:
                 wrong = not wrong
             return self.reject if wrong else self.approve
@@ -229,7 +231,7 @@ class MathTeacher(Model):
 
 def _mistaken(right: str, draw: random.Random) -> str:
     """The same with one digit changed."""
-    places = [i for i, one in enumerate(right) if one.isdigit()]
+    places = [i for i, other in enumerate(right) if other.isdigit()]
     at = draw.choice(places)
-    digit = draw.choice([one for one in "0123456789" if one != right[at]])
+    digit = draw.choice([other for other in "0123456789" if other != right[at]])
     return right[:at] + digit + right[at + 1 :]

@@ -36,10 +36,10 @@ class Grader:
         """
         with self._lock:
             process = self._process or self._started()
-            said = self._ask(process, json.dumps([given, wanted, self.seconds]))
-            if not said:
+            reply = self._ask(process, json.dumps([given, wanted, self.seconds]))
+            if not reply:
                 self._end()
-            return said == "true"
+            return reply == "true"
 
     def _started(self) -> subprocess.Popen[str]:
         # -P: a module that lies in the working folder is not taken for the library.

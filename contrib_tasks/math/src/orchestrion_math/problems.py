@@ -31,7 +31,7 @@ def load(path: Path) -> tuple[Problem, ...]:
     Raises:
         UsageError: something cannot be read, or has another form; with file and line.
     """
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     wrong: list[str] = []
     for place, text, name in _rows(path):
         try:
@@ -39,13 +39,13 @@ def load(path: Path) -> tuple[Problem, ...]:
         except ValueError as error:
             wrong.append(f"{place}: {error}")
         else:
-            found.setdefault(problem.text, problem)
+            problems.setdefault(problem.text, problem)
     if wrong:
         more = f"\n  and {len(wrong) - SHOWN} more" if len(wrong) > SHOWN else ""
         raise UsageError("\n  ".join([f"{path}: {len(wrong)} wrong", *wrong[:SHOWN]]) + more)
-    if not found:
+    if not problems:
         raise UsageError(f"{path}: no problem in it; want *.jsonl, or a folder of *.json")
-    return tuple(found.values())
+    return tuple(problems.values())
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:

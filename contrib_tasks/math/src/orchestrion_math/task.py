@@ -69,7 +69,7 @@ class Math:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Task]:
         """With the problems read; expressions are compared in a process of its own."""
-        team = [one.name for one in ctx.roster]
+        team = [member.name for member in ctx.roster]
         if team and self.solver not in team:
             near = did_you_mean(self.solver, team)
             raise UsageError(f"{ctx.path}.solver: no agent {self.solver!r} in the team{near}")
@@ -93,17 +93,17 @@ class Math:
         if not isinstance(self.source, Path):
             return generate(self.generated)
         own = load(self.test) if self.test is not None else ()
-        tested = {one.text for one in own}
+        tested = {problem.text for problem in own}
         made: dict[Split, list[Problem]] = {"train": [], "validation": [], "test": list(own)}
         for problem in load(self.source):
             if problem.text not in tested:
                 made[split_of(problem.text, self.split)].append(problem)
-        return {name: _named(name, found) for name, found in made.items()}
+        return {name: _named(name, problems) for name, problems in made.items()}
 
 
 def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
     """Problems whose ids are different across files of equal names."""
-    return tuple(replace(one, id=f"{split}/{one.id}") for one in problems)
+    return tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
 
 
 class RunningMath(Task):
@@ -138,14 +138,14 @@ class RunningMath(Task):
 
     def _given(self, trajectory: Trajectory) -> str | None:
         """The solver's answer as it was written."""
-        turns = (one for one in trajectory.backward() if one.agent == self.settings.solver)
-        turn = next((one for one in turns if one.status == "completed"), None)
+        turns = (past for past in trajectory.backward() if past.agent == self.settings.solver)
+        turn = next((past for past in turns if past.status == "completed"), None)
         if turn is None:
             return None
-        said = turn.output.content.rpartition("</think>")[2].strip()
-        return read_response(said, "boxed") if self.settings.answer == "boxed" else said
+        text = turn.output.content.rpartition("</think>")[2].strip()
+        return read_response(text, "boxed") if self.settings.answer == "boxed" else text
 
-    async def _right(self, given: str, wanted: str, asked: str, calls: Calls) -> bool:
+    async def _right(self, given: str, wanted: str, question: str, calls: Calls) -> bool:
         if not given:
             return False
 
@@ -157,7 +157,7 @@ class RunningMath(Task):
         except _NeedsSymbolsError:
             pass
         # What the problem itself says is equal to its answer, and yet no answer.
-        if _squeezed(given) in _squeezed(asked):
+        if _squeezed(given) in _squeezed(question):
             return False
 
         async def compare() -> bool:

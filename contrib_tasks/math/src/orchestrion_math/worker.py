@@ -49,9 +49,9 @@ def compare(given: str, wanted: str) -> bool:
     # Time is limited from outside: the library's own alarm cannot stop a single long step.
     left, right = (
         [
-            one
-            for one in parse(f"${text}$", [LatexExtractionConfig()], parsing_timeout=None)
-            if not isinstance(one, str)
+            expression
+            for expression in parse(f"${text}$", [LatexExtractionConfig()], parsing_timeout=None)
+            if not isinstance(expression, str)
         ]
         for text in (given, wanted)
     )

@@ -162,16 +162,16 @@ class CommitteeRules:
 
     def output(self, slots: Genotype, pattern: Sequence[int]) -> int:
         """What the output, the first member there, says given all signals (1 right, -1 wrong)."""
-        said, first = [0] * len(slots), 0
+        says, first = [0] * len(slots), 0
         for place in reversed(range(len(slots))):
             if not slots[place].type:
                 continue
             voter = self.task.members[slots[place].type]
-            heard = sum(
-                said[later] for later in range(len(slots)) if slots[later].readers >> place & 1
+            received = sum(
+                says[later] for later in range(len(slots)) if slots[later].readers >> place & 1
             )
-            said[place], first = speak(voter, pattern[place], heard), place
-        return said[first]
+            says[place], first = speak(voter, pattern[place], received), place
+        return says[first]
 
     def chance(self, slots: Genotype, pattern: Sequence[int]) -> float:
         """How likely a pattern of signals is; kinds are equally likely."""
@@ -252,9 +252,9 @@ class CommitteeRules:
         )
 
 
-def speak(voter: Voter, signal: int, heard: int) -> int:
+def speak(voter: Voter, signal: int, received: int) -> int:
     """What a member says: the sign of the weighted sum; a tie falls back to its own signal."""
-    total = (voter.own * signal if voter.right else 0.0) + voter.message * heard
+    total = (voter.own * signal if voter.right else 0.0) + voter.message * received
     if abs(total) < 1e-9:  # sums of table weights that should cancel
         return signal if voter.right else 0
     return 1 if total > 0 else -1
@@ -358,8 +358,8 @@ class Committee(Task):
 
     def problem_from(self, text: str) -> Problem:
         """The problem; `text` is not used."""
-        said = f"build a committee of at most {self.slots} members"
-        return Problem("input", said, {"slots": self.slots}, "committee")
+        text = f"build a committee of at most {self.slots} members"
+        return Problem("input", text, {"slots": self.slots}, "committee")
 
     def start(self, problem: Problem, key: Key) -> Step:
         """Nobody is placed; the draw of a `bernoulli` result is made now, and never shown."""

@@ -85,16 +85,16 @@ def _accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
     own = np.array([voter.own if voter.right else 0.0 for voter in voters])
     message = np.array([voter.message for voter in voters])
     signal = np.array([float(bool(voter.right)) for voter in voters])
-    said = np.zeros((slots, count, len(patterns)))
+    says = np.zeros((slots, count, len(patterns)))
     for place in reversed(range(slots)):
-        heard = np.zeros((count, len(patterns)))
+        received = np.zeros((count, len(patterns)))
         for later in range(place + 1, slots):
-            heard += said[later] * (reading[:, later, None] >> place & 1)
+            received += says[later] * (reading[:, later, None] >> place & 1)
         kind = types[:, place]
-        total = own[kind, None] * patterns[:, place] + message[kind, None] * heard
+        total = own[kind, None] * patterns[:, place] + message[kind, None] * received
         tie = signal[kind, None] * patterns[:, place]
-        said[place] = np.where(np.abs(total) < 1e-9, tie, np.sign(total))
-    worth = (said[0] + 1) / 2  # right 1, silent a half, wrong 0
+        says[place] = np.where(np.abs(total) < 1e-9, tie, np.sign(total))
+    worth = (says[0] + 1) / 2  # right 1, silent a half, wrong 0
     result: Floats = (worth * chances[which.reshape(-1)]).sum(axis=1)
     return result
 
@@ -106,10 +106,10 @@ def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
     total = np.zeros(len(patterns))
     for kind in range(kinds):
         joint = np.ones(len(patterns))
-        for one in np.unique(types):
-            right = voters[one].right[kind] if voters[one].right else 0.5
-            rho = voters[one].rho
-            signals = patterns[:, types == one]
+        for member in np.unique(types):
+            right = voters[member].right[kind] if voters[member].right else 0.5
+            rho = voters[member].rho
+            signals = patterns[:, types == member]
             law = np.where(signals > 0, right, 1 - right)
             joint *= sum(
                 (right if common > 0 else 1 - right)
@@ -129,14 +129,14 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
     Raises:
         UsageError: there are too many committees to look at.
     """
-    most = slots or task.slots
-    if most > LARGEST:
+    limit = slots or task.slots
+    if limit > LARGEST:
         raise UsageError(
-            f"committee: every committee of up to {LARGEST} slots can be looked at, not {most}"
+            f"committee: every committee of up to {LARGEST} slots can be looked at, not {limit}"
         )
     names, rules = task.rules.names, task.rules
     front: list[FrontPoint] = []
-    for size in range(1, most + 1):
+    for size in range(1, limit + 1):
         for types, reading in genotypes(task, size):
             costs = _costs(task, types, reading)
             scores = accuracies(task, types, reading)

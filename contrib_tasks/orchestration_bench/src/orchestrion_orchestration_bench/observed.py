@@ -67,7 +67,7 @@ def asker(policy: Any, team: Team) -> Ask | None:
 
 def _from_runtime(policy: Any, team: Team) -> Ask:
     places: dict[tuple[str | None, str | None], int] = {
-        (one.agent, one.option): i for i, one in enumerate(team.choices)
+        (activation.agent, activation.option): i for i, activation in enumerate(team.choices)
     }
     columns = [places.get(_pair(choice)) for choice in policy.choices]
     for choice, column in zip(policy.choices, columns, strict=True):
@@ -100,7 +100,7 @@ def _pair(choice: Any) -> tuple[str | None, str | None]:
 
 
 def _from_function(policy: Callable[[Observation], Mapping[str, float]], team: Team) -> Ask:
-    places = {choice_name(one): i for i, one in enumerate(team.choices)}
+    places = {choice_name(activation): i for i, activation in enumerate(team.choices)}
     places.setdefault("stop", len(team.choices))
 
     def ask(situations: Sequence[Situation]) -> Floats:
@@ -227,11 +227,11 @@ class _Walk:
             taken = (acts[:, column] > 0) & layer.allowed[:, column]
             for k in range(layer.to.shape[2]):
                 here = np.flatnonzero(taken & (layer.chance[:, column, k] > 0))
-                there = layer.to[here, column, k]
+                targets = layer.to[here, column, k]
                 pairs = np.column_stack([here, np.full(len(here), column)])
-                new = first[there, 0] < 0
-                first[there[new]] = pairs[new]
-                last[there] = pairs
+                new = first[targets, 0] < 0
+                first[targets[new]] = pairs[new]
+                last[targets] = pairs
         self.ways, self.others = self._extend(first, last)
         self.reached = first[:, 0] >= 0
         self.t += 1
@@ -242,10 +242,10 @@ class _Walk:
     ) -> tuple[list[Trajectory | None], dict[int, Trajectory]]:
         ways: list[Trajectory | None] = []
         others: dict[int, Trajectory] = {}
-        for i, (one, two) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
-            ways.append(None if one[0] < 0 else self._way(*one))
-            if one[0] >= 0 and one != two:
-                others[i] = self._way(*two)
+        for i, (start, end) in enumerate(zip(first.tolist(), last.tolist(), strict=True)):
+            ways.append(None if start[0] < 0 else self._way(*start))
+            if start[0] >= 0 and start != end:
+                others[i] = self._way(*end)
         return ways, others
 
     def _way(self, place: int, column: int) -> Trajectory:

@@ -296,7 +296,7 @@ def _deciders(policy: Any, ask: Ask | None, team: Team) -> tuple[Decide, Decide]
 
 
 def _decisions(chosen: Any, team: Team) -> list[Decision]:
-    known = [*(Decision((Activation(one.agent, one.option),)) for one in team.choices)]
+    known = [*(Decision((Activation(choice.agent, choice.option),)) for choice in team.choices)]
     known.append(Decision(stop=True))
     return [known[i] for i in chosen.tolist()]
 

@@ -116,11 +116,11 @@ class RelayRules:
 
     def show(self, state: RelayState) -> Step:
         """A state with what is shown in it."""
-        found = self._steps.get(state)
-        if found is None:
+        step = self._steps.get(state)
+        if step is None:
             over = state.step >= self.task.horizon
-            found = self._steps[state] = Step(state, self._observation(state), over)
-        return found
+            step = self._steps[state] = Step(state, self._observation(state), over)
+        return step
 
     def _find_exits(self, state: RelayState) -> dict[str, tuple[tuple[float, Step], ...]]:
         """By row, the steps a call may lead to; the row "" is an agent that is not in the table."""
@@ -138,25 +138,25 @@ class RelayRules:
     def scores(self, state: RelayState) -> Scores:
         """1 with everything required done, else `partial` times the fraction done."""
         place = (state.type, state.done)
-        found = self._scores.get(place)
-        if found is None:
+        scores = self._scores.get(place)
+        if scores is None:
             required = self.required[state.type]
             share = (required & state.done).bit_count() / required.bit_count()
             value = 1.0 if share == 1 else self.task.partial * share
-            found = self._scores[place] = Scores(value, share == 1, {"done": share})
-        return found
+            scores = self._scores[place] = Scores(value, share == 1, {"done": share})
+        return scores
 
     # ------------------------------------------------------------------ transitions
 
     def moves(self, kind: int, done: int) -> Mapping[str, tuple[Move, ...]]:
         """What a call of each agent leads to; probabilities sum to 1."""
-        found = self._moves.get((kind, done))
-        if found is None:
-            found = self._moves[kind, done] = {
+        moves = self._moves.get((kind, done))
+        if moves is None:
+            moves = self._moves[kind, done] = {
                 name: self._outcomes(worker, kind, done)
                 for name, worker in self.task.agents.items()
             }
-        return found
+        return moves
 
     def ready(self, kind: int, done: int) -> int:
         """Skills that are required, missing, and whose required prerequisites are done."""
@@ -170,11 +170,11 @@ class RelayRules:
     def works_on(self, worker: Worker, kind: int, done: int) -> int | None:
         """The ready skill an agent is best at; None if it has no use now."""
         ready = self.ready(kind, done)
-        best, most = None, 0.0
+        best, highest = None, 0.0
         for skill, name in enumerate(self.task.skills):
             probability = worker.skills.get(name, 0.0)
-            if ready >> skill & 1 and probability > most:
-                best, most = skill, probability
+            if ready >> skill & 1 and probability > highest:
+                best, highest = skill, probability
         return best
 
     def _outcomes(self, worker: Worker, kind: int, done: int) -> tuple[Move, ...]:

@@ -52,7 +52,9 @@ class _Playing:
 
     def follow(self, decision: Decision, team: Team) -> None:
         seen = self.now.observation
-        outputs = [(one, self._play(one, team, seen)) for one in decision.start]
+        outputs = [
+            (activation, self._play(activation, team, seen)) for activation in decision.start
+        ]
         for activation, output in outputs:
             self._append(activation, output)
         self.over = self.over or decision.stop or self.now.done
@@ -66,20 +68,27 @@ class _Playing:
         """What the verifier gives, if the episode was completed."""
         return 0.0 if self.limited else float(self.task.rules.scores(self.now.state).value)
 
-    def _play(self, one: Activation, team: Team, seen: Observation | None) -> Output | None:
+    def _play(self, activation: Activation, team: Team, seen: Observation | None) -> Output | None:
         """What an agent says; None if the task refuses it."""
-        if is_blocked(one, seen):
+        if is_blocked(activation, seen):
             return None
-        if one.agent in team.enders:
+        if activation.agent in team.enders:
             return Output(final=True)
-        return play(team.rows[one.agent], one.option, seen)
+        return play(team.rows[activation.agent], activation.option, seen)
 
-    def _append(self, one: Activation, output: Output | None) -> None:
+    def _append(self, activation: Activation, output: Output | None) -> None:
         index = len(self.trajectory)
         turn = (
-            Turn(index, one.agent, one.option, status="failed", error="refused", decision=index)
+            Turn(
+                index,
+                activation.agent,
+                activation.option,
+                status="failed",
+                error="refused",
+                decision=index,
+            )
             if output is None
-            else Turn(index, one.agent, one.option, output, decision=index)
+            else Turn(index, activation.agent, activation.option, output, decision=index)
         )
         self.trajectory = self.trajectory.append(turn)
         self.cost += turn.usage.cost
@@ -103,17 +112,17 @@ def roll_out(
     Raises:
         UsageError: an episode does not end.
     """
-    episodes = [_Playing(task, one, key.child(i)) for i, one in enumerate(problems)]
+    episodes = [_Playing(task, episode, key.child(i)) for i, episode in enumerate(problems)]
     for step in range(LONGEST):
-        for one in episodes:
-            one.check_limit(turns)
-        active = [one for one in episodes if not one.over]
+        for episode in episodes:
+            episode.check_limit(turns)
+        active = [episode for episode in episodes if not episode.over]
         if not active:
             break
-        situations = [one.situation(turns, training) for one in active]
-        keys = [one.key.child("decide", step) for one in active]
-        for one, decision in zip(active, decide(situations, keys), strict=True):
-            one.follow(decision, team)
+        situations = [episode.situation(turns, training) for episode in active]
+        keys = [episode.key.child("decide", step) for episode in active]
+        for episode, decision in zip(active, decide(situations, keys), strict=True):
+            episode.follow(decision, team)
     else:
         raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
-    return np.array([[one.quality(), one.cost, one.calls] for one in episodes])
+    return np.array([[episode.quality(), episode.cost, episode.calls] for episode in episodes])

@@ -54,8 +54,8 @@ class Team:
             UsageError: an agent plays no row.
         """
         rows = {member.name: (plays or {}).get(member.name, member.name) for member in roster}
-        columns = {(one.row, one.option): i for i, one in enumerate(process.actions)}
-        found, enders = [], set()
+        columns = {(action.row, action.option): i for i, action in enumerate(process.actions)}
+        matched, enders = [], set()
         for choice in choices(roster):
             row = rows[choice.agent]
             column = columns.get((row, choice.option))
@@ -69,9 +69,9 @@ class Team:
                     f"agent {choice.agent!r}{option} plays no row of the task's table "
                     f"({', '.join(known)}); name it like a row, or set `plays`"
                 )
-            found.append(column)
+            matched.append(column)
         return cls(
-            tuple(roster), choices(roster), tuple(found), rows, frozenset(enders), process.stop
+            tuple(roster), choices(roster), tuple(matched), rows, frozenset(enders), process.stop
         )
 
     @property

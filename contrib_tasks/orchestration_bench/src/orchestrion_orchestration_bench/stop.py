@@ -140,14 +140,14 @@ class StopRules:
             return self._over(state, row)
         if turn.output.final or len(state.history) >= self.task.horizon:
             return self._over(state, SUBMIT)
-        answer, heard = state.answer, self.nothing
+        answer, saying = state.answer, self.nothing
         if row in self.task.solvers:
             solver = self.task.solvers[row]
             chance = solver.hard if state.hard else solver.easy
-            answer, heard = (RIGHT if key.uniform() < chance else WRONG), self.first[row]
+            answer, saying = (RIGHT if key.uniform() < chance else WRONG), self.first[row]
         elif row in self.task.checkers:
-            heard = self.first[row] + (key.uniform() >= self.chance_of_ok(row, answer))
-        history = (*state.history, heard)
+            saying = self.first[row] + (key.uniform() >= self.chance_of_ok(row, answer))
+        history = (*state.history, saying)
         return Step(
             StopState(state.type, state.hard, answer, history), self.observe(state.type, history)
         )
@@ -171,7 +171,7 @@ class StopRules:
 
     def blocked(self, history: tuple[int, ...]) -> frozenset[str]:
         """Rows that make no sense now: checks and `submit` without an answer, calls at the end."""
-        answered = any(heard < self.solvers for heard in history)
+        answered = any(saying < self.solvers for saying in history)
         return self._blocked[len(history) >= self.task.horizon, answered]
 
     def _blocked_rows(self, over: bool, answered: bool) -> frozenset[str]:
@@ -184,16 +184,16 @@ class StopRules:
 
     def _observation(self, kind: int, history: tuple[int, ...]) -> Observation:
         name, horizon = self.types[kind], self.task.horizon
-        said = "; ".join([self._lines[heard] for heard in history]) or "nothing yet"
+        says = "; ".join([self._lines[saying] for saying in history]) or "nothing yet"
         data = {
             "type": name,
-            "history": [self._pairs[heard] for heard in history],
+            "history": [self._pairs[saying] for saying in history],
             "step": len(history),
             "horizon": horizon,
             "agents": self.entries,
         }
         return Observation(
-            f"type: {name}\nsaid: {said}\ncalls left: {horizon - len(history)}",
+            f"type: {name}\nsaid: {says}\ncalls left: {horizon - len(history)}",
             data,
             self._features(kind, history),
             self.blocked(history),
@@ -205,19 +205,19 @@ class StopRules:
         """
         horizon, solvers = self.task.horizon, self.solvers
         current = [0.0] * self.nothing
-        asked = [0.0] * solvers
+        shares = [0.0] * solvers
         steps: tuple[float, ...] = ()
-        for heard in history:
-            steps += self._units[heard]
-            if heard == self.nothing:
+        for saying in history:
+            steps += self._units[saying]
+            if saying == self.nothing:
                 continue
-            if heard < solvers:
+            if saying < solvers:
                 current = [0.0] * self.nothing
-                asked[heard] += 1 / horizon
-            current[heard] += 1.0
+                shares[saying] += 1 / horizon
+            current[saying] += 1.0
         rest = self._units[self.nothing] * (horizon - len(history))
         place = (*self._kind_units[kind], len(history) / horizon)
-        return (*place, *current, *asked, *steps, *rest)
+        return (*place, *current, *shares, *steps, *rest)
 
 
 def _unit(place: int, size: int) -> tuple[float, ...]:

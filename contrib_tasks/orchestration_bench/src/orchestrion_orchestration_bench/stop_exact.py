@@ -79,16 +79,17 @@ def _forward(task: Stop, *, merge: bool) -> Process:
         last = step == task.horizon
         layer = _layer(task, group, belief, last, _shower(task.rules, group, histories))
         if not last:
-            parents, heard, beliefs = _children(task, layer, belief)
+            parents, sayings, beliefs = _children(task, layer, belief)
             first = places = np.arange(len(parents))
             if merge:
                 first, places = _merged(group[parents], beliefs)
                 _check_size(len(first), MOST_BELIEFS, "beliefs")
-            _link(task, layer, parents, heard, places)
+            _link(task, layer, parents, sayings, places)
             group, belief = group[parents][first], beliefs[first]
             if histories is not None:
                 histories = [
-                    (*histories[i], said) for i, said in zip(parents, heard.tolist(), strict=True)
+                    (*histories[i], saying)
+                    for i, saying in zip(parents, sayings.tolist(), strict=True)
                 ]
         layers.append(layer)
     start = np.full(kinds, 1 / kinds)
@@ -112,11 +113,11 @@ def _merged(group: Ints, beliefs: Floats) -> tuple[Ints, Ints]:
     return first, places.reshape(-1)
 
 
-def _check_size(count: int, most: int, noun: str) -> None:
-    if count > most:
+def _check_size(count: int, limit: int, noun: str) -> None:
+    if count > limit:
         raise UsageError(
             f"stop: {count} {noun} of equal length are too many to enumerate (at most "
-            f"{most}); lower `horizon`, or use fewer solvers and checkers"
+            f"{limit}); lower `horizon`, or use fewer solvers and checkers"
         )
 
 
@@ -146,12 +147,12 @@ def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Flo
     answered = np.flatnonzero(layer.allowed[:, len(task.solvers)]) if task.checkers else None
     everyone = np.arange(len(layer))
     parents: list[Ints] = []
-    heard: list[Ints] = []
+    sayings: list[Ints] = []
     beliefs: list[Floats] = []
 
-    def add(who: Ints, said: int, then: Floats) -> None:
+    def add(who: Ints, saying: int, then: Floats) -> None:
         parents.append(who)
-        heard.append(np.full(len(who), said))
+        sayings.append(np.full(len(who), saying))
         beliefs.append(then)
 
     for name, solver in task.solvers.items():
@@ -163,24 +164,24 @@ def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Flo
     for name in task.checkers:
         assert answered is not None
         ok = np.array([task.rules.chance_of_ok(name, answer) for answer in range(3)])
-        for said, likely in enumerate((ok, 1 - ok)):
+        for saying, likely in enumerate((ok, 1 - ok)):
             joint = belief[answered] * likely
             chance = joint.sum(axis=(1, 2))
             possible = chance > 0
             who, then = answered[possible], joint[possible] / chance[possible, None, None]
             column = len(task.solvers) + list(task.checkers).index(name)
-            layer.chance[who, column, said] = chance[possible]
-            add(who, task.rules.first[name] + said, then)
-    return np.concatenate(parents), np.concatenate(heard), np.concatenate(beliefs)
+            layer.chance[who, column, saying] = chance[possible]
+            add(who, task.rules.first[name] + saying, then)
+    return np.concatenate(parents), np.concatenate(sayings), np.concatenate(beliefs)
 
 
-def _link(task: Stop, layer: Layer, parents: Ints, heard: Ints, places: Ints) -> None:
+def _link(task: Stop, layer: Layer, parents: Ints, sayings: Ints, places: Ints) -> None:
     """Fill in where the calls of a layer lead."""
     rows = [action.row for action in _actions(task)]
-    for said in np.unique(heard):
-        saying = task.rules.sayings[said]
-        column, outcome = rows.index(saying.row), int(said) - task.rules.first[saying.row]
-        mask = heard == said
+    for place in np.unique(sayings):
+        saying = task.rules.sayings[place]
+        column, outcome = rows.index(saying.row), int(place) - task.rules.first[saying.row]
+        mask = sayings == place
         layer.to[parents[mask], column, outcome] = places[mask]
         if saying.row in task.solvers:
             layer.chance[parents[mask], column, outcome] = 1.0

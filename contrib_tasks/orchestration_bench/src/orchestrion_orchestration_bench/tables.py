@@ -62,14 +62,14 @@ class Check:
             raise ValueError("; ".join(self.problems))
 
 
-def replace_tables(task: Any, drawn: Mapping[str, Any]) -> None:
+def replace_tables(task: Any, tables: Mapping[str, Any]) -> None:
     """Set a task's fields to drawn values, while it is made.
 
     Raises:
         ValueError: a field was given as well.
     """
     fields = fields_dict(type(task))
-    for name, value in drawn.items():
+    for name, value in tables.items():
         given, default = getattr(task, name), fields[name].default
         if isinstance(default, Factory):  # type: ignore[arg-type]
             default = default.factory()  # type: ignore[union-attr]
@@ -89,7 +89,9 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
     """
     numbered = re.compile(f"{letter}[0-9]+")
     strangers = [
-        one.name for one in ctx.roster if numbered.fullmatch(one.name) and one.name not in rows
+        member.name
+        for member in ctx.roster
+        if numbered.fullmatch(member.name) and member.name not in rows
     ]
     if strangers:
         raise UsageError(

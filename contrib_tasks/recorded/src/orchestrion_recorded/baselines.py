@@ -192,8 +192,8 @@ class _After:
         leads = self._key >= 0
         own = data.right[:, chosen][rows, at] if chosen else np.zeros(n)
         self.correct = np.where(leads, own, 0.0)
-        said = data.said[:, chosen]
-        equal = (said[:, :, None] == said[:, None]) & (said >= 0)[:, None]
+        codes = data.said[:, chosen]
+        equal = (codes[:, :, None] == codes[:, None]) & (codes >= 0)[:, None]
         self.agreement = equal.sum(2).max(1) if chosen else np.zeros(n, np.int64)
 
     @cached_property
@@ -217,22 +217,22 @@ class Candidates:
         return self.strategies[int(np.argmax(np.round(self.accuracy - weight * self.cost, 12)))]
 
 
-def candidates(data: Matrix, most: int, models: Sequence[int] | None = None) -> Candidates:
-    """Every cascade that asks at most `most` models first, and every fixed set of so many.
+def candidates(data: Matrix, limit: int, models: Sequence[int] | None = None) -> Candidates:
+    """Every cascade that asks at most `limit` models first, and every fixed set of so many.
 
     Args:
         data: the training questions.
-        most: how many are asked first.
+        limit: how many are asked first at most.
         models: those that may be asked; all by default.
     """
     free = list(range(len(data.models)) if models is None else models)
-    found: list[Strategy] = [Strategy(())]
+    strategies: list[Strategy] = [Strategy(())]
     accuracy, cost = [np.zeros(1)], [np.zeros(1)]
-    for size in range(1, (1 if data.single else most) + 1):
+    for size in range(1, (1 if data.single else limit) + 1):
         for first in combinations(free, size):
             after = _After(data, first)
             mean, spent = after.correct.mean(), after.cost.mean()
-            found.append(Strategy(first))
+            strategies.append(Strategy(first))
             accuracy.append(np.array([mean]))
             cost.append(np.array([spent]))
             if data.single:
@@ -243,15 +243,15 @@ def candidates(data: Matrix, most: int, models: Sequence[int] | None = None) -> 
             go = np.array([after.agreement < level for level in levels], float) / len(data.ids)
             accuracy.append((mean + go @ gain[:, others]).ravel())
             cost.append((spent + go @ (data.costs * data.askable)[:, others]).ravel())
-            found += [Strategy(first, k, then) for k in levels for then in others]
-    return Candidates(tuple(found), np.concatenate(accuracy), np.concatenate(cost))
+            strategies += [Strategy(first, k, then) for k in levels for then in others]
+    return Candidates(tuple(strategies), np.concatenate(accuracy), np.concatenate(cost))
 
 
 def best_single(data: Matrix, weight: float) -> Strategy:
     """The one model whose answers alone are worth most."""
     return max(
         (Strategy((m,)) for m in range(len(data.models))),
-        key=lambda one: float(evaluate(data, one).reward(weight).mean()),
+        key=lambda strategy: float(evaluate(data, strategy).reward(weight).mean()),
     )
 
 
@@ -272,8 +272,12 @@ def best_set(
     best, best_reward = Strategy(()), 0.0
     front: list[tuple[int, ...]] = [()]
     for _ in list(free)[: 1 if data.single else None]:
-        grown = sorted({tuple(sorted((*one, m))) for one in front for m in free if m not in one})
-        rewards = [float(evaluate(data, Strategy(one)).reward(weight).mean()) for one in grown]
+        grown = sorted(
+            {tuple(sorted((*chosen, m))) for chosen in front for m in free if m not in chosen}
+        )
+        rewards = [
+            float(evaluate(data, Strategy(chosen)).reward(weight).mean()) for chosen in grown
+        ]
         ranked = sorted(range(len(grown)), key=lambda i: (-rewards[i], grown[i]))[:beam]
         front = [grown[i] for i in ranked]
         if rewards[ranked[0]] > best_reward + 1e-12:
@@ -281,9 +285,9 @@ def best_set(
     return best
 
 
-def best_cascade(data: Matrix, weight: float, most: int = 3) -> Strategy:
+def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
     """The best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
-    return candidates(data, most).best(weight)
+    return candidates(data, limit).best(weight)
 
 
 def best_by_category(

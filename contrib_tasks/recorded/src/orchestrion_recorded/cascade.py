@@ -198,11 +198,11 @@ def choice_of(name: str, roster: Sequence[Member]) -> Activation:
     Raises:
         UsageError: there is none, or there are several.
     """
-    found = [one for one in choices(roster) if one.option == name]
-    exact = [one for one in choices(roster) if choice_name(one) == name]
+    by_option = [choice for choice in choices(roster) if choice.option == name]
+    exact = [choice for choice in choices(roster) if choice_name(choice) == name]
     if len(exact) == 1:
         return exact[0]
-    return found[0] if len(found) == 1 else parse_choice(name, roster)
+    return by_option[0] if len(by_option) == 1 else parse_choice(name, roster)
 
 
 class TableTrainer(Trainer):
@@ -299,14 +299,14 @@ class BestCascade(TableTrainer):
 
 def asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
     """The choice of the team that asks each model, by the model's index."""
-    found: dict[int, Activation] = {}
+    activations: dict[int, Activation] = {}
     for place, model in enumerate(models):
         for choice in choices(session.roster):
             if (choice.option or choice.agent) == model:
-                found.setdefault(place, choice)
-    if not found:
+                activations.setdefault(place, choice)
+    if not activations:
         raise UsageError("no agent of the team asks a model of the table; use the agent `recorded`")
-    return found
+    return activations
 
 
 async def price_weight(reward: RewardFunction) -> float:
@@ -316,9 +316,9 @@ async def price_weight(reward: RewardFunction) -> float:
         UsageError: the reward is not linear in outcome and cost.
     """
     wrong, right = await _tried(reward, 0.0, 0.0), await _tried(reward, 1.0, 0.0)
-    one, two = await _tried(reward, 1.0, 1.0), await _tried(reward, 1.0, 1.0, 1.0)
-    worth, price = right - wrong, right - one
-    if worth <= 0 or price < 0 or abs(right - two - 2 * price) > 1e-9:
+    paid, paid_twice = await _tried(reward, 1.0, 1.0), await _tried(reward, 1.0, 1.0, 1.0)
+    worth, price = right - wrong, right - paid
+    if worth <= 0 or price < 0 or abs(right - paid_twice - 2 * price) > 1e-9:
         raise UsageError(
             "this search needs a reward that rises with the outcome and falls in proportion to "
             "the cost of the turns, such as outcome-minus-cost"

@@ -60,8 +60,8 @@ class Pricing:
 
     def __init__(self, table: Table, unit: Unit) -> None:
         self._list = dict(table.prices) if table.prices else {}
-        told = [one for row in table.rows for one in row.answers.values()]
-        if not self._list and all(one.price is None for one in told):
+        records = [record for row in table.rows for record in row.answers.values()]
+        if not self._list and all(record.price is None for record in records):
             self._list = dict.fromkeys(table.models, 1.0)
         self._source = table.source
         self.divisor = self._divisor(table, unit)
@@ -78,13 +78,13 @@ class Pricing:
     def price(self, row: Row, model: str) -> float:
         """The price of an answer as the table has it."""
         own = row.answers[model].price
-        found = self._list.get(model) if own is None else own
-        if found is None:
+        price = self._list.get(model) if own is None else own
+        if price is None:
             raise UsageError(
                 f"{self._source}:{row.line}: {model!r} has no price here, and there is no table of "
                 "prices; set `prices`, or complete the column"
             )
-        return found
+        return price
 
     def cost(self, row: Row, model: str) -> float:
         """The price of an answer in units of cost."""
@@ -105,7 +105,7 @@ def cases(
     """
     place = {name: i for i, name in enumerate(groups)}
     shared: dict[tuple[Any, ...], Mapping[str, Mapping[str, JSON]]] = {}
-    found = []
+    results = []
     for row in table.rows:
         offers = {
             model: _offer(row, model, row.answers[model], pricing, usd)
@@ -116,8 +116,8 @@ def cases(
         name = tuple((model, *sorted(offer.items())) for model, offer in offers.items())
         offers = shared.setdefault(name, offers)  # type: ignore[assignment]
         group = place.get(row.group, len(groups))
-        found.append(_case(row, table.models, group, options, offers))
-    return tuple(found)
+        results.append(_case(row, table.models, group, options, offers))
+    return tuple(results)
 
 
 def _case(
@@ -128,46 +128,46 @@ def _case(
     offers: Mapping[str, Mapping[str, JSON]],
 ) -> Case:
     forms: dict[str, str] = {}
-    for one in row.answers.values():
-        if one.answer is not None:
-            forms.setdefault(same(one.answer), one.answer)
+    for record in row.answers.values():
+        if record.answer is not None:
+            forms.setdefault(same(record.answer), record.answer)
     order = sorted(forms)
     code = {form: i for i, form in enumerate(order)}
-    said = tuple(_code(row.answers.get(model), code) for model in models)
+    codes = tuple(_code(row.answers.get(model), code) for model in models)
     right = code.get(same(row.right), -1)
     return Case(
         row,
         group,
         # Models also name options that are not there.
         max(row.options or options, len(order), 2),
-        said,
+        codes,
         tuple(forms[form] for form in order),
         right,
-        tuple(_worth(row.answers.get(m), c, right) for m, c in zip(models, said, strict=True)),
+        tuple(_worth(row.answers.get(m), c, right) for m, c in zip(models, codes, strict=True)),
         sum(1 << i for i, model in enumerate(models) if model not in row.answers),
         tuple(float(offers[model]["cost"]) if model in offers else 0.0 for model in models),
         offers,
     )
 
 
-def _code(told: Recorded | None, code: Mapping[str, int]) -> int:
-    if told is None:
+def _code(record: Recorded | None, code: Mapping[str, int]) -> int:
+    if record is None:
         return ABSENT
-    return SILENT if told.answer is None else code[same(told.answer)]
+    return SILENT if record.answer is None else code[same(record.answer)]
 
 
-def _worth(told: Recorded | None, code: int, right: int) -> float:
-    if told is not None and told.score is not None:
-        return told.score
+def _worth(record: Recorded | None, code: int, right: int) -> float:
+    if record is not None and record.score is not None:
+        return record.score
     return float(code >= 0 and code == right)
 
 
-def _offer(row: Row, model: str, told: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
+def _offer(row: Row, model: str, record: Recorded, pricing: Pricing, usd: bool) -> dict[str, JSON]:
     offer: dict[str, JSON] = {"cost": pricing.cost(row, model)}
     if usd:
         offer["usd"] = pricing.price(row, model)
-    if told.input_tokens or told.output_tokens:
-        offer["input_tokens"], offer["output_tokens"] = told.input_tokens, told.output_tokens
-    if told.latency is not None:
-        offer["latency"] = told.latency
+    if record.input_tokens or record.output_tokens:
+        offer["input_tokens"], offer["output_tokens"] = record.input_tokens, record.output_tokens
+    if record.latency is not None:
+        offer["latency"] = record.latency
     return offer

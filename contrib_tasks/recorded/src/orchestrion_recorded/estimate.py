@@ -135,19 +135,19 @@ def _options(rows: Sequence[Row]) -> int:
 
 def _outcomes(table: Table) -> tuple[Floats, Floats, Floats]:
     """[question, model] how far it was right, wrong, silent; all 0 where nothing is recorded."""
-    found = np.zeros((3, len(table.rows), len(table.models)))
+    outcomes = np.zeros((3, len(table.rows), len(table.models)))
     for n, row in enumerate(table.rows):
         truth = same(row.right)
         for m, model in enumerate(table.models):
-            told = row.answers.get(model)
-            if told is None:
+            record = row.answers.get(model)
+            if record is None:
                 continue
-            if told.answer is not None and told.score is not None:
-                found[0, n, m], found[1, n, m] = told.score, 1 - told.score
+            if record.answer is not None and record.score is not None:
+                outcomes[0, n, m], outcomes[1, n, m] = record.score, 1 - record.score
             else:
-                what = 2 if told.answer is None else int(same(told.answer) != truth)
-                found[what, n, m] = 1
-    return found[0], found[1], found[2]
+                what = 2 if record.answer is None else int(same(record.answer) != truth)
+                outcomes[what, n, m] = 1
+    return outcomes[0], outcomes[1], outcomes[2]
 
 
 def _coincide(table: Table) -> float:
@@ -155,8 +155,10 @@ def _coincide(table: Table) -> float:
     pairs = equal = 0
     for row in table.rows:
         truth = same(row.right)
-        said = [same(one.answer) for one in row.answers.values() if one.answer is not None]
-        counts = Counter(answer for answer in said if answer != truth)
+        answers = [
+            same(record.answer) for record in row.answers.values() if record.answer is not None
+        ]
+        counts = Counter(answer for answer in answers if answer != truth)
         wrong = sum(counts.values())
         pairs += wrong * (wrong - 1)
         equal += sum(count * (count - 1) for count in counts.values())

@@ -146,7 +146,7 @@ def write_prices(table: Table, path: Path) -> None:
         writer.writerows([model, repr(table.prices[model])] for model in table.models)
 
 
-def _cell(told: Recorded | None) -> str:
-    if told is None:
+def _cell(record: Recorded | None) -> str:
+    if record is None:
         return MISSING
-    return NONE if told.answer is None else told.answer
+    return NONE if record.answer is None else record.answer

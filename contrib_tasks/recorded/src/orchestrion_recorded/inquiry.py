@@ -75,29 +75,29 @@ class Planner:
         self._believer, self._prices, self._models = believer, prices, tuple(models)
         self._kept: dict[tuple[int, int, Heard], tuple[float, int | None]] = {}
 
-    def best(self, group: int, options: int, heard: Heard) -> tuple[float, int | None]:
+    def best(self, group: int, options: int, answers: Heard) -> tuple[float, int | None]:
         """Return the value of going on in the best way, and the model to ask; None to stop.
 
         Args:
             group: of the question, among the estimates' groups.
             options: how many answers there are.
-            heard: models with the number of their answer, by ascending model.
+            answers: models with the number of their answer, by ascending model.
         """
-        place = group, options, heard
+        place = group, options, answers
         if place not in self._kept:
             self._kept[place] = self._work_out(*place)
         return self._kept[place]
 
-    def _work_out(self, group: int, options: int, heard: Heard) -> tuple[float, int | None]:
-        outlook = self._believer.outlook(group, options, heard)
+    def _work_out(self, group: int, options: int, answers: Heard) -> tuple[float, int | None]:
+        outlook = self._believer.outlook(group, options, answers)
         best, choice = outlook.now, None
-        asked = {m for m, _ in heard}
+        asked = {m for m, _ in answers}
         for m in self._models:
             if m in asked or 1 - self._prices[m] <= best:
                 continue
-            if len(heard) < DEPTH:
+            if len(answers) < DEPTH:
                 worth = sum(
-                    chance * self.best(group, options, _and(heard, m, code))[0]
+                    chance * self.best(group, options, _and(answers, m, code))[0]
                     for code, chance in enumerate(outlook.says[m], SILENT)
                     if chance > 0
                 )
@@ -135,24 +135,24 @@ class Planner:
         return {"ask": names[model], "then": then}
 
 
-def follow(tree: Tree, heard: Mapping[str, object]) -> str | None:
+def follow(tree: Tree, answers: Mapping[str, object]) -> str | None:
     """Return whom to ask next under a plan, or None to stop.
 
     Args:
         tree: the plan.
-        heard: by name, the answer; None where it gave none.
+        answers: by name, the answer; None where it gave none.
     """
     codes: dict[object, int] = {}
-    while tree is not None and tree["ask"] in heard:
-        answer = heard[tree["ask"]]
+    while tree is not None and tree["ask"] in answers:
+        answer = answers[tree["ask"]]
         code = SILENT if answer is None else codes.setdefault(answer, len(codes))
         place = code - SILENT
         tree = tree["then"][place] if place < len(tree["then"]) else None
     return None if tree is None else str(tree["ask"])
 
 
-def _and(heard: Heard, model: int, code: int) -> Heard:
-    return _ordered((*heard, (model, code)))
+def _and(answers: Heard, model: int, code: int) -> Heard:
+    return _ordered((*answers, (model, code)))
 
 
 def _ordered(path: Heard) -> Heard:
@@ -196,15 +196,15 @@ class InquiryRunner(Policy):
 
     def _next(self, situation: Situation) -> Decision:
         tree, seen = self._plan(situation), situation.observation
-        heard: dict[str, object] = {}
+        answers: dict[str, object] = {}
         for turn in situation.trajectory:
             name = choice_name(Activation(turn.agent, turn.option))
             text = turn.output.content if turn.status == "completed" else ""
-            heard[name] = answer_of(turn.option or turn.agent, text, situation) or None
-        while (wanted := follow(tree, heard)) is not None:
+            answers[name] = answer_of(turn.option or turn.agent, text, situation) or None
+        while (wanted := follow(tree, answers)) is not None:
             if not is_blocked(self.able[wanted], seen):
                 return Decision((self.able[wanted],))
-            heard[wanted] = None  # cannot be asked, so it gives no answer
+            answers[wanted] = None  # cannot be asked, so it gives no answer
         return STOP
 
     def _plan(self, situation: Situation) -> Tree:
@@ -331,8 +331,8 @@ class _Search:
 
         task, settings = self.task, self.settings
         table, known = task.table.only(ids), task.estimates.groups
-        found = estimate(table, task.settings.shrinkage, settings.classes, known)
-        return Planner(Believer(found), self.prices, self.models), task.ballots(found.votes)
+        estimates = estimate(table, task.settings.shrinkage, settings.classes, known)
+        return Planner(Believer(estimates), self.prices, self.models), task.ballots(estimates.votes)
 
     def rewards(self, ids: Sequence[str]) -> list[list[float]]:
         """[question, opening] what plans bring that were made without the question."""
@@ -359,11 +359,11 @@ class _Search:
         return None if first == NOBODY else planner.tree(group, options, names, first)
 
     def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
-        heard: dict[str, object] = {}
+        answers: dict[str, object] = {}
         asked: list[int] = []
-        while (name := follow(tree, heard)) is not None:
+        while (name := follow(tree, answers)) is not None:
             m = self.task.models.index(name)
-            heard[name] = case.said[m] if case.said[m] >= 0 else None
+            answers[name] = case.said[m] if case.said[m] >= 0 else None
             if case.said[m] != ABSENT:
                 asked.append(m)
         leads = leader(tally(case.said, votes, asked, len(case.labels)))

@@ -99,11 +99,11 @@ class Recording(Task):
         viewers = []
         for fold in range(folds):
             rest = train.only(name for i, name in enumerate(names) if i % folds != fold)
-            found = estimate(
+            estimates = estimate(
                 rest, self.settings.shrinkage, self.settings.classes, self.estimates.groups
             )
-            votes = self.ballots(found.votes)
-            viewers.append(Viewer(self.models, found, votes, self.blockers, dearest))
+            votes = self.ballots(estimates.votes)
+            viewers.append(Viewer(self.models, estimates, votes, self.blockers, dearest))
         return {name: viewers[i % folds] for i, name in enumerate(names)}
 
     def _see(self, case: Case, asked: int) -> Seen:
@@ -191,7 +191,9 @@ class Recording(Task):
 def _problem(case: Case) -> Problem:
     row = case.row
     text = row.text or f"question {row.id}" + (f" of the group {row.group}" if row.group else "")
-    scores = {model: told.score for model, told in row.answers.items() if told.score is not None}
+    scores = {
+        model: record.score for model, record in row.answers.items() if record.score is not None
+    }
     hidden = {"scores": scores} if scores else {"right": row.right}
     return Problem(row.id, text, {"options": case.options}, row.group, hidden)
 

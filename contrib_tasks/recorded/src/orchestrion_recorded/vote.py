@@ -41,5 +41,5 @@ def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes
 
 def leader(totals: Sequence[int]) -> int:
     """The code that leads; -1 if nothing does."""
-    most = max(totals, default=0)
-    return totals.index(most) if most > 0 else -1
+    highest = max(totals, default=0)
+    return totals.index(highest) if highest > 0 else -1

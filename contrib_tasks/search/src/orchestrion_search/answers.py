@@ -26,20 +26,20 @@ def normal(text: str) -> str:
 
 def exact(given: str, wanted: Sequence[str]) -> bool:
     """Whether the answer is one of the wanted ones; an empty one never is."""
-    said = normal(given)
-    return bool(said) and any(said == normal(one) for one in wanted)
+    answer = normal(given)
+    return bool(answer) and any(answer == normal(right) for right in wanted)
 
 
 def f1(given: str, wanted: Sequence[str]) -> float:
     """The best overlap of words with a wanted answer; yes and no are right or wrong."""
-    return max((_f1(normal(given), normal(one)) for one in wanted), default=0.0)
+    return max((_f1(normal(given), normal(right)) for right in wanted), default=0.0)
 
 
-def _f1(said: str, right: str) -> float:
+def _f1(answer: str, right: str) -> float:
     whole = {"yes", "no", "noanswer"}
-    if said != right and (said in whole or right in whole):
+    if answer != right and (answer in whole or right in whole):
         return 0.0
-    left, other = said.split(), right.split()
+    left, other = answer.split(), right.split()
     common = sum((Counter(left) & Counter(other)).values())
     return 2 * common / (len(left) + len(other)) if common else 0.0
 

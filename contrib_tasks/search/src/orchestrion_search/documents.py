@@ -64,7 +64,7 @@ class Bm25:
         with self._base:
             self._base.executemany(
                 "INSERT INTO documents(rowid, title, body) VALUES (?, ?, ?)",
-                ((i, one.title, one.text) for i, one in enumerate(self._documents)),
+                ((i, document.title, document.text) for i, document in enumerate(self._documents)),
             )
 
     def search(self, query: str, results: int) -> tuple[Document, ...]:
@@ -93,17 +93,17 @@ def read_corpus(path: Path) -> tuple[Document, ...]:
     Raises:
         UsageError: with the line that is wrong.
     """
-    found: list[Document] = []
+    documents: list[Document] = []
     for number, line in enumerate(read_text(path).split("\n"), 1):
         if line.strip():
             try:
                 row = json.loads(line)
-                found.append(Document(_text(row, "title"), _text(row, "text")))
+                documents.append(Document(_text(row, "title"), _text(row, "text")))
             except (ValueError, TypeError, KeyError) as error:
                 raise UsageError(
                     f'{path}:{number}: want {{"title": "...", "text": "..."}} ({error})'
                 ) from error
-    return tuple(found)
+    return tuple(documents)
 
 
 def _text(row: dict[str, object], name: str) -> str:

@@ -99,8 +99,8 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
         people = names[i * settings.people : (i + 1) * settings.people]
         draw = key.child("facts", split).random()
         facts = {
-            (one, relation): draw.choice([other for other in people if other != one])
-            for one in people
+            (person, relation): draw.choice([other for other in people if other != person])
+            for person in people
             for relation in relations
         }
         made[split] = _questions(settings, split, people, facts, key.child("questions", split))
@@ -112,10 +112,10 @@ def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[D
 
 def _names(settings: World, draw: random.Random) -> list[str]:
     if settings.form == "codes":
-        codes = ["".join(one) for one in product(_LETTERS, repeat=2)]
+        codes = ["".join(letters) for letters in product(_LETTERS, repeat=2)]
         draw.shuffle(codes)
         return codes
-    words = ["".join(one) for one in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
+    words = ["".join(letters) for letters in product(_ONSETS, _VOWELS, _ONSETS, _VOWELS)]
     draw.shuffle(words)
     count = 3 * settings.people
     pairs = zip(words[:count], words[count : 2 * count], strict=True)
@@ -125,52 +125,57 @@ def _names(settings: World, draw: random.Random) -> list[str]:
 def _documents(settings: World, people: Sequence[str], facts: Facts) -> Iterator[Document]:
     """A person's page; in codes one document a fact."""
     relations = RELATIONS[: settings.relations]
-    for one in people:
+    for person in people:
         if settings.form == "codes":
-            yield from (Document(one + name[0], facts[one, name]) for name in relations)
+            yield from (Document(person + name[0], facts[person, name]) for name in relations)
         else:
-            told = " ".join(f"The {name} of {one} is {facts[one, name]}." for name in relations)
-            yield Document(one, told)
+            page = " ".join(
+                f"The {name} of {person} is {facts[person, name]}." for name in relations
+            )
+            yield Document(person, page)
 
 
 def _questions(
     settings: World, split: Split, people: Sequence[str], facts: Facts, key: Key
 ) -> tuple[Problem, ...]:
     size = getattr(settings, split)
-    found: dict[str, Problem] = {}
+    problems: dict[str, Problem] = {}
     relations = RELATIONS[: settings.relations]
     for n in range(TRIES * (size + 20)):
-        if len(found) == size:
+        if len(problems) == size:
             break
         draw = key.child(n).random()
         hops = draw.randint(1, settings.hops)
         chain = tuple(draw.choice(relations) for _ in range(hops))
-        one = Asked(draw.choice(people), chain)
-        text = _text(settings, one)
-        answer, titles = _followed(settings, one, facts)
+        question = Asked(draw.choice(people), chain)
+        text = _text(settings, question)
+        answer, titles = _followed(settings, question, facts)
         # An answer that the question itself names needs no search.
-        if text not in found and answer != one.person:
+        if text not in problems and answer != question.person:
             hidden = {"answers": [answer], "documents": titles}
-            name = f"{split}-{len(found) + 1}"
-            found[text] = Problem(name, text, category=f"{hops}-hop", hidden=hidden)
-    if len(found) < size:
+            name = f"{split}-{len(problems) + 1}"
+            problems[text] = Problem(name, text, category=f"{hops}-hop", hidden=hidden)
+    if len(problems) < size:
         raise UsageError(
-            f"task search: generated: only {len(found)} different questions were found, fewer than "
-            f"{split}: {size}; allow more people, relations or hops"
+            f"task search: generated: only {len(problems)} different questions were found, fewer "
+            f"than {split}: {size}; allow more people, relations or hops"
         )
-    return tuple(found.values())
+    return tuple(problems.values())
 
 
-def _text(settings: World, one: Asked) -> str:
+def _text(settings: World, question: Asked) -> str:
     if settings.form == "codes":
-        return one.person + "".join(name[0] for name in one.relations).ljust(settings.hops, "-")
-    return f"Who is {''.join(f'the {name} of ' for name in reversed(one.relations))}{one.person}?"
+        return question.person + "".join(name[0] for name in question.relations).ljust(
+            settings.hops, "-"
+        )
+    chain = "".join(f"the {name} of " for name in reversed(question.relations))
+    return f"Who is {chain}{question.person}?"
 
 
-def _followed(settings: World, one: Asked, facts: Facts) -> tuple[str, list[str]]:
+def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list[str]]:
     """The answer, and the titles of what says so."""
-    person, titles = one.person, []
-    for name in one.relations:
+    person, titles = question.person, []
+    for name in question.relations:
         titles.append(person + name[0] if settings.form == "codes" else person)
         person = facts[person, name]
     return person, list(dict.fromkeys(titles))
@@ -182,20 +187,20 @@ def asked(text: str) -> Asked:
     Raises:
         ValueError: the text is none.
     """
-    if found := _ASKED.search(text):
-        chain = re.findall(r"the (\w+) of", found[1])
-        return Asked(found[2], tuple(reversed(chain)))
-    if found := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
-        return Asked(found[1], tuple(SIGNS.get(one, one) for one in found[2]))
+    if match := _ASKED.search(text):
+        chain = re.findall(r"the (\w+) of", match[1])
+        return Asked(match[2], tuple(reversed(chain)))
+    if match := re.match(r"([a-z]{2})([a-z]+)-*(?:\||$)", text):
+        return Asked(match[1], tuple(SIGNS.get(sign, sign) for sign in match[2]))
     raise ValueError(f"{text[:80]!r} is no generated question")
 
 
 def facts_in(shown: str) -> dict[tuple[str, str], str]:
     """The facts that an observation shows."""
-    told = {(person, name): other for name, person, other in _FACT.findall(shown)}
+    facts = {(person, name): other for name, person, other in _FACT.findall(shown)}
     for person, sign, other in re.findall(r"\|([a-z]{2})([a-z])([a-z]{2})", shown):
-        told[person, SIGNS.get(sign, sign)] = other
-    return told
+        facts[person, SIGNS.get(sign, sign)] = other
+    return facts
 
 
 def query_for(person: str, relation: str) -> str:
@@ -261,6 +266,6 @@ class SearchTeacher(Model):
 
 def _mistaken(right: str, draw: random.Random) -> str:
     """The same with one letter changed."""
-    at = draw.choice([i for i, one in enumerate(right) if one.isalpha()])
-    letter = draw.choice([one for one in _LETTERS if one != right[at].lower()])
+    at = draw.choice([i for i, other in enumerate(right) if other.isalpha()])
+    letter = draw.choice([other for other in _LETTERS if other != right[at].lower()])
     return right[:at] + letter + right[at + 1 :]

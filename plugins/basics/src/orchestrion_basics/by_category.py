@@ -76,8 +76,10 @@ class Table(Policy):
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
         """The next step of each."""
         return [
-            self.runners.get(one.problem.category, self.runners[OTHER]).decide([one], [key])[0]
-            for one, key in zip(situations, keys, strict=True)
+            self.runners.get(situation.problem.category, self.runners[OTHER]).decide(
+                [situation], [key]
+            )[0]
+            for situation, key in zip(situations, keys, strict=True)
         ]
 
     def save(self) -> Saved:

@@ -49,10 +49,12 @@ class Follow:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Check the names against the team."""
         fallback = None if self.fallback == "stop" else parse_choice(self.fallback, ctx.roster)
-        router = next((one for one in choices(ctx.roster) if one.agent == self.router), None)
+        router = next(
+            (choice for choice in choices(ctx.roster) if choice.agent == self.router), None
+        )
         if router is None:
             raise UsageError(f"{ctx.path}.router: no agent {self.router!r} in the team")
-        known = {choice_name(one): one for one in choices(ctx.roster)}
+        known = {choice_name(choice): choice for choice in choices(ctx.roster)}
         yield _Following(router, fallback, known)
 
 
@@ -70,9 +72,9 @@ class _Following(OneByOne):
             if wanted == "stop":
                 return STOP
             choice = self.known.get(wanted)
-        for one in (choice, self.fallback):
-            if one is not None and not is_blocked(one, situation.observation):
-                return Decision((one,))
+        for candidate in (choice, self.fallback):
+            if candidate is not None and not is_blocked(candidate, situation.observation):
+                return Decision((candidate,))
         return STOP
 
     def _wanted(self, turn: Turn) -> str:

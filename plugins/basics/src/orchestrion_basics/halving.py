@@ -85,17 +85,17 @@ class Halving(OneIteration):
         """How many rounds there are, and the sequences of the first."""
         known = choices(session.roster)
         enders = {member.name for member in session.roster if member.ends}
-        work = [one for one in known if one.agent not in enders]
-        arms: dict[tuple[Activation, ...], None] = {(one,): None for one in known}
+        work = [choice for choice in known if choice.agent not in enders]
+        arms: dict[tuple[Activation, ...], None] = {(choice,): None for choice in known}
         random = session.key.child("arms").random()
-        most = max(2, self.episodes // FIRST)
-        while ceil(log2(most)) * FIRST * most > self.episodes and most > 2:
-            most -= 1
-        for _ in range(20 * most):  # a small team has few sequences
-            if len(arms) >= most:
+        limit = max(2, self.episodes // FIRST)
+        while ceil(log2(limit)) * FIRST * limit > self.episodes and limit > 2:
+            limit -= 1
+        for _ in range(20 * limit):  # a small team has few sequences
+            if len(arms) >= limit:
                 break
             arms.setdefault(_sequence(random, work or known, known, self.length))
-        chosen = list(arms)[:most]
+        chosen = list(arms)[:limit]
         return max(1, ceil(log2(len(chosen)))), chosen
 
 

@@ -142,11 +142,11 @@ class Neighbours(OneByOne):
 
         here = np.asarray(seen) * self._scale
         values = []
-        for there, rewards in self._by_choice:
+        for seen_before, rewards in self._by_choice:
             if not len(rewards):
                 values.append(float("-inf"))
                 continue
-            distances = ((there - here) ** 2).sum(axis=1)
+            distances = ((seen_before - here) ** 2).sum(axis=1)
             nearest = np.argsort(distances, kind="stable")[: self.neighbours]
             values.append(float(rewards[nearest].mean()))
         return values
@@ -203,7 +203,9 @@ class NearestTrainer(OneIteration):
             episodes += await session.rollout(jobs[first:last])
             policy.set_table(*_table(episodes))
         policy.exploring = 0.0
-        rewards = [one.reward.total for one in episodes[first:] if one.reward is not None]
+        rewards = [
+            episode.reward.total for episode in episodes[first:] if episode.reward is not None
+        ]
         return {
             "reward": sum(rewards) / max(1, len(rewards)),
             "situations": float(len(policy.made)),

@@ -67,7 +67,7 @@ class Order:
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
         finish = parse_choice(self.finish, ctx.roster) if self.finish else None
-        tools = [one for one in choices(ctx.roster) if one != finish]
+        tools = [choice for choice in choices(ctx.roster) if choice != finish]
         if not tools:
             raise UsageError(f"{ctx.path}: there is no agent to order")
         yield OrderTable(tools, finish)
@@ -90,12 +90,12 @@ class OrderTable(OneByOne):
         called: Counter[str] = Counter()
         for turn in situation.trajectory.backward():
             called[choice_name(Activation(turn.agent, turn.option))] += 1
-        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        allowed = [tool for tool in self.tools if not is_blocked(tool, observation)]
         done = progress is not None and progress >= DONE
         if done or not allowed or len(situation.trajectory) >= self.patience:
             return STOP if self.finish is None else Decision((self.finish,))
         # max() takes the first of equals, so ties go by roster order.
-        return Decision((max(allowed, key=lambda one: self.worth(one, called)),))
+        return Decision((max(allowed, key=lambda tool: self.worth(tool, called)),))
 
     def worth(self, choice: Activation, called: Mapping[str, int]) -> float:
         """Expected help per cost of the next call."""
@@ -171,7 +171,9 @@ class LearnedOrder(OneIteration):
             table.patience = patience
             jobs = [Job(p, k) for p, k in draw_problems(session, "patience", each)]
             rewards = [
-                one.reward.total for one in await session.rollout(jobs) if one.reward is not None
+                episode.reward.total
+                for episode in await session.rollout(jobs)
+                if episode.reward is not None
             ]
             score = sum(rewards) / len(rewards) if rewards else float("-inf")
             # Equal scores go to the shorter patience.
@@ -197,7 +199,7 @@ class _Exploring(OneByOne):
         # A constant hazard, so that the table also learns from short episodes.
         if len(situation.trajectory) and key.child("stop").uniform() < HAZARD:
             return STOP
-        allowed = [one for one in self.tools if not is_blocked(one, observation)]
+        allowed = [tool for tool in self.tools if not is_blocked(tool, observation)]
         if not allowed:
             return STOP
         return Decision((allowed[int(key.uniform() * len(allowed))],), record=progress)

@@ -56,7 +56,7 @@ class Random:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        starts = [Decision((one,)) for one in choices(ctx.roster)]
+        starts = [Decision((choice,)) for choice in choices(ctx.roster)]
         stop = self.stop
         if stop is None:
             stop = not any(member.ends for member in ctx.roster)
@@ -71,7 +71,11 @@ class _RandomChoice(OneByOne):
         allowed = self.decisions
         if situation.observation is not None and situation.observation.blocked:
             seen = situation.observation
-            allowed = [one for one in allowed if one.stop or not is_blocked(one.start[0], seen)]
+            allowed = [
+                decision
+                for decision in allowed
+                if decision.stop or not is_blocked(decision.start[0], seen)
+            ]
         if not allowed:
             return STOP
         # Stated, so that what was decided can be used to judge other policies.
@@ -89,7 +93,9 @@ class Hinted:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        yield _HintedChoice({choice_name(one): Decision((one,)) for one in choices(ctx.roster)})
+        yield _HintedChoice(
+            {choice_name(choice): Decision((choice,)) for choice in choices(ctx.roster)}
+        )
 
 
 @frozen
@@ -100,11 +106,11 @@ class _HintedChoice(OneByOne):
         seen = situation.observation
         if seen is None:
             return STOP
-        best, most = STOP, -1.0
+        best, highest = STOP, -1.0
         for name, decision in self.decisions.items():
             hint = seen.hints.get(name)
-            if hint and hint[0] > most and not is_blocked(decision.start[0], seen):
-                best, most = decision, hint[0]
+            if hint and hint[0] > highest and not is_blocked(decision.start[0], seen):
+                best, highest = decision, hint[0]
         return best
 
 
@@ -115,7 +121,9 @@ class RoundRobin:
     @asynccontextmanager
     async def open(self, ctx: OpenContext) -> AsyncIterator[Policy]:
         """Look at the team."""
-        yield _Rotation([[Decision((one,)) for one in choices([member])] for member in ctx.roster])
+        yield _Rotation(
+            [[Decision((choice,)) for choice in choices([member])] for member in ctx.roster]
+        )
 
 
 @frozen

@@ -132,11 +132,11 @@ class BestSequence(OneIteration):
                 )
             )
             # sorted() is stable: equal rewards keep roster order.
-            ranked = sorted(grown, key=lambda one: -one.promise)
+            ranked = sorted(grown, key=lambda candidate: -candidate.promise)
             beam = ranked[: self.beam]
             if not beam:
                 break
-            best = max([best, *ranked], key=lambda one: one.reward)
+            best = max([best, *ranked], key=lambda candidate: candidate.reward)
         return best
 
     def _start(self, session: Session, problems: Sequence[Problem], key: Key) -> Candidate:
@@ -204,10 +204,10 @@ class Candidate:
 async def _valued(session: Session, candidate: Candidate) -> Candidate:
     import asyncio
 
-    episodes = await asyncio.gather(*(session.finish(one) for one in candidate.branches))
-    rewards = [one.reward.total for one in episodes if one.reward is not None]
+    episodes = await asyncio.gather(*(session.finish(episode) for episode in candidate.branches))
+    rewards = [episode.reward.total for episode in episodes if episode.reward is not None]
     reward = sum(rewards) / len(rewards) if rewards else float("-inf")
-    partial = [one.scores.value for one in episodes if one.scores is not None]
+    partial = [episode.scores.value for episode in episodes if episode.scores is not None]
     over = all(
         branch.step.done
         or (branch.trajectory.last is not None and branch.trajectory.last.output.final)

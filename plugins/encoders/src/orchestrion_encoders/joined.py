@@ -76,8 +76,8 @@ class Joined:
     @property
     def settings(self) -> list[str]:
         """What the encoders are, so that a checkpoint of others is told."""
-        found = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
-        return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in found]
+        settings = [getattr(encoder, "settings", encoder) for encoder in self.encoders]
+        return [repr(s) if attrs.has(type(s)) else type(s).__name__ for s in settings]
 
     def reader(self, generator: torch.Generator) -> tuple[nn.Module | None, int]:
         """The network that reads the turns, if an encoder gives them, and the width it gives."""

@@ -115,8 +115,10 @@ class Reviewer(Speaker):
         right = leading(sheet, done.lines)
         number, chance = len(done.lines), self.false_alarm
         if right < len(done.lines):
-            number, kind, told = right + 1, sheet.steps[right].kind, system_text(request)
-            chance = effective(self.skills, self.skill, kind, self.habits, told, sheet.category)
+            number, kind, instructions = right + 1, sheet.steps[right].kind, system_text(request)
+            chance = effective(
+                self.skills, self.skill, kind, self.habits, instructions, sheet.category
+            )
         objects = draw.uniform() < chance
         return Answer(f"Line {number} is wrong." if objects else "I see no mistake.")
 
