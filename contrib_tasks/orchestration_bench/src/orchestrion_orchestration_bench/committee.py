@@ -23,17 +23,12 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import (
     JSON,
-    Calls,
     Key,
     Observation,
     Problem,
     Scores,
-    Split,
     Step,
-    Task,
-    Trajectory,
     Turn,
-    no_calls,
 )
 from orchestrion_orchestration_bench.agents import FIRST, Slots, options_for
 from orchestrion_orchestration_bench.tables import (
@@ -41,8 +36,9 @@ from orchestrion_orchestration_bench.tables import (
     Count,
     Price,
     Probability,
+    Rules,
+    TableTask,
     played,
-    spread,
 )
 
 __all__ = [
@@ -84,25 +80,25 @@ def readers(option: str) -> int:
     return 0 if option == FIRST else sum(1 << (int(place) - 1) for place in option.split("+"))
 
 
-class CommitteeRules:
+class CommitteeRules(Rules):
     """Costs, accuracy and observations for one set of tables."""
 
     def __init__(self, task: Committee) -> None:
         self.task = task
         self.names = tuple(task.members)
         self.options = options_for(task.slots)
-        self.kinds = max(len(voter.right) for voter in task.members.values())
+        text = f"build a committee of at most {task.slots} members"
+        self.kinds = (Problem("input", text, {"slots": task.slots}, "committee"),)
+        self.questions = max(len(voter.right) for voter in task.members.values())
         self.observe = lru_cache(CACHED)(self._observation)
         self.accuracy = lru_cache(CACHED)(self._accuracy)
 
     # ------------------------------------------------------------------ an episode
 
-    def begin(self, key: Key) -> Step:
-        """Nobody is placed."""
+    def begin(self, kind: str, key: Key) -> Step:
         return Step(CommitteeState((), key.uniform()), self.observe(()))
 
-    def step(self, state: CommitteeState, turn: Turn) -> Step:
-        """The state after a turn."""
+    def step(self, state: CommitteeState, turn: Turn, key: Key) -> Step:
         slots = state.slots
         over = len(slots) >= self.task.slots
         if turn.output.final or over:
@@ -178,9 +174,9 @@ class CommitteeRules:
         return (
             sum(
                 prod(self._group(name, kind, signals) for name, signals in groups(slots, pattern))
-                for kind in range(self.kinds)
+                for kind in range(self.questions)
             )
-            / self.kinds
+            / self.questions
         )
 
     def _group(self, name: str, kind: int, signals: Sequence[int]) -> float:
@@ -309,7 +305,7 @@ def _members() -> dict[str, Voter]:
 
 
 @frozen
-class Committee(Task):
+class Committee(TableTask):
     """A voting graph; `committee-agent`s named like the rows of `members` build it.
 
     Args:
@@ -322,6 +318,8 @@ class Committee(Task):
         validation: problems in the validation split.
         test: problems in the test split.
     """
+
+    name = "committee"
 
     members: Mapping[str, Voter] = field(factory=_members)
     slots: Slots = 4
@@ -352,33 +350,6 @@ class Committee(Task):
         """The dynamics, computed once from the tables."""
         return CommitteeRules(self)
 
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Problems of a split, all alike."""
-        return spread((self.problem_from(""),), "committee", split, getattr(self, split))
-
     def problem_from(self, text: str) -> Problem:
-        """The problem; `text` is not used."""
-        text = f"build a committee of at most {self.slots} members"
-        return Problem("input", text, {"slots": self.slots}, "committee")
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        """Nobody is placed; the draw of a `bernoulli` result is made now, and never shown."""
-        return self.rules.begin(key)
-
-    def step(self, state: CommitteeState, turn: Turn, key: Key) -> Step:
-        """The state after a placement; a foreign or failed turn leaves its slot empty."""
-        return self.rules.step(state, turn)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: CommitteeState,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """The accuracy of what was built, or one draw of it."""
-        return self.rules.scores(state)
+        """Return the problem; `text` is not used."""
+        return self.rules.kinds[0]

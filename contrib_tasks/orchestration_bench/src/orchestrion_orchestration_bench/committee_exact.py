@@ -102,7 +102,7 @@ def _accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
 def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
     """How likely each pattern of signals is, given the members' types; kinds equally likely."""
     voters = list(task.members.values())
-    kinds = task.rules.kinds
+    kinds = task.rules.questions
     total = np.zeros(len(patterns))
     for kind in range(kinds):
         joint = np.ones(len(patterns))

@@ -7,8 +7,7 @@ skill (in the table's order) that was finished before the call, with probability
 episode ends when somebody stops or after `horizon` calls; the result is worth 1 with everything
 required done, else `partial` times the fraction done.
 
-The state is (type, skills done, calls made); see `orchestrion_orchestration_bench.relay`
-for what a call does to it.
+The state is (type, skills done, calls made).
 """
 
 from __future__ import annotations
@@ -22,30 +21,26 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import (
     JSON,
-    Calls,
     Key,
     Meta,
     Observation,
     OpenContext,
     Problem,
     Scores,
-    Split,
     Step,
     Task,
-    Trajectory,
     Turn,
-    no_calls,
 )
 from orchestrion_orchestration_bench.tables import (
     Check,
     Count,
     Price,
     Probability,
+    Rules,
+    TableTask,
     check_team,
     played,
     replace_tables,
-    spread,
-    typed,
 )
 
 __all__ = ["STOP", "Move", "Relay", "RelayRules", "RelayState", "RelayTables", "Worker"]
@@ -70,7 +65,7 @@ class Move(NamedTuple):
     done: int
 
 
-class RelayRules:
+class RelayRules(Rules):
     """The dynamics of one set of tables."""
 
     def __init__(self, task: Relay) -> None:
@@ -95,8 +90,7 @@ class RelayRules:
 
     # ------------------------------------------------------------------ an episode
 
-    def begin(self, kind: str) -> Step:
-        """The first state of a problem of a type."""
+    def begin(self, kind: str, key: Key) -> Step:
         return self._begin[kind]
 
     def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
@@ -339,7 +333,7 @@ class RelayTables:
 
 
 @frozen
-class Relay(Task):
+class Relay(TableTask):
     """Skills with prerequisites; `bench-agent`s named like the rows of `agents` play it.
 
     Args:
@@ -354,6 +348,8 @@ class Relay(Task):
         test: problems in the test split.
         tables: draws the four tables, and the horizon unless it is given.
     """
+
+    name = "relay"
 
     skills: tuple[str, ...] = field(factory=_skills)
     prerequisites: Mapping[str, tuple[str, ...]] = field(factory=_prerequisites)
@@ -427,33 +423,3 @@ class Relay(Task):
     def rules(self) -> RelayRules:
         """The dynamics, computed once from the tables."""
         return RelayRules(self)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Problems of a split; types take turns."""
-        return spread(self.rules.kinds, "relay", split, getattr(self, split))
-
-    def problem_from(self, text: str) -> Problem:
-        """A problem of the type that `text` names."""
-        return self.rules.kinds[typed(text, tuple(self.types), "relay")]
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        """Nothing is done yet."""
-        return self.rules.begin(problem.category)
-
-    def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
-        """The state after a call; a final turn changes nothing, a foreign one takes a call."""
-        return self.rules.step(state, turn, key)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: RelayState,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """What the finished skills are worth."""
-        return self.rules.scores(state)

@@ -6,13 +6,12 @@ current answer, and is right with a probability that depends on the difficulty; 
 difficulty, so asking again is worth something. `submit` pays 1 if the answer is right, `abstain`
 a fixed amount. When a policy stops without either, what is there is handed in.
 
-What is observed is the type and everything the calls said; see
-`orchestrion_orchestration_bench.stop`.
+What is observed is the type and everything the calls said.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property, lru_cache
 from typing import Annotated, Any, NamedTuple
@@ -21,30 +20,26 @@ from attrs import Attribute, field, frozen
 
 from orchestrion import (
     JSON,
-    Calls,
     Key,
     Meta,
     Observation,
     OpenContext,
     Problem,
     Scores,
-    Split,
     Step,
     Task,
-    Trajectory,
     Turn,
-    no_calls,
 )
 from orchestrion_orchestration_bench.tables import (
     Check,
     Count,
     Price,
     Probability,
+    Rules,
+    TableTask,
     check_team,
     played,
     replace_tables,
-    spread,
-    typed,
 )
 
 __all__ = [
@@ -84,7 +79,7 @@ class StopState(NamedTuple):
     end: str = ""
 
 
-class StopRules:
+class StopRules(Rules):
     """The dynamics of one set of tables."""
 
     def __init__(self, task: Stop) -> None:
@@ -126,13 +121,11 @@ class StopRules:
     # ------------------------------------------------------------------ an episode
 
     def begin(self, kind: str, key: Key) -> Step:
-        """The first state of a problem of a type."""
         place = self.types.index(kind)
         hard = key.uniform() < self.task.types[kind]
         return Step(StopState(place, hard, NONE, ()), self.observe(place, ()))
 
     def step(self, state: StopState, turn: Turn, key: Key) -> Step:
-        """The state after a turn."""
         if state.end:
             return self._over(state, state.end)
         row = played(turn)
@@ -291,7 +284,7 @@ class StopTables:
 
 
 @frozen
-class Stop(Task):
+class Stop(TableTask):
     """Verify, escalate, submit or abstain; `bench-agent`s named like the rows play it.
 
     Args:
@@ -307,6 +300,8 @@ class Stop(Task):
         tables: draws the three tables, what abstaining pays, and the horizon unless it is
             given.
     """
+
+    name = "stop"
 
     types: Mapping[str, Probability] = field(factory=_types)
     solvers: Mapping[str, Solver] = field(factory=_solvers)
@@ -356,33 +351,3 @@ class Stop(Task):
     def rules(self) -> StopRules:
         """The dynamics, computed once from the tables."""
         return StopRules(self)
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """Problems of a split; types take turns."""
-        return spread(self.rules.kinds, "stop", split, getattr(self, split))
-
-    def problem_from(self, text: str) -> Problem:
-        """A problem of the type that `text` names."""
-        return self.rules.kinds[typed(text, tuple(self.types), "stop")]
-
-    def start(self, problem: Problem, key: Key) -> Step:
-        """No answer yet; the difficulty is drawn, and never shown."""
-        return self.rules.begin(problem.category, key)
-
-    def step(self, state: StopState, turn: Turn, key: Key) -> Step:
-        """The state after a call; a foreign or failed one takes a call and does nothing."""
-        return self.rules.step(state, turn, key)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: StopState,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """1 for a right answer handed in, the fixed amount for abstaining."""
-        return self.rules.scores(state)

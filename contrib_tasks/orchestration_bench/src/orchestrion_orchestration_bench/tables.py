@@ -5,22 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, Protocol
 
 from attrs import Factory, fields_dict
 
-from orchestrion import Meta, OpenContext, Problem, Split, Turn, UsageError
+from orchestrion import (
+    Calls,
+    Key,
+    Meta,
+    OpenContext,
+    Problem,
+    Scores,
+    Split,
+    Step,
+    Task,
+    Trajectory,
+    Turn,
+    UsageError,
+    no_calls,
+)
 
 __all__ = [
     "Check",
     "Count",
     "Price",
     "Probability",
+    "Rules",
+    "TableTask",
     "check_team",
     "played",
     "replace_tables",
-    "spread",
-    "typed",
 ]
 
 Probability = Annotated[float, Meta(ge=0, le=1)]
@@ -62,6 +76,71 @@ class Check:
             raise ValueError("; ".join(self.problems))
 
 
+class Rules(Protocol):
+    """The dynamics of one set of tables."""
+
+    kinds: Sequence[Problem]
+    """A problem of each type."""
+
+    def begin(self, kind: str, key: Key) -> Step:
+        """Return the first state of a problem of a type."""
+        ...
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        """Return the state after a turn."""
+        ...
+
+    def scores(self, state: Any) -> Scores:
+        """Return what a state is worth if the episode ends there."""
+        ...
+
+
+class TableTask(Task):
+    """A task that is given by tables: the part that the benchmarks share."""
+
+    name: ClassVar[str]
+    ceiling = no_calls
+
+    @property
+    def rules(self) -> Rules:
+        """The dynamics, computed once from the tables."""
+        raise NotImplementedError
+
+    def problems(self, split: Split) -> Sequence[Problem]:
+        """Return the problems of a split; types take turns, so that each is equally frequent."""
+        kinds = self.rules.kinds
+        chosen = (kinds[i % len(kinds)] for i in range(getattr(self, split)))
+        return tuple(
+            Problem(f"{self.name}-{split}-{i}", kind.text, kind.data, kind.category)
+            for i, kind in enumerate(chosen)
+        )
+
+    def problem_from(self, text: str) -> Problem:
+        """Return a problem of the type that `text` names.
+
+        Raises:
+            UsageError: it names none.
+        """
+        kinds = {kind.category: kind for kind in self.rules.kinds}
+        if text.strip() not in kinds:
+            raise UsageError(
+                f"{self.name}: an input is the name of a type ({', '.join(kinds)}), got "
+                f"{text.strip()!r}"
+            )
+        return kinds[text.strip()]
+
+    def start(self, problem: Problem, key: Key) -> Step:
+        return self.rules.begin(problem.category, key)
+
+    def step(self, state: Any, turn: Turn, key: Key) -> Step:
+        return self.rules.step(state, turn, key)
+
+    async def verify(
+        self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
+    ) -> Scores:
+        return self.rules.scores(state)
+
+
 def replace_tables(task: Any, tables: Mapping[str, Any]) -> None:
     """Set a task's fields to drawn values, while it is made.
 
@@ -99,29 +178,6 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
             f"the team would play no row: remove them, or give `{noun}` in `tables` "
             "(`orchestrion draw CONFIG SEED` prints a config with the right team)"
         )
-
-
-def spread(kinds: Sequence[Problem], task: str, split: Split, number: int) -> tuple[Problem, ...]:
-    """`number` problems that go round the kinds, so that every kind is equally frequent."""
-    chosen = (kinds[i % len(kinds)] for i in range(number))
-    return tuple(
-        Problem(f"{task}-{split}-{i}", kind.text, kind.data, kind.category)
-        for i, kind in enumerate(chosen)
-    )
-
-
-def typed(text: str, types: Sequence[str], task: str) -> int:
-    """The type a free text names.
-
-    Raises:
-        UsageError: it names none.
-    """
-    name = text.strip()
-    if name not in types:
-        raise UsageError(
-            f"{task}: an input is the name of a type ({', '.join(types)}), got {name!r}"
-        )
-    return list(types).index(name)
 
 
 def played(turn: Turn) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, cast
 
 from attrs import frozen
 
@@ -52,6 +52,7 @@ from orchestrion_recorded.vote import leader, tally
 if TYPE_CHECKING:
     from orchestrion_recorded.baselines import Matrix
     from orchestrion_recorded.belief import Believer, Heard
+    from orchestrion_recorded.recording import Recording
 
 __all__ = ["BestInquiry", "Inquiry", "InquiryRunner", "Planner", "Tree", "follow"]
 
@@ -285,9 +286,10 @@ class BestInquiry(TableTrainer):
     def check(self, session: Session) -> None:
         """Raise UsageError also for a table of scores."""
         super().check(session)
-        if self.task.table.scored:
+        table = cast("Recording", self.task).table
+        if table.scored:
             raise UsageError(
-                f"{self.task.table.source} has scores, and the trainer best-inquiry needs answers "
+                f"{table.source} has scores, and the trainer best-inquiry needs answers "
                 "that can agree; take the policy values and the trainer bandit"
             )
 
