@@ -154,7 +154,7 @@ async def stub() -> AsyncIterator[str]:
 
 
 async def over_http(url: str) -> tuple[float, float]:
-    """The search, over the model `openai`: seconds, and of this process's CPU."""
+    """Return the search, over the model `openai`: seconds, and of this process's CPU."""
     from orchestrion_chat.chat import Chat
     from orchestrion_chat.sees import Sees
     from orchestrion_llm.openai import OpenAIModel
@@ -179,14 +179,14 @@ class Keyed(Agent):
     agent: Agent
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """What it says, with its key."""
+        """Return what it says, with its key."""
         output = self.agent.act(view, key, calls)
         assert not isinstance(output, Output)
         return replace(await output, data=key.hex())
 
 
 async def bare(url: str) -> tuple[float, float]:
-    """The same number of calls, of the same size, in the same levels."""
+    """Return the same number of calls, of the same size, in the same levels."""
     from openai import AsyncOpenAI
 
     async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0) as client:
@@ -227,7 +227,7 @@ class Worker(Agent):
     solver: Solver
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The next line, as the speaker behind the server would write it."""
+        """Return the next line, as the speaker behind the server would write it."""
         work = "\n".join(turn.output.content for turn in view.turns)
         said = f"{view.problem.text}\n\n{work}"
         request = {"model": "solver", "messages": [{"role": "user", "content": said}]}
@@ -288,7 +288,7 @@ class Erring(TaskValue):
     noise: float = 0.0
 
     async def estimate(self, branch: Branch, session: Session, key: Key) -> Valued:
-        """The score, and an error of this size."""
+        """Return the score, and an error of this size."""
         exact = await super().estimate(branch, session, key)
         assert exact.value is not None
         error = NormalDist().inv_cdf(key.child("error").uniform() or 0.5)
@@ -319,7 +319,7 @@ def width(seeds: int, problems: int) -> None:
 def _widths(
     variant: str, noise: float, shapes: Sequence[tuple[int, int]], seeds: int, problems: int
 ) -> list[str]:
-    """A row: rewards, with calls a problem, of all shapes; baselines go by the last one's calls."""
+    """Return a row: rewards and calls of all shapes; baselines have the last one's calls."""
     cells = []
     for wide, samples in shapes:
         reports = [
@@ -353,7 +353,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def interval(values: Sequence[float]) -> str:
-    """Mean over seeds with Student's interval."""
+    """Return mean over seeds with Student's interval."""
     center, half = mean_and_half(values)
     return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 

@@ -112,13 +112,13 @@ class Cell:
 
 
 def posed_as(problem: str) -> Posed:
-    """The problem of this name, `NAME` or `NAME@SEED`."""
+    """Return the problem of this name, `NAME` or `NAME@SEED`."""
     name, _, seed = problem.partition("@")
     return evolve(PROBLEMS[name], tables=int(seed)) if seed else PROBLEMS[name]
 
 
 def configured(cell: Cell) -> Config:
-    """The problem's example, with this learner."""
+    """Return the problem's example, with this learner."""
     posed = posed_as(cell.problem)
     path = EXAMPLES / f"{posed.example}.yaml"
     root = read_tree(path, os.environ, Problems())
@@ -146,7 +146,7 @@ def configured(cell: Cell) -> Config:
 def learner(
     cell: Cell, policy: Mapping[str, Any], trainer: Mapping[str, Any], weight: float
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """The sections `policy` and `trainer` of a cell."""
+    """Return the sections `policy` and `trainer` of a cell."""
     count = cell.episodes
     match cell.learner:
         case "reinforce":
@@ -172,7 +172,7 @@ def learner(
 
 
 async def judge(directory: Path, exact: bool) -> dict[str, float]:
-    """The regret of what was learned, or its mean reward on held-out problems."""
+    """Return the regret of what was learned, or its mean reward on held-out problems."""
     async with open_run(directory) as trained:
         if exact:
             parts = trained.opened.runtimes
@@ -205,7 +205,7 @@ def measure(cell: Cell) -> dict[str, Any]:
 
 
 def installed(names: Sequence[str]) -> list[str]:
-    """Those learners that are there; says which are not."""
+    """Return those learners that are there; says which are not."""
     plugins, there = Plugins(), []
     for name in names:
         try:
@@ -219,7 +219,7 @@ def installed(names: Sequence[str]) -> list[str]:
 
 
 def read(path: Path) -> dict[Cell, dict[str, Any]]:
-    """What was measured so far, by cell; a line that was cut off is dropped."""
+    """Return what was measured so far, by cell; a line that was cut off is dropped."""
     done = {}
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
@@ -270,7 +270,7 @@ def spread(values: Sequence[float]) -> str:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Regret by learner and number of episodes, problem by problem."""
+    """Yield regret by learner and number of episodes, problem by problem."""
     for problem in PROBLEMS:
         mine = [row for row in rows if row["problem"] == problem]
         if not mine:
@@ -293,7 +293,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def by_table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Regret on every drawn table, by problem, learner and number of episodes."""
+    """Yield regret on every drawn table, by problem, learner and number of episodes."""
     cells: dict[tuple[str, str, int], dict[int, list[Mapping[str, Any]]]] = {}
     for row in sorted(rows, key=lambda row: int(row["problem"].partition("@")[2])):
         name, _, seed = row["problem"].partition("@")

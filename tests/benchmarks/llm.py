@@ -127,7 +127,7 @@ async def measured(
 
 
 async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The vendor's SDK as its manual says, without retries."""
+    """Return the vendor's SDK as its manual says, without retries."""
     client: Any
     if vendor == "openai":
         import openai
@@ -151,7 +151,7 @@ async def bare(vendor: str, url: str, episodes: int, calls: int) -> Took:
 
 
 async def raw(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The SDK and its transport alone, as the model uses them: the same bytes, nothing read."""
+    """Measure the SDK and its transport alone: the same bytes, nothing read."""
     import httpx2
     import msgspec
     from orchestrion_llm import client as at
@@ -185,7 +185,7 @@ async def wait(vendor: str, url: str, episodes: int, calls: int) -> Took:
 
 
 async def path(vendor: str, url: str, episodes: int, calls: int) -> Took:
-    """The plugin's model on core's path, with a journal on disk, and a wait instead of the SDK."""
+    """Measure the plugin's model with a journal on disk, and a wait instead of the SDK."""
     import httpx2
 
     async def post(*_: Any, **__: Any) -> httpx2.Response:
@@ -197,7 +197,7 @@ async def path(vendor: str, url: str, episodes: int, calls: int) -> Took:
 
 
 async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = None) -> Took:
-    """The plugin's model on core's path, with a journal on disk."""
+    """Return the plugin's model on core's path, with a journal on disk."""
     more: Any = {"model": "m", "preflight": False, "max_tokens": 100, "price": Price(1, 2)}
     settings = (
         OpenAIModel(base_url=f"{url}/v1", **more)

@@ -49,7 +49,7 @@ CONFIG = EXAMPLES / "recorded.yaml"
 
 
 def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
-    """The example, for this table."""
+    """Return the example, for this table."""
     settings = ["evaluation.baselines={}"]
     if table:
         path = Path(table).resolve()
@@ -60,14 +60,14 @@ def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
 
 
 def splits(config: Config) -> tuple[Matrix, Matrix]:
-    """The training questions and the held-out ones."""
+    """Return the training questions and the held-out ones."""
     recording = config.components["task"].component.recording()
     train_data = cross_fitted(recording, matrix(recording, "train"))
     return train_data, matrix(recording, config.evaluation.split)
 
 
 def learned(directory: Path, data: Matrix) -> Result:
-    """What the trained policy did on each held-out question."""
+    """Return what the trained policy did on each held-out question."""
     with RunReader(directory) as reader:
         rows = reader.load_evaluations()["learned"]["outcomes"]
     return Result(
@@ -77,7 +77,7 @@ def learned(directory: Path, data: Matrix) -> Result:
 
 
 def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Result, str]]:
-    """Fixed strategies by name, with what they are in words."""
+    """Return fixed strategies by name, with what they are in words."""
     chosen = {
         "best single": best_single(train_data, weight),
         "best set": best_set(train_data, weight),
@@ -97,7 +97,7 @@ def fixed(train_data: Matrix, data: Matrix, weight: float) -> dict[str, tuple[Re
 
 
 def line(name: str, result: Result, weight: float) -> str:
-    """A strategy's row."""
+    """Return a strategy's row."""
     return (
         f"{name:<24}{result.correct.mean():9.4f}{result.cost.mean():9.4f}"
         f"{result.reward(weight).mean():9.4f}"

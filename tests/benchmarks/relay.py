@@ -29,7 +29,7 @@ ONLY_TRAINING = ("evaluation.baselines={}", "evaluation.episodes=1")
 
 
 async def judge(directory: Path) -> RegretReport:
-    """The regret of what was learned."""
+    """Return the regret of what was learned."""
     async with open_run(directory) as trained:
         return regret_of(trained)
 

@@ -93,7 +93,7 @@ async def known_of(bug: Bug, runner: Runner, limits: Limits) -> Known:
 
 
 def places(known: Known, model: Model) -> dict[str, int | None]:
-    """How many edits are tried until one passes, if it is a right one; None if it is not."""
+    """Return how many edits are tried until one passes, if it is a right one; None if it is not."""
     ranked = rank(model, program_of(known.state), situation_of(known.state))
     edits = program_of(known.state).candidates
     numbers = ranked.numbers.tolist()

@@ -111,7 +111,7 @@ def write(path: Path, train: Questions, test: Questions, models: Sequence[str]) 
 def trained(
     table: Path, prices: Path, folder: Path, overrides: Sequence[str]
 ) -> tuple[Floats, float]:
-    """Rewards on the test questions, in their order, and CPU seconds of training."""
+    """Return rewards on the test questions, in their order, and CPU seconds of training."""
     settings = [
         f"task={{use: recorded, table: {table}, prices: {prices}, unit: none}}",
         "task.split={train: 0.5, validation: 0.0, test: 0.5}",
@@ -128,12 +128,12 @@ def trained(
 
 
 def _place(name: str) -> int:
-    """A question's place, from the id that `write` gave it."""
+    """Return a question's place, from the id that `write` gave it."""
     return int(name.split("-")[1])
 
 
 async def learned_values(folder: Path) -> Floats:
-    """What a trained policy expects of each model on the test questions [n, models]."""
+    """Return what a trained policy expects of each model on the test questions [n, models]."""
     async with open_run(folder) as run:
         policy = run.opened.runtimes["policy"]
         task = run.opened.runtimes["task"]
@@ -170,7 +170,7 @@ def features(train: Questions, test: Questions) -> Features:
 
 
 def values(train: Questions, test: Questions, given: Features) -> dict[str, Floats]:
-    """Expected scores of each model on the test questions [n, models], by router."""
+    """Return expected scores of each model on the test questions [n, models], by router."""
     from sklearn.linear_model import Ridge
     from sklearn.neighbors import KNeighborsRegressor
 
@@ -189,7 +189,7 @@ def values(train: Questions, test: Questions, given: Features) -> dict[str, Floa
 
 
 def labels(rewards: Floats, given: Features) -> dict[str, NDArray[np.int64]]:
-    """The model chosen on each test question [n], by routers that learn the label of the best."""
+    """Return the model chosen on each test question [n] by routers that learn labels."""
     from sklearn.neighbors import KNeighborsClassifier
     from sklearn.neural_network import MLPClassifier
     from sklearn.svm import SVC
@@ -243,7 +243,7 @@ def factors(x: Floats, rewards: Floats, new: Floats) -> NDArray[np.int64]:
 
 
 def area(scores: Floats, costs: Floats, low: float, high: float) -> float:
-    """Mean accuracy over prices from `low` to `high`, of points [points] of a curve."""
+    """Return mean accuracy over prices from `low` to `high`, of points [points] of a curve."""
     hull: list[tuple[float, float]] = []
     for cost, score in sorted(zip(costs.tolist(), scores.tolist(), strict=True)):
         if hull and score <= hull[-1][1]:
@@ -259,14 +259,14 @@ def area(scores: Floats, costs: Floats, low: float, high: float) -> float:
 
 
 def curve(expected: Floats, test: Questions, costs: Floats) -> tuple[Floats, Floats]:
-    """Scores and costs [points, n] along the weights."""
+    """Return scores and costs [points, n] along the weights."""
     chosen = np.array([(expected - w * costs).argmax(axis=1) for w in CURVE])
     rows = np.arange(len(test.ids))
     return test.scores[rows, chosen], costs[chosen]
 
 
 def resampled(points: tuple[Floats, Floats], costs: Floats, seed: int = 0) -> tuple[float, ...]:
-    """The area with its interval."""
+    """Return the area with its interval."""
     scores, prices = points
     rng = np.random.default_rng(seed)
     low, high = float(costs.min()), float(costs.max())
@@ -354,7 +354,7 @@ def main(table: str, prices: str, test_table: str = "-", *rest: str) -> None:
 
 
 def _numbered(given: Questions) -> Questions:
-    """The same, with their place as id, so that order survives."""
+    """Return the same, with their place as id, so that order survives."""
     return Questions(
         tuple(map(str, range(len(given.ids)))), given.texts, given.groups, given.scores
     )

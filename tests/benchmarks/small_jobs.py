@@ -44,7 +44,7 @@ BASELINES: dict[str, dict[str, dict[str, int]]] = {
 
 
 def tickets(seed: int) -> dict[str, Any]:
-    """A drawn desk."""
+    """Return a drawn desk."""
     luck = random.Random(seed)
     speakers: dict[str, Any] = {}
     models: dict[str, Any] = {}
@@ -78,7 +78,7 @@ def tickets(seed: int) -> dict[str, Any]:
 
 
 def review(seed: int) -> dict[str, Any]:
-    """The example, with other luck."""
+    """Return the example, with other luck."""
     data = YAML(typ="safe").load(EXAMPLES / "code-review.yaml")
     return {**data, "seed": seed, "evaluation": {"baselines": {}}}
 
@@ -89,7 +89,7 @@ JOBS: dict[str, Callable[[int], dict[str, Any]]] = {"tickets": tickets, "review"
 def rewards(
     data: Mapping[str, Any], policy: str, trainer: Mapping[str, Any]
 ) -> tuple[float, float]:
-    """Mean reward and share solved on problems kept aside, after training."""
+    """Return mean reward and share solved on problems kept aside, after training."""
     config = {
         **data,
         "policy": {"use": policy},
@@ -103,7 +103,7 @@ def rewards(
 
 
 def interval(values: Any) -> str:
-    """Mean and 95 % interval over seeds."""
+    """Return mean and 95 % interval over seeds."""
     center, half = mean_and_half(values.tolist())
     return f"{center:+.3f} [{center - half:+.3f}, {center + half:+.3f}]"
 

@@ -70,7 +70,7 @@ def worker(rng: random.Random) -> Worker:
 
 
 def able(team: list[Worker]) -> bool:
-    """Whether every skill is there, so that no problem is out of reach."""
+    """Return whether every skill is there, so that no problem is out of reach."""
     return all(max(w.skills.get(skill, 0.0) for w in team) >= 0.4 for skill in SKILLS)
 
 
@@ -89,7 +89,7 @@ def teams(seed: int) -> list[list[Worker]]:
 
 
 def config(team: Team, policy: dict[str, Any], seed: int, iterations: int) -> dict[str, Any]:
-    """A run on one team."""
+    """Return a run on one team."""
     rows = {
         name: {"skills": dict(w.skills), "cost": w.cost, "breaks": w.breaks}
         for name, w in team.items()
@@ -109,7 +109,7 @@ def config(team: Team, policy: dict[str, Any], seed: int, iterations: int) -> di
 
 
 def judge(folder: Path, data: dict[str, Any]) -> RegretReport:
-    """The exact value of a policy, trained or begun, on its team."""
+    """Return the exact value of a policy, trained or begun, on its team."""
     path = folder.with_suffix(".yaml")
     path.write_text(from_data(data).to_yaml())
 
@@ -160,7 +160,7 @@ class Teams(Task):
         return self._for(problem.data["team"], self.relay.start(problem, key))
 
     def step(self, state: Any, turn: Turn, key: Key) -> Step:
-        """The state after a call."""
+        """Return the state after a call."""
         team, inner = state
         return self._for(team, self.relay.step(inner, turn, key))
 
@@ -177,14 +177,14 @@ class Teams(Task):
     ceiling = no_calls
 
     async def verify(self, problem: Problem, trajectory: Any, state: Any, **how: Any) -> Scores:
-        """What the finished skills are worth."""
+        """Return what the finished skills are worth."""
         return await self.relay.verify(problem, trajectory, state[1], **how)
 
 
 def several(
     teams: list[Team], policy: dict[str, Any], seed: int, iterations: int
 ) -> dict[str, Any]:
-    """A run on several teams at once."""
+    """Return a run on several teams at once."""
     everybody = {name: w for team in teams for name, w in team.items()}
     data = config(everybody, policy, seed, iterations)
     rows = {f"team{i}": {n: asdict(w) for n, w in team.items()} for i, team in enumerate(teams)}
@@ -194,7 +194,7 @@ def several(
 def value(
     folder: Path, seed: int, iterations: int, policy: dict[str, Any]
 ) -> tuple[float, float, RegretReport]:
-    """The value on the fifth team after training on four others, and after training there."""
+    """Return the value on the fifth team after training on the others, and on itself."""
     *known, fifth = teams(seed)
     if policy is PLACES:
         # By places it fits one team only: the names are those of places, the team is the first.

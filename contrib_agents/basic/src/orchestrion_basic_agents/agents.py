@@ -30,7 +30,7 @@ __all__ = ["Echo", "Function", "Human", "Line", "Scripted", "Terminator", "last_
 
 
 def last_text(view: View) -> str:
-    """The latest text of another agent's turn, else the observation's, else the problem's."""
+    """Return the latest text of another agent, else the observation's, else the problem's."""
     for turn in reversed(view.turns):
         if turn.output.content:
             return turn.output.content
@@ -82,7 +82,7 @@ class Echo(Agent):
 
 
 def read_script(text: str) -> dict[str, JSON]:
-    """The script in a text, or an empty one; raises ValueError on a script it cannot follow."""
+    """Return the script in a text, or an empty one; raise ValueError for a wrong script."""
     if not text.lstrip().startswith("{"):
         return {}
     try:
@@ -124,7 +124,7 @@ class Function:
 
 
 def load(path: str, where: str) -> Callable[..., Any]:
-    """The callable at "package.module:name"; raises `UsageError` that says what is missing."""
+    """Return the callable at "package.module:name"; raise UsageError if there is none."""
     module, _, name = path.partition(":")
     try:
         target: Any = import_module(module)
@@ -227,7 +227,7 @@ class Scripted(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The next line."""
+        """Return the next line."""
         acted = sum(turn.agent == view.agent for turn in view.trajectory)
         if not self.lines:
             raise RuntimeError("the script is empty")
@@ -254,5 +254,5 @@ class Terminator(Agent):
     ends = True
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """The last turn."""
+        """Return the last turn."""
         return Output(self.text, usage=Usage(cost=self.cost), final=True)

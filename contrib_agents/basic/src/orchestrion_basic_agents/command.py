@@ -43,7 +43,7 @@ class Command(Agent):
     ceiling = no_calls
 
     async def act(self, view: View, key: Key, calls: Calls) -> Output:
-        """Run it once."""
+        """Run the program once."""
         import asyncio
 
         names = ("PATH", "HOME", "LANG", *self.environment)

@@ -75,7 +75,7 @@ class Template:
         return self.text.replace("{{", "\0").replace("}}", "\1")
 
     def __call__(self, view: View) -> str:
-        """The prompt for what an activation may read."""
+        """Return the prompt for what an activation may read."""
 
         def fill(match: re.Match[str]) -> str:
             name, _, of = match[1].partition(":")
@@ -100,5 +100,5 @@ def _pieces(text: str) -> list[str | re.Match[str]]:
 
 @lru_cache(256)
 def template(text: str) -> Template:
-    """The prompt of this text, read once."""
+    """Return the prompt of this text, read once."""
     return Template(text)

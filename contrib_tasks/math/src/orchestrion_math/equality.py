@@ -31,7 +31,7 @@ _RATIO = re.compile(rf"{_SIGN}(?:(\d+)?\\frac\{{(-?\d+)\}}\{{(-?\d+)\}}|(\d+)/(\
 
 
 def normal(text: str) -> str:
-    """The normal form of an answer."""
+    """Return the normal form of an answer."""
     text = " ".join(text.split()).strip().rstrip(".").strip()
     text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
     text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", _GONE.sub("", text))
@@ -47,7 +47,7 @@ def normal(text: str) -> str:
 
 
 def number(text: str) -> Fraction | None:
-    """The value of a normal form that is a number: whole, decimal, fraction or mixed."""
+    """Return the value of a normal form that is a number: whole, decimal, fraction or mixed."""
     if match := _PLAIN.fullmatch(text):
         return Fraction(match[1] + match[2].rstrip("."))
     match = _RATIO.fullmatch(text)
@@ -70,7 +70,7 @@ _OPEN, _CLOSED = "([{", ")]}"
 
 
 def same(given: str, wanted: str, symbolic: Symbolic) -> bool:
-    """Whether the given answer is the wanted one.
+    """Return whether the given answer is the wanted one.
 
     Args:
         given: by an agent.
@@ -104,7 +104,7 @@ def _same(given: str, wanted: str, symbolic: Symbolic) -> bool:
 
 
 def _has_value(text: str) -> bool:
-    """Whether it may be a number that is written otherwise, such as a root or 2^{10}."""
+    """Return whether it may be a number that is written otherwise, such as a root or 2^{10}."""
     return not re.search(r"(?<![\\a-zA-Z])[a-zA-Z]", text) and not _parts(text)[0]
 
 
@@ -123,7 +123,7 @@ def _all_same(given: Sequence[str], wanted: Sequence[str], kind: str, symbolic: 
 
 
 def _parts(text: str) -> tuple[str, Sequence[str]]:
-    """The kind of a compound answer and its parts; "" for a single expression."""
+    """Return the kind of a compound answer and its parts; "" for a single expression."""
     united = _split(text, "\\cup")
     if len(united) > 1:
         return "union", united
@@ -141,7 +141,7 @@ def _parts(text: str) -> tuple[str, Sequence[str]]:
 
 
 def _split(text: str, by: str) -> list[str]:
-    """The parts between separators outside of brackets."""
+    """Return the parts between separators outside of brackets."""
     parts, depth, start, i = [], 0, 0, 0
     while i < len(text):
         if text[i] in _OPEN:

@@ -81,7 +81,7 @@ class Arithmetic:
 
 
 def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
-    """The problems of every split; none is in two.
+    """Return the problems of every split; none is in two.
 
     Raises:
         UsageError: there are not so many different ones.
@@ -112,7 +112,7 @@ def generate(settings: Arithmetic) -> dict[Split, tuple[Problem, ...]]:
 
 
 def _draw(settings: Arithmetic, draw: random.Random) -> str:
-    """A problem; empty where the draw's result is one that must not be."""
+    """Return a problem; empty where the draw's result is one that must not be."""
     numbers = [draw.randrange(10**settings.digits) for _ in range(settings.steps + 1)]
     signs = [draw.choice(settings.operators) for _ in range(settings.steps)]
     if settings.form == "story":
@@ -136,7 +136,7 @@ def _story(numbers: Sequence[int], signs: Sequence[str], draw: random.Random) ->
 
 
 def _lowest(numbers: Sequence[int], signs: Sequence[str]) -> int:
-    """The least that anybody has in a story."""
+    """Return the least that anybody has in a story."""
     now = lowest = numbers[0]
     for sign, number in zip(signs, numbers[1:], strict=True):
         now = _apply(now, sign, number)
@@ -151,7 +151,7 @@ def _apply(left: int, sign: str, right: int) -> int:
 
 
 def solve(text: str) -> int:
-    """The answer to a generated problem.
+    """Return the answer to a generated problem.
 
     Raises:
         ValueError: the text is none.
@@ -169,7 +169,7 @@ def solve(text: str) -> int:
 
 
 def _value(text: str) -> int:
-    """Products first, then from left to right."""
+    """Return the value: products first, then from left to right."""
     total = 0
     for sign, product in re.findall(r"([-+]?)(\d+(?:\*\d+)*)", text):
         value = 1
@@ -207,7 +207,7 @@ class MathTeacher(Model):
     ceiling = no_calls
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One answer, or one verdict."""
+        """Return one answer, or one verdict."""
         prompt = str(request["messages"][-1]["content"])
         match = _PROMPT.fullmatch(prompt)
         try:
@@ -230,7 +230,7 @@ class MathTeacher(Model):
 
 
 def _mistaken(right: str, draw: random.Random) -> str:
-    """The same with one digit changed."""
+    """Return the same with one digit changed."""
     places = [i for i, other in enumerate(right) if other.isdigit()]
     at = draw.choice(places)
     digit = draw.choice([other for other in "0123456789" if other != right[at]])

@@ -26,7 +26,7 @@ SHOWN = 10
 
 
 def load(path: Path) -> tuple[Problem, ...]:
-    """All problems of a file or a folder; a text that comes again is left out.
+    """Return all problems of a file or a folder; a text that comes again is left out.
 
     Raises:
         UsageError: something cannot be read, or has another form; with file and line.
@@ -49,7 +49,7 @@ def load(path: Path) -> tuple[Problem, ...]:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
-    """Place, JSON text and name of every problem."""
+    """Yield place, JSON text and name of every problem."""
     files = sorted(path.rglob("*.json*")) if path.is_dir() else [path]
     for file in files:
         try:

@@ -81,11 +81,11 @@ class Math:
             await asyncio.to_thread(grader.close)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split, for those who only want to count them."""
+        """Return the problems of a split, for those who only want to count them."""
         return self.divided()[split]
 
     def divided(self) -> dict[Split, tuple[Problem, ...]]:
-        """All problems, by split.
+        """Return all problems, by split.
 
         Raises:
             UsageError: a file is wrong, with its line; or there are not enough problems.
@@ -102,7 +102,7 @@ class Math:
 
 
 def _named(split: Split, problems: Sequence[Problem]) -> tuple[Problem, ...]:
-    """Problems whose ids are different across files of equal names."""
+    """Return problems whose ids are different across files of equal names."""
     return tuple(replace(problem, id=f"{split}/{problem.id}") for problem in problems)
 
 
@@ -115,7 +115,7 @@ class RunningMath(Task):
         self.settings, self.grader = settings, grader
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
+        """Return the problems of a split."""
         return self._divided[split]
 
     @cached_property
@@ -125,7 +125,7 @@ class RunningMath(Task):
     async def verify(
         self, problem: Problem, trajectory: Trajectory, state: Any, *, final: bool, calls: Calls
     ) -> Scores:
-        """1 for the right answer, else 0; also of an unfinished episode."""
+        """Return 1 for the right answer, else 0; also for an unfinished episode."""
         given = self._given(trajectory)
         hidden = problem.hidden
         if given is None or not isinstance(hidden, dict) or "answer" not in hidden:
@@ -137,7 +137,7 @@ class RunningMath(Task):
         return Scores(float(right), right)
 
     def _given(self, trajectory: Trajectory) -> str | None:
-        """The solver's answer as it was written."""
+        """Return the solver's answer as it was written."""
         turns = (past for past in trajectory.backward() if past.agent == self.settings.solver)
         turn = next((past for past in turns if past.status == "completed"), None)
         if turn is None:

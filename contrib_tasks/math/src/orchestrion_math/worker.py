@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def compare(given: str, wanted: str) -> bool:
-    """Whether two LaTeX expressions are equal."""
+    """Return whether two LaTeX expressions are equal."""
     from math_verify import (  # type: ignore[import-untyped]
         LatexExtractionConfig,
         parse,

@@ -76,7 +76,7 @@ class CommitteeState(NamedTuple):
 
 @lru_cache
 def readers(option: str) -> int:
-    """The readers an option names, as bits; "output" names none."""
+    """Return the readers an option names, as bits; "output" names none."""
     return 0 if option == FIRST else sum(1 << (int(place) - 1) for place in option.split("+"))
 
 
@@ -115,16 +115,16 @@ class CommitteeRules(Rules):
         )
 
     def placed(self, slots: Genotype, row: str, option: str) -> Slot:
-        """The slot that placing `row` adds: empty if nobody who is there would read it."""
+        """Return the slot that placing `row` adds: empty if nobody who is there would read it."""
         reading = self.live_readers(slots, option)
         return Slot(row, reading) if reading or not occupied(slots) else Slot("")
 
     def live_readers(self, slots: Genotype, option: str) -> int:
-        """The readers an option names that are there."""
+        """Return the readers an option names that are there."""
         return readers(option) & occupied(slots)
 
     def scores(self, state: CommitteeState) -> Scores:
-        """The accuracy of what was built, or one draw of it."""
+        """Return the accuracy of what was built, or one draw of it."""
         accuracy = self.accuracy(state.slots)
         parts = {"accuracy": accuracy, "members": float(sum(bool(s.type) for s in state.slots))}
         if self.task.bernoulli:
@@ -135,7 +135,7 @@ class CommitteeRules(Rules):
     # ------------------------------------------------------------------ costs and accuracy
 
     def cost(self, slots: Genotype) -> float:
-        """What a committee costs: its members and the messages they send."""
+        """Return what a committee costs: its members and the messages they send."""
         return sum(
             self.task.members[slot.type].cost + self.task.edge_cost * slot.readers.bit_count()
             for slot in slots
@@ -143,7 +143,7 @@ class CommitteeRules(Rules):
         )
 
     def _accuracy(self, slots: Genotype) -> float:
-        """Exact accuracy: the sum over all patterns of signals, kind by kind.
+        """Return exact accuracy: the sum over all patterns of signals, kind by kind.
 
         Nothing placed is worth 0. `committee_exact` computes the same for many committees.
         """
@@ -157,7 +157,7 @@ class CommitteeRules(Rules):
         return total
 
     def output(self, slots: Genotype, pattern: Sequence[int]) -> int:
-        """What the output, the first member there, says given all signals (1 right, -1 wrong)."""
+        """Return what the output, the first member, says given all signals (1 right, -1 wrong)."""
         says, first = [0] * len(slots), 0
         for place in reversed(range(len(slots))):
             if not slots[place].type:
@@ -170,7 +170,7 @@ class CommitteeRules(Rules):
         return says[first]
 
     def chance(self, slots: Genotype, pattern: Sequence[int]) -> float:
-        """How likely a pattern of signals is; kinds are equally likely."""
+        """Return how likely a pattern of signals is; kinds are equally likely."""
         return (
             sum(
                 prod(self._group(name, kind, signals) for name, signals in groups(slots, pattern))
@@ -180,7 +180,7 @@ class CommitteeRules(Rules):
         )
 
     def _group(self, name: str, kind: int, signals: Sequence[int]) -> float:
-        """How likely the signals of all members of one type are, for one kind."""
+        """Return how likely the signals of all members of one type are, for one kind."""
         voter = self.task.members.get(name)
         right = voter.right[kind] if voter is not None and voter.right else 0.5
         rho = voter.rho if voter is not None else 0.0
@@ -194,7 +194,7 @@ class CommitteeRules(Rules):
     # ------------------------------------------------------------------ what is shown
 
     def blocked(self, slots: Genotype) -> frozenset[str]:
-        """Placements that nobody who is there would read."""
+        """Return the placements that no present member would read."""
         return frozenset(
             f"{name}:{option}"
             for option in self.options
@@ -203,7 +203,7 @@ class CommitteeRules(Rules):
         )
 
     def fits(self, slots: Genotype, option: str) -> bool:
-        """Whether an option makes sense: "output" first, then readers that are all there."""
+        """Return whether an option makes sense: "output" first, then readers that are all there."""
         if not occupied(slots):
             return option == FIRST
         return option != FIRST and self.live_readers(slots, option) == readers(option)
@@ -249,7 +249,7 @@ class CommitteeRules(Rules):
 
 
 def speak(voter: Voter, signal: int, received: int) -> int:
-    """What a member says: the sign of the weighted sum; a tie falls back to its own signal."""
+    """Return what a member says: the sign of the weighted sum, or its own signal for a tie."""
     total = (voter.own * signal if voter.right else 0.0) + voter.message * received
     if abs(total) < 1e-9:  # sums of table weights that should cancel
         return signal if voter.right else 0
@@ -257,17 +257,17 @@ def speak(voter: Voter, signal: int, received: int) -> int:
 
 
 def occupied(slots: Genotype) -> int:
-    """The slots that hold a member, as bits."""
+    """Return the slots that hold a member, as bits."""
     return sum(1 << place for place, slot in enumerate(slots) if slot.type)
 
 
 def places(bits: int) -> list[int]:
-    """Slots in bits, counted from 1."""
+    """Return the slots in bits, counted from 1."""
     return [place + 1 for place in range(bits.bit_length()) if bits >> place & 1]
 
 
 def groups(slots: Genotype, pattern: Sequence[int]) -> Iterator[tuple[str, list[int]]]:
-    """Signals by type of member."""
+    """Yield signals by type of member."""
     by_type: dict[str, list[int]] = {}
     for slot, signal in zip(slots, pattern, strict=True):
         by_type.setdefault(slot.type, []).append(signal)

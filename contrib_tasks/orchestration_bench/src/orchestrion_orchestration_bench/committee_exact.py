@@ -50,7 +50,7 @@ class FrontPoint:
 
 
 def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
-    """Every committee of exactly `slots` members, each once, in chunks.
+    """Yield every committee of exactly `slots` members, each once, in chunks.
 
     Yields types [g, slots] as places in the table and readers [g, slots] as bits; all members
     of one chunk's rows share their types.
@@ -62,7 +62,7 @@ def genotypes(task: Committee, slots: int) -> Iterator[tuple[Ints, Ints]]:
 
 
 def accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
-    """Exact accuracy of many committees without empty slots, as [g].
+    """Return exact accuracy of many committees without empty slots, as [g].
 
     Args:
         task: the tables.
@@ -100,7 +100,7 @@ def _accuracies(task: Committee, types: Ints, reading: Ints) -> Floats:
 
 
 def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
-    """How likely each pattern of signals is, given the members' types; kinds equally likely."""
+    """Return the chance of each pattern of signals, given the members' types."""
     voters = list(task.members.values())
     kinds = task.rules.questions
     total = np.zeros(len(patterns))
@@ -124,7 +124,7 @@ def _chances(task: Committee, types: Ints, patterns: Ints) -> Floats:
 
 
 def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint, ...]:
-    """Every non-dominated (cost, accuracy), cheapest first, each with one committee.
+    """Return every non-dominated (cost, accuracy), cheapest first, each with one committee.
 
     Raises:
         UsageError: there are too many committees to look at.
@@ -151,7 +151,7 @@ def pareto_front(task: Committee, slots: int | None = None) -> tuple[FrontPoint,
 
 
 def stored_front() -> tuple[FrontPoint, ...]:
-    """The front of the default tables with five slots, as `python -m` this module prints it."""
+    """Return the front of the default tables with five slots, as this module prints it."""
     text = (files("orchestrion_orchestration_bench") / "data" / "front_5.json").read_text("utf-8")
     return tuple(
         FrontPoint(
@@ -169,7 +169,7 @@ def stored_front() -> tuple[FrontPoint, ...]:
 def hypervolume(
     points: Sequence[tuple[float, float]], accuracy: float = 0.5, cost: float = 12.0
 ) -> float:
-    """The area that (cost, accuracy) points dominate, up to a reference point."""
+    """Return the area that (cost, accuracy) points dominate, up to a reference point."""
     area, height = 0.0, accuracy
     inside = [point for point in points if point[0] <= cost and point[1] > accuracy]
     for spent, right in sorted(inside, key=lambda point: (point[0], -point[1])):
@@ -211,7 +211,7 @@ def _best(points: list[FrontPoint]) -> list[FrontPoint]:
 
 
 def process_of(task: Committee) -> Process:
-    """The process of building a committee; it is deterministic and fully observed.
+    """Return the process of building a committee; it is deterministic and fully observed.
 
     Raises:
         UsageError: there are too many committees to look at.
@@ -245,7 +245,7 @@ def process_of(task: Committee) -> Process:
 
 
 def _fits(option: str, placed: int) -> bool:
-    """Whether an option makes sense when so many members are there."""
+    """Return whether an option makes sense when so many members are there."""
     if not placed:
         return option == FIRST
     return option != FIRST and readers(option) < 1 << placed
@@ -258,7 +258,7 @@ def _layer(
     fits: Sequence[int],
     show: Callable[[int], Observation],
 ) -> Layer:
-    """A layer whose placements lead nowhere yet; stopping pays what is there."""
+    """Return a layer whose placements lead nowhere yet; stopping pays what is there."""
     n, a = len(worth), len(columns) + 1
     pay, cost = np.zeros((n, a)), np.zeros((n, a))
     pay[:, -1] = worth

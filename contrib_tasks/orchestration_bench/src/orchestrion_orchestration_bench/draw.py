@@ -292,7 +292,7 @@ def best_value(task: Stop, calls: int) -> float:
 
 
 def _value(task: Stop, belief: Belief, calls: int) -> float:
-    """The best value from a belief on; both scale with the probability of getting there."""
+    """Return the best value from a belief on; both scale with the probability of getting there."""
     likely = sum(belief)
     best = max(belief[RIGHT] + belief[3 + RIGHT], task.abstain * likely)
     if not calls:

@@ -52,7 +52,7 @@ class Observed:
 
 
 def asker(policy: Any, team: Team) -> Ask | None:
-    """How to ask a policy for its distribution; None if it does not say.
+    """Return how to ask a policy for its distribution; None if it does not say.
 
     A policy says it with `probabilities(situations)` [n, m] over its `choices`, m pairs of agent
     and option (or activations) with None for stopping; or it is a function of an observation
@@ -90,7 +90,7 @@ def _from_runtime(policy: Any, team: Team) -> Ask:
 
 
 def _pair(choice: Any) -> tuple[str | None, str | None]:
-    """A choice of a policy as (agent, option); (None, None) for stopping."""
+    """Return a choice of a policy as (agent, option); (None, None) for stopping."""
     if choice is None:
         return None, None
     if hasattr(choice, "agent"):
@@ -210,7 +210,7 @@ class _Walk:
             raise NotExactError("the policy goes by more than the observation")
 
     def columns(self, given: Floats, places: Ints, layer: Layer) -> Floats:
-        """Distributions over choices as distributions over actions; nobody asks elsewhere."""
+        """Return distributions over choices as distributions over actions; 0 in other states."""
         acts = np.zeros((len(layer), len(self.process.actions)))
         chosen = np.zeros((len(places), acts.shape[1]))
         for i, column in enumerate((*self.team.columns, self.team.stop)):

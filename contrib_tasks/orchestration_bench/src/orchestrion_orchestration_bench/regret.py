@@ -95,11 +95,11 @@ class RegretReport:
         return float(np.mean([chain.value for chain in self.chain_by_type.values()]))
 
     def as_json(self) -> JSON:
-        """Plain data, as `--json` prints it."""
+        """Return plain data, as `--json` prints it."""
         return asdict(self)
 
     def as_text(self) -> str:
-        """A table for people."""
+        """Return a table for people."""
         return "\n".join(_lines(self))
 
 
@@ -197,7 +197,7 @@ class _Judge:
     def judge(
         self, policy: Any, turns: int | None, episodes: int, key: Key
     ) -> tuple[Judged, Judged, str]:
-        """The policy sampled and greedy, and why it is not exact."""
+        """Return the policy sampled and greedy, and why it is not exact."""
         ask = asker(policy, self.team)
         note = "the policy does not say its probabilities"
         if ask is not None:
@@ -280,7 +280,7 @@ def _play_all(
 
 
 def _deciders(policy: Any, ask: Ask | None, team: Team) -> tuple[Decide, Decide]:
-    """How the policy samples, and how it takes its likeliest choice."""
+    """Return how the policy samples, and how it takes its likeliest choice."""
     if ask is None:
         return policy.decide, policy.decide
 
@@ -302,7 +302,7 @@ def _decisions(chosen: Any, team: Team) -> list[Decision]:
 
 
 def _chains(solved: Solved, team: Team, weight: float) -> tuple[Chain, dict[str, Chain]]:
-    """The best fixed sequence, for all types together and for each."""
+    """Return the best fixed sequence, for all types together and for each."""
     if solved.blind is None:
         best = _straight(solved.process.only(team.all_columns), weight)
         return best, {solved.process.groups[0]: best}
@@ -313,7 +313,7 @@ def _chains(solved: Solved, team: Team, weight: float) -> tuple[Chain, dict[str,
 
 
 def _better_chain(process: Process, weight: float) -> Chain:
-    """The better one of two beams, see `best_chain`."""
+    """Return the better one of two beams, see `best_chain`."""
     return max(
         (best_chain(process, weight, rank="now"), best_chain(process, weight, rank="bound")),
         key=lambda chain: chain.value,
@@ -321,7 +321,7 @@ def _better_chain(process: Process, weight: float) -> Chain:
 
 
 def _straight(process: Process, weight: float) -> Chain:
-    """The best policy of a process without chance, as the sequence it is."""
+    """Return the best policy of a process without chance, as the sequence it is."""
     worth, policy = optimum(process, weight)
     place, actions = 0, []
     for layer, acts in zip(process.layers, policy, strict=True):
@@ -334,7 +334,7 @@ def _straight(process: Process, weight: float) -> Chain:
 
 
 def _singles(process: Process, team: Team, weight: float) -> dict[str, float]:
-    """The best value with one agent and whatever ends the episode, by agent."""
+    """Return the best value with one agent and whatever ends the episode, by agent."""
     finals = [i for i in team.all_columns if process.actions[i].final]
     values = {}
     for member in team.roster:

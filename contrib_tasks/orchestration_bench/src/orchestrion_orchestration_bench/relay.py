@@ -94,7 +94,7 @@ class RelayRules(Rules):
         return self._begin[kind]
 
     def step(self, state: RelayState, turn: Turn, key: Key) -> Step:
-        """The state after a turn."""
+        """Return the state after a turn."""
         exits = self._exits.get(state)
         if exits is None:
             exits = self._exits[state] = self._find_exits(state)
@@ -109,7 +109,7 @@ class RelayRules(Rules):
         return ways[-1][1]
 
     def show(self, state: RelayState) -> Step:
-        """A state with what is shown in it."""
+        """Return a state with what is shown in it."""
         step = self._steps.get(state)
         if step is None:
             over = state.step >= self.task.horizon
@@ -130,7 +130,7 @@ class RelayRules(Rules):
         return exits
 
     def scores(self, state: RelayState) -> Scores:
-        """1 with everything required done, else `partial` times the fraction done."""
+        """Return 1 with everything required done, else `partial` times the fraction done."""
         place = (state.type, state.done)
         scores = self._scores.get(place)
         if scores is None:
@@ -143,7 +143,7 @@ class RelayRules(Rules):
     # ------------------------------------------------------------------ transitions
 
     def moves(self, kind: int, done: int) -> Mapping[str, tuple[Move, ...]]:
-        """What a call of each agent leads to; probabilities sum to 1."""
+        """Return what a call of each agent leads to; probabilities sum to 1."""
         moves = self._moves.get((kind, done))
         if moves is None:
             moves = self._moves[kind, done] = {
@@ -153,7 +153,7 @@ class RelayRules(Rules):
         return moves
 
     def ready(self, kind: int, done: int) -> int:
-        """Skills that are required, missing, and whose required prerequisites are done."""
+        """Return skills that are required, missing, and whose required prerequisites are done."""
         required = self.required[kind]
         return sum(
             1 << skill
@@ -162,7 +162,7 @@ class RelayRules(Rules):
         )
 
     def works_on(self, worker: Worker, kind: int, done: int) -> int | None:
-        """The ready skill an agent is best at; None if it has no use now."""
+        """Return the ready skill an agent is best at; None if it has no use now."""
         ready = self.ready(kind, done)
         best, highest = None, 0.0
         for skill, name in enumerate(self.task.skills):
@@ -193,15 +193,15 @@ class RelayRules(Rules):
     # ------------------------------------------------------------------ what is shown
 
     def bits(self, names: Sequence[str]) -> int:
-        """Skills as bits, in the table's order."""
+        """Return skills as bits, in the table's order."""
         return sum(1 << i for i, skill in enumerate(self.task.skills) if skill in names)
 
     def names(self, bits: int) -> list[str]:
-        """Skills by name, in the table's order."""
+        """Return skills by name, in the table's order."""
         return [skill for i, skill in enumerate(self.task.skills) if bits >> i & 1]
 
     def observe(self, state: RelayState) -> Observation:
-        """What is shown in a state: all of it."""
+        """Return what is shown in a state: all of it."""
         observation = self.show(state).observation
         assert observation is not None
         return observation
@@ -271,7 +271,7 @@ class Worker:
 
 
 def described(worker: Worker) -> str:
-    """What a worker can do, as the role of a `bench-agent` that plays it."""
+    """Return what a worker can do, as the role of a `bench-agent` that plays it."""
     skills = [f"{skill} {chance:.2f}" for skill, chance in worker.skills.items()]
     return ", ".join([*skills, f"price {worker.cost:.2f}", f"breaks {worker.breaks:.2f}"])
 
@@ -406,7 +406,7 @@ class Relay(TableTask):
         check.raise_any()
 
     def _circle(self) -> list[str]:
-        """Skills that can never be ready, whatever is done first."""
+        """Return skills that can never be ready, whatever is done first."""
         left = list(self.skills)
         while free := [s for s in left if not set(self.prerequisites.get(s, ())) & set(left)]:
             left = [skill for skill in left if skill not in free]

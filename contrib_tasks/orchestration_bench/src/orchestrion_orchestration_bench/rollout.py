@@ -65,11 +65,11 @@ class _Playing:
             self.over = self.limited = True
 
     def quality(self) -> float:
-        """What the verifier gives, if the episode was completed."""
+        """Return what the verifier gives, if the episode was completed."""
         return 0.0 if self.limited else float(self.task.rules.scores(self.now.state).value)
 
     def _play(self, activation: Activation, team: Team, seen: Observation | None) -> Output | None:
-        """What an agent says; None if the task refuses it."""
+        """Return what an agent says; None if the task refuses it."""
         if is_blocked(activation, seen):
             return None
         if activation.agent in team.enders:
@@ -107,7 +107,7 @@ def roll_out(
     training: bool,
     turns: int | None = None,
 ) -> Floats:
-    """Quality, cost and calls of one episode on each problem [n, 3].
+    """Return quality, cost and calls of one episode on each problem [n, 3].
 
     Raises:
         UsageError: an episode does not end.

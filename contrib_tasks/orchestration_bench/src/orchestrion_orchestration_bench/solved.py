@@ -80,7 +80,7 @@ class Team:
         return tuple(sorted({*self.columns, self.stop}))
 
     def counts(self, process: Process) -> Floats:
-        """How many choices are each action [a]; stopping is one if no agent ends the episode."""
+        """Return the number of choices of each action [a]; 1 to stop if no agent does that."""
         counts = np.bincount(self.columns, minlength=len(process.actions)).astype(float)
         if not any(process.actions[column].final for column in self.columns):
             counts[self.stop] = 1.0
@@ -160,7 +160,7 @@ class Solved:
 
 
 def solve(task: Task) -> Solved:
-    """The decision process behind a benchmark.
+    """Return the decision process behind a benchmark.
 
     Raises:
         UsageError: the task is none of relay, stop and committee, or too large.

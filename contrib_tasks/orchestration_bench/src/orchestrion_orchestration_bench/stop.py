@@ -146,12 +146,12 @@ class StopRules(Rules):
         )
 
     def chance_of_ok(self, row: str, answer: int) -> float:
-        """How likely a checker says "ok"; without an answer it never does."""
+        """Return how likely a checker says "ok"; without an answer it never does."""
         checker = self.task.checkers[row]
         return (0.0, 1 - checker.wrong, checker.right)[answer]
 
     def scores(self, state: StopState) -> Scores:
-        """What the end pays; an episode that just stopped hands in what is there."""
+        """Return what the end pays; an episode that just stopped hands in what is there."""
         if state.end == ABSTAIN:
             return Scores(self.task.abstain, False, {"abstained": 1.0})
         right = state.answer == RIGHT

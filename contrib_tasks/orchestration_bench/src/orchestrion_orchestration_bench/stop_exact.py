@@ -37,7 +37,7 @@ Histories = list[tuple[int, ...]]
 
 
 def process_of(task: Stop) -> Process:
-    """The process of a stop task over everything that can have been heard.
+    """Return the process of a stop task over everything that can have been heard.
 
     Raises:
         UsageError: there are too many histories.
@@ -46,7 +46,7 @@ def process_of(task: Stop) -> Process:
 
 
 def beliefs_of(task: Stop) -> Process:
-    """The process of a stop task over beliefs; it has no observations to ask a policy about.
+    """Return the process of a stop task over beliefs; it has no observations to ask a policy about.
 
     Raises:
         UsageError: there are too many beliefs.
@@ -64,7 +64,7 @@ def _actions(task: Stop) -> tuple[Action, ...]:
 
 
 def _forward(task: Stop, *, merge: bool) -> Process:
-    """All states from the first on; beliefs are [n, difficulty, answer] and sum to 1."""
+    """Return all states from the first on; beliefs are [n, difficulty, answer] and sum to 1."""
     actions = _actions(task)
     kinds = len(task.types)
     group: Ints = np.arange(kinds)
@@ -99,7 +99,7 @@ def _forward(task: Stop, *, merge: bool) -> Process:
 
 
 def _histories(task: Stop) -> int:
-    """At most how many histories have all the calls."""
+    """Return an upper bound of the number of histories with all calls."""
     answered, sayings = 0, len(task.solvers) + 2 * len(task.checkers)
     for call in range(task.horizon):
         answered = answered * sayings + (len(task.solvers) if call == 0 else 0)
@@ -107,7 +107,7 @@ def _histories(task: Stop) -> int:
 
 
 def _merged(group: Ints, beliefs: Floats) -> tuple[Ints, Ints]:
-    """The first place of every distinct belief, and each belief's place among them."""
+    """Return the first place of every distinct belief, and each belief's place among them."""
     content = np.column_stack([group, np.round(beliefs, DIGITS).reshape(len(group), 6)])
     _, first, places = np.unique(content, axis=0, return_index=True, return_inverse=True)
     return first, places.reshape(-1)
@@ -124,7 +124,7 @@ def _check_size(count: int, limit: int, noun: str) -> None:
 def _layer(
     task: Stop, group: Ints, belief: Floats, last: bool, show: Callable[[int], Observation]
 ) -> Layer:
-    """A layer whose calls lead nowhere yet."""
+    """Return a layer whose calls lead nowhere yet."""
     n, calls = len(group), len(task.solvers) + len(task.checkers)
     answered = belief[:, :, NONE].sum(axis=1) < 0.5
     pay, cost = np.zeros((n, calls + 2)), np.zeros((n, calls + 2))
@@ -143,7 +143,7 @@ def _layer(
 
 
 def _children(task: Stop, layer: Layer, belief: Floats) -> tuple[Ints, Ints, Floats]:
-    """What can be heard next: the parent's place, what is heard, and the belief then."""
+    """Return what can be heard next: the parent's place, what is heard, and the belief then."""
     answered = np.flatnonzero(layer.allowed[:, len(task.solvers)]) if task.checkers else None
     everyone = np.arange(len(layer))
     parents: list[Ints] = []
@@ -199,7 +199,7 @@ def _shower(
 
 
 def blind_of(task: Stop) -> Process:
-    """The process of a stop task over (type, difficulty, answer), as nobody sees it."""
+    """Return the process of a stop task over (type, difficulty, answer), as nobody sees it."""
     actions, kinds = _actions(task), len(task.types)
     states = [
         (kind, hard, answer) for kind in range(kinds) for hard in (0, 1) for answer in range(3)

@@ -181,7 +181,7 @@ def check_team(ctx: OpenContext, rows: Sequence[str], letter: str, noun: str) ->
 
 
 def played(turn: Turn) -> str:
-    """The row of the table that a turn played; empty if it played none."""
+    """Return the row of the table that a turn played; empty if it played none."""
     data = turn.output.data
     if turn.status != "completed" or not isinstance(data, dict):
         return ""

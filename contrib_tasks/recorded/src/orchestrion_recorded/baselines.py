@@ -70,7 +70,7 @@ class Result:
     cost: Floats
 
     def reward(self, weight: float) -> Floats:
-        """Right minus weighted cost."""
+        """Return right minus weighted cost."""
         return np.asarray(self.correct - weight * self.cost)
 
 
@@ -108,7 +108,7 @@ class Matrix:
         return np.asarray(np.where(equal, self.votes.T[:, :, None], 0))
 
     def rows(self, chosen: Sequence[int]) -> Matrix:
-        """Some of the questions, by place."""
+        """Return some of the questions, by place."""
         at = list(chosen)
         return Matrix(
             self.models,
@@ -129,7 +129,7 @@ class Matrix:
 
 
 def matrix(recording: Recording, split: Split, ids: Sequence[str] | None = None) -> Matrix:
-    """A split of an opened task, or some of its questions."""
+    """Return a split of an opened task, or some of its questions."""
     wanted = [problem.id for problem in recording.problems(split)] if ids is None else ids
     cases: list[Case] = [recording.cases[name] for name in wanted]
     said = np.array([case.said for case in cases], np.int64).reshape(len(cases), -1)
@@ -166,7 +166,7 @@ def cross_fitted(recording: Recording, data: Matrix, folds: int = FOLDS) -> Matr
 
 
 def evaluate(data: Matrix, strategy: Strategy) -> Result:
-    """What a strategy gives on each question. A model without a record is passed over."""
+    """Return what a strategy gives on each question. A model without a record is passed over."""
     after = _After(data, strategy.first)
     correct, cost = after.correct, after.cost
     if strategy.then is not None:
@@ -213,12 +213,12 @@ class Candidates:
     cost: Floats
 
     def best(self, weight: float) -> Strategy:
-        """The one with the highest mean reward; of equals the first, which asks fewer."""
+        """Return the one with the highest mean reward; of equals the first, which asks fewer."""
         return self.strategies[int(np.argmax(np.round(self.accuracy - weight * self.cost, 12)))]
 
 
 def candidates(data: Matrix, limit: int, models: Sequence[int] | None = None) -> Candidates:
-    """Every cascade that asks at most `limit` models first, and every fixed set of so many.
+    """Return every cascade that asks at most `limit` models first, and every fixed set of so many.
 
     Args:
         data: the training questions.
@@ -248,7 +248,7 @@ def candidates(data: Matrix, limit: int, models: Sequence[int] | None = None) ->
 
 
 def best_single(data: Matrix, weight: float) -> Strategy:
-    """The one model whose answers alone are worth most."""
+    """Return the one model whose answers alone are worth most."""
     return max(
         (Strategy((m,)) for m in range(len(data.models))),
         key=lambda strategy: float(evaluate(data, strategy).reward(weight).mean()),
@@ -258,7 +258,7 @@ def best_single(data: Matrix, weight: float) -> Strategy:
 def best_set(
     data: Matrix, weight: float, beam: int = 32, models: Sequence[int] | None = None
 ) -> Strategy:
-    """The best fixed sequence, found by beam search.
+    """Return the best fixed sequence, found by beam search.
 
     The vote does not depend on the order of asking, so a sequence is a set; asking nobody is one.
 
@@ -286,7 +286,7 @@ def best_set(
 
 
 def best_cascade(data: Matrix, weight: float, limit: int = 3) -> Strategy:
-    """The best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
+    """Return the best two-level cascade, by exhaustive search: ask up to `most`, maybe one more."""
     return candidates(data, limit).best(weight)
 
 
@@ -319,7 +319,7 @@ def best_by_category(
 
 
 def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result:
-    """What a look-up by group gives on each question."""
+    """Return what a look-up by group gives on each question."""
     correct, cost = np.zeros(len(data.ids)), np.zeros(len(data.ids))
     for group in {*data.groups}:
         rows = [i for i, own in enumerate(data.groups) if own == group]
@@ -329,7 +329,7 @@ def evaluate_by_category(data: Matrix, chosen: Mapping[str, Strategy]) -> Result
 
 
 def oracle(data: Matrix, weight: float) -> Result:
-    """The model whose answer is worth most, or nobody where none is worth its price."""
+    """Return the model whose answer is worth most, or nobody where none is worth its price."""
     worth = np.where(data.askable, data.right - weight * data.costs, -np.inf)
     best, rows = worth.argmax(1), np.arange(len(data.ids))
     pays = worth[rows, best] > 0
@@ -338,7 +338,7 @@ def oracle(data: Matrix, weight: float) -> Result:
 
 
 def describe(data: Matrix, strategy: Strategy) -> str:
-    """A strategy in words."""
+    """Return a strategy in words."""
     names = " + ".join(data.models[m] for m in strategy.first) or "nobody"
     if len(strategy.first) > 4:
         names = f"{len(strategy.first)} models"

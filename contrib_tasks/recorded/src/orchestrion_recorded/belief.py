@@ -100,7 +100,7 @@ class Believer:
         self._kept: dict[Pattern, Belief] = {}
 
     def believe(self, case: Case, asked: Sequence[int]) -> tuple[Belief, Sequence[int]]:
-        """What is likely after these models were asked.
+        """Return what is likely after these models were asked.
 
         Args:
             case: the question.

@@ -120,7 +120,7 @@ class CascadeRunner(Policy):
         self.steps, self.categories = steps, dict(categories or {})
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The first ones, the other one, or the end."""
+        """Return the first ones, the other one, or the end."""
         return [self._one(situation) for situation in situations]
 
     def _one(self, situation: Situation) -> Decision:
@@ -142,7 +142,7 @@ class CascadeRunner(Policy):
         )
 
     def _agreement(self, steps: Steps, situation: Situation) -> int:
-        """How many of the first ones gave the most frequent answer."""
+        """Return how many of the first ones gave the most frequent answer."""
         wanted = {(choice.agent, choice.option) for choice in steps.first}
         answers = [
             answer_of(turn.option or turn.agent, turn.output.content, situation)
@@ -152,7 +152,7 @@ class CascadeRunner(Policy):
         return max(Counter(answer for answer in answers if answer).values(), default=0)
 
     def save(self) -> Saved:
-        """The names of its choices."""
+        """Return the names of its choices."""
         own = {category: _saved(steps) for category, steps in self.categories.items()}
         return Saved(data={**_saved(self.steps), **({"categories": own} if own else {})})
 
@@ -184,7 +184,7 @@ def _saved(steps: Steps) -> dict[str, JSON]:
 
 
 def answer_of(name: str, content: str, situation: Situation) -> str:
-    """What an agent answered, in the form in which answers are compared; empty for nothing."""
+    """Return what an agent answered, in the form in which answers are compared."""
     data = situation.observation.data if situation.observation is not None else None
     answers = data.get("answers") if isinstance(data, dict) else None
     if isinstance(answers, dict):
@@ -193,7 +193,7 @@ def answer_of(name: str, content: str, situation: Situation) -> str:
 
 
 def choice_of(name: str, roster: Sequence[Member]) -> Activation:
-    """The choice with this name, or the only one with this option.
+    """Return the choice with this name, or the only one with this option.
 
     Raises:
         UsageError: there is none, or there are several.
@@ -298,7 +298,7 @@ class BestCascade(TableTrainer):
 
 
 def asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
-    """The choice of the team that asks each model, by the model's index."""
+    """Return the choice of the team that asks each model, by the model's index."""
     activations: dict[int, Activation] = {}
     for place, model in enumerate(models):
         for choice in choices(session.roster):
@@ -310,7 +310,7 @@ def asking(models: tuple[str, ...], session: Session) -> dict[int, Activation]:
 
 
 async def price_weight(reward: RewardFunction) -> float:
-    """The weight of cost against a right answer, by trying the reward on made-up episodes.
+    """Return the weight of cost against a right answer, by trying the reward on made-up episodes.
 
     Raises:
         UsageError: the reward is not linear in outcome and cost.

@@ -76,7 +76,7 @@ class Pricing:
         return wanted.get(unit, 1.0) or 1.0
 
     def price(self, row: Row, model: str) -> float:
-        """The price of an answer as the table has it."""
+        """Return the price of an answer as the table has it."""
         own = row.answers[model].price
         price = self._list.get(model) if own is None else own
         if price is None:
@@ -87,14 +87,14 @@ class Pricing:
         return price
 
     def cost(self, row: Row, model: str) -> float:
-        """The price of an answer in units of cost."""
+        """Return the price of an answer in units of cost."""
         return self.price(row, model) / self.divisor
 
 
 def cases(
     table: Table, groups: Sequence[str], pricing: Pricing, options: int, usd: bool
 ) -> tuple[Case, ...]:
-    """All questions of a table.
+    """Return all questions of a table.
 
     Args:
         table: the whole one.

@@ -111,7 +111,7 @@ def lay_out(header: Sequence[str], columns: Columns, where: str) -> Layout:
 
 
 def _measure(name: str, models: Sequence[str]) -> tuple[str, Measure] | None:
-    """The model and the measure a column's name is made of, if it is."""
+    """Return the model and the measure a column's name is made of, if it is."""
     for ending, measure in MEASURES.items():
         if name.lower().endswith(ending):
             stem = name[: -len(ending)]
@@ -127,7 +127,7 @@ class _Finder:
         self.taken: list[str] = []
 
     def find(self, role: str, wanted: str, usual: Sequence[str], *, needed: bool = False) -> str:
-        """The column for a role, marked as taken; empty if there is none."""
+        """Return the column for a role, marked as taken; empty if there is none."""
         column = wanted if wanted in self.header else "" if wanted else self._usual(usual)
         if wanted and not column:
             near = get_close_matches(wanted, self.header, 1)

@@ -70,7 +70,7 @@ class Estimates:
     options: int
 
     def group(self, name: str) -> int:
-        """The index of a group."""
+        """Return the index of a group."""
         return self.groups.index(name) if name in self.groups else len(self.groups)
 
 
@@ -129,7 +129,7 @@ def _groups(rows: Sequence[Row]) -> tuple[str, ...]:
 
 
 def _options(rows: Sequence[Row]) -> int:
-    """As many options as the training questions have different right answers, within reason."""
+    """Return how many different right answers the training questions have, from 2 to 10."""
     return min(max(len({same(row.right) for row in rows}), 2), _UNKNOWN_OPTIONS)
 
 
@@ -151,7 +151,7 @@ def _outcomes(table: Table) -> tuple[Floats, Floats, Floats]:
 
 
 def _coincide(table: Table) -> float:
-    """How often two models that are both wrong say the same."""
+    """Return how often two models that are both wrong say the same."""
     pairs = equal = 0
     for row in table.rows:
         truth = same(row.right)
@@ -166,7 +166,7 @@ def _coincide(table: Table) -> float:
 
 
 def _by_group(hits: Floats, tries: Floats, of: Any, groups: int, shrinkage: float) -> Floats:
-    """Rates [group + 1, model], shrunk to each model's overall rate; the last row is that."""
+    """Return rates [group + 1, model], shrunk to each model's overall rate, the last row."""
     common = (hits.sum() + 1) / (tries.sum() + 2)
     overall = (hits.sum(0) + _EVEN * common) / (tries.sum(0) + _EVEN)
     rates = np.tile(overall, (groups + 1, 1))
@@ -213,7 +213,7 @@ def _classes(
 def _shifted(
     rates: Floats, weights: Floats, hits: Floats, tries: Floats, shrinkage: float
 ) -> Floats:
-    """Rates [class, model], shifted in logits so that together they give what was counted."""
+    """Return rates [class, model], shifted in logits so that they fit the counts."""
     wanted = (weights * rates).sum(0) / (weights * np.ones_like(rates)).sum(0)
     own = (hits + (shrinkage + 1) * wanted) / (tries + shrinkage + 1)
     return np.asarray(1 / (1 + np.exp(-_logit(rates) - (_logit(own) - _logit(wanted)))))

@@ -157,7 +157,7 @@ def _and(answers: Heard, model: int, code: int) -> Heard:
 
 
 def _ordered(path: Heard) -> Heard:
-    """The same by ascending model, answers numbered as first met in that order."""
+    """Return the same by ascending model, answers numbered as first met in that order."""
     codes: dict[int, int] = {}
     return tuple(
         (m, SILENT if code == SILENT else codes.setdefault(code, len(codes)))
@@ -192,7 +192,7 @@ class InquiryRunner(Policy):
         self.plans: Plans = plans or {}
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The next one, or the end."""
+        """Return the next one, or the end."""
         return [self._next(situation) for situation in situations]
 
     def _next(self, situation: Situation) -> Decision:
@@ -209,7 +209,7 @@ class InquiryRunner(Policy):
         return STOP
 
     def _plan(self, situation: Situation) -> Tree:
-        """The plan for the question's category, and the nearest number of options."""
+        """Return the plan for the question's category, and the nearest number of options."""
         plans = self.plans.get(situation.problem.category or "") or self.plans.get("")
         if not plans:
             return None
@@ -219,7 +219,7 @@ class InquiryRunner(Policy):
         return plans[min(plans, key=lambda own: (abs(own - wanted), own))]
 
     def save(self) -> Saved:
-        """The plans, each kept once."""
+        """Return the plans, each kept once."""
         trees: list[Tree] = []
         places: dict[str, dict[str, int]] = {}
         for category, plans in self.plans.items():
@@ -327,7 +327,7 @@ class _Search:
         self.openings = [NOBODY, PLANNED, *models]
 
     def planner(self, ids: Sequence[str]) -> tuple[Planner, list[list[int]]]:
-        """A planner that knows these questions, and what votes count for by them."""
+        """Return a planner that knows these questions, and what votes count for by them."""
         from orchestrion_recorded.belief import Believer
         from orchestrion_recorded.estimate import estimate
 
@@ -357,7 +357,7 @@ class _Search:
     def tree(
         self, planner: Planner, group: int, options: int, names: Sequence[str], first: int | None
     ) -> Tree:
-        """The plan with an opening."""
+        """Return the plan with an opening."""
         return None if first == NOBODY else planner.tree(group, options, names, first)
 
     def _played(self, tree: Tree, case: Case, votes: Sequence[int]) -> float:
@@ -390,7 +390,7 @@ class _Search:
 
 
 def _shortlist(data: Matrix, weight: float, team: Mapping[int, Any], count: int) -> list[int]:
-    """The models in the best cascades, best first."""
+    """Return the models in the best cascades, best first."""
     from orchestrion_recorded.baselines import candidates
 
     every = candidates(data, 2, models=list(team))

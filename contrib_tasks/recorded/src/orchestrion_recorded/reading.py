@@ -33,7 +33,7 @@ Line = tuple[int, Mapping[str, str]]
 
 
 def read_table(path: Path, columns: Columns | None = None, prices: Path | None = None) -> Table:
-    """A table of recorded answers.
+    """Return a table of recorded answers.
 
     Args:
         path: CSV with a header, or JSON lines; `.gz` is unpacked.
@@ -56,7 +56,7 @@ def read_table(path: Path, columns: Columns | None = None, prices: Path | None =
 
 
 def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
-    """The models of a table; of a CSV file only the header is read."""
+    """Return the models of a table; of a CSV file only the header is read."""
     if _is_json(path):
         header, _, first = _read(path)
     else:
@@ -66,7 +66,7 @@ def models_of(path: Path, columns: Columns | None = None) -> tuple[str, ...]:
 
 
 def read_prices(path: Path, models: Iterable[str]) -> dict[str, float]:
-    """Prices by model: CSV with a column of models and one of prices; other models are ignored.
+    """Return prices by model, from CSV with a column of models and one of prices.
 
     With more than two columns, the first is the models', and prices stand in the column `price`, or
     else `cost`, or else `usd`.
@@ -176,7 +176,7 @@ class _Problems:
         self.found.append(f"{self.path}:{line}: {text}")
 
     def number(self, line: int, column: str, text: str) -> float | None:
-        """A number of 0 or more; None, and noted, if it is not."""
+        """Return a number of 0 or more; None, and noted, if it is not."""
         try:
             value = float(text)
         except ValueError:
@@ -187,7 +187,7 @@ class _Problems:
         return None
 
     def score(self, line: int, model: str, text: str, layout: Layout) -> float:
-        """A score from 0 to 1; 0, and noted, if it is not."""
+        """Return a score from 0 to 1; 0, and noted, if it is not."""
         try:
             value = float(text)
         except ValueError:
@@ -202,7 +202,7 @@ class _Problems:
         return value
 
     def whole(self, line: int, column: str, text: str) -> int:
-        """A whole number of at least 2; 0 where nothing is given."""
+        """Return a whole number of at least 2; 0 where nothing is given."""
         if not text.strip():
             return 0
         try:
@@ -313,7 +313,7 @@ def _json_lines(file: Iterable[str], path: Path) -> tuple[list[str], list[Line],
 
 
 def _flat(record: Mapping[str, JSON]) -> dict[str, str]:
-    """A JSON record as fields; `answers: {model: answer or {answer, price, ...}}` is unfolded."""
+    """Return a JSON record as fields; unfold `answers: {model: {answer, price, ...}}`."""
     fields: dict[str, str] = {}
     for name, value in record.items():
         if name in _NESTED and isinstance(value, dict):

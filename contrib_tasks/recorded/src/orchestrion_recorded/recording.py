@@ -110,15 +110,15 @@ class Recording(Task):
         return self._others.get(case.row.id, self._viewer).see(case, asked)
 
     def ballots(self, votes: Sequence[Sequence[int]]) -> list[list[int]]:
-        """What votes count for under the task's `vote`, by group and model."""
+        """Return what votes count for under the task's `vote`, by group and model."""
         return [[ballot(weight, self.settings.vote) for weight in group] for group in votes]
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, in the table's order."""
+        """Return the questions of a split, in the table's order."""
         return [self._problems[name] for name, own in self.splits.items() if own == split]
 
     def problem_from(self, text: str) -> Problem:
-        """The question with this id; its answers are recorded, those to a new one are not."""
+        """Return the question with this id; a new question has no recorded answers."""
         if text.strip() not in self._problems:
             raise UsageError(
                 f"{text!r} is not the id of a question in {self.table.source}; answers are "
@@ -199,7 +199,7 @@ def _problem(case: Case) -> Problem:
 
 
 def _choices(model: str, roster: Sequence[Member]) -> frozenset[str]:
-    """The choices of a team that ask a model: its option, or an agent of its name without any."""
+    """Return the choices of a team that ask a model: an option, or an agent without options."""
     return frozenset(
         member.name if not member.options else f"{member.name}:{model}"
         for member in roster

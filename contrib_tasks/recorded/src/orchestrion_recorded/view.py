@@ -88,7 +88,7 @@ class Viewer:
         self._sets: dict[int, frozenset[str]] = {}
 
     def see(self, case: Case, asked: int) -> Seen:
-        """What is shown after the models in the bit set `asked`."""
+        """Return what is shown after the models in the bit set `asked`."""
         seen = case.seen.get(asked)
         if seen is None:
             seen = self._make(case, asked)

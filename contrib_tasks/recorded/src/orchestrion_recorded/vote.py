@@ -26,12 +26,12 @@ _HEAD = 1 << 34  # more than all weights together: 1,000 voters of 5 * 2^20 each
 
 
 def ballot(weight: int, vote: Vote) -> int:
-    """What one model's vote counts for."""
+    """Return what one model's vote counts for."""
     return _HEAD + weight if vote == "plurality" else weight * _COUNT + 1
 
 
 def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes: int) -> list[int]:
-    """Votes by code of the answer; negative codes are no answers."""
+    """Return votes by code of the answer; negative codes are no answers."""
     totals = [0] * codes
     for model in asked:
         if said[model] >= 0:
@@ -40,6 +40,6 @@ def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes
 
 
 def leader(totals: Sequence[int]) -> int:
-    """The code that leads; -1 if nothing does."""
+    """Return the code that leads; -1 if nothing does."""
     highest = max(totals, default=0)
     return totals.index(highest) if highest > 0 else -1

@@ -16,7 +16,7 @@ _MARKS = str.maketrans("", "", string.punctuation)
 
 
 def normal(text: str) -> str:
-    """Lower case, without punctuation and English articles, words one blank apart.
+    """Return lower case, without punctuation and English articles, words one blank apart.
 
     An answer that is nothing but an article stays: the letter "A" is an answer.
     """
@@ -25,13 +25,13 @@ def normal(text: str) -> str:
 
 
 def exact(given: str, wanted: Sequence[str]) -> bool:
-    """Whether the answer is one of the wanted ones; an empty one never is."""
+    """Return whether the answer is one of the wanted ones; an empty one never is."""
     answer = normal(given)
     return bool(answer) and any(answer == normal(right) for right in wanted)
 
 
 def f1(given: str, wanted: Sequence[str]) -> float:
-    """The best overlap of words with a wanted answer; yes and no are right or wrong."""
+    """Return the best overlap of words with a wanted answer; yes and no are right or wrong."""
     return max((_f1(normal(given), normal(right)) for right in wanted), default=0.0)
 
 
@@ -45,7 +45,7 @@ def _f1(answer: str, right: str) -> float:
 
 
 def value_of(turn: Turn) -> str:
-    """What was read from a response, or else all of it; nothing of a turn that failed."""
+    """Return what was read from a response, or else all of it; nothing of a turn that failed."""
     data = turn.output.data
     value = data.get("value") if isinstance(data, dict) else turn.output.content
     return value.strip() if isinstance(value, str) and turn.status == "completed" else ""

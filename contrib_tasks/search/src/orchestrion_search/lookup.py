@@ -81,15 +81,15 @@ class Lookup(Task):
     ceiling = no_calls
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """Questions of a split; no question is in two."""
+        """Return questions of a split; no question is in two."""
         return _questions(self.seed, self.train, self.validation, self.test)[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The question as it is asked."""
+        """Return the question as it is asked."""
         return self._step(_State(problem.text, problem.hidden["table"]))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """What a finished turn does to the question; a failed one uses up its round."""
+        """Return what a finished turn does to the question; a failed one uses up its round."""
         symbol = value_of(turn)
         if turn.agent == self.verifier:
             state = evolve(state, rounds=state.rounds + 1)
@@ -188,7 +188,7 @@ class LookupTeacher(Model):
     ceiling = no_calls
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One symbol."""
+        """Return one symbol."""
         prompt = str(request["messages"][-1]["content"])
         match = re.search(r"([0-9a-h])M([0-9a-h])", prompt)
         if match is None or prompt[0] not in "VSA":

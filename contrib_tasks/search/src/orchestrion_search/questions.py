@@ -35,7 +35,7 @@ class Questions:
 
 
 def load(path: Path) -> Questions:
-    """The questions of a file; one that comes again is left out.
+    """Return the questions of a file; one that comes again is left out.
 
     Raises:
         UsageError: something has another form; with the line, or the question's number.
@@ -61,7 +61,7 @@ def load(path: Path) -> Questions:
 
 
 def _rows(path: Path, wrong: list[str]) -> Iterator[tuple[str, str, Any]]:
-    """Place, name and content of every question."""
+    """Yield place, name and content of every question."""
     text = read_text(path)
     if path.suffix == ".jsonl":
         for number, line in enumerate(text.split("\n"), 1):

@@ -120,11 +120,11 @@ class Search:
         )
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, for those who only want to count them."""
+        """Return the questions of a split, for those who only want to count them."""
         return self.read()[0][split]
 
     def read(self) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
-        """The questions by split, and the corpus.
+        """Return the questions by split, and the corpus.
 
         Raises:
             UsageError: a file is wrong; or there are not enough questions.
@@ -169,15 +169,15 @@ class RunningSearch(Task):
     ceiling = no_calls
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split."""
+        """Return the questions of a split."""
         return self.divided[split]
 
     def start(self, problem: Problem, key: Key) -> Step:
-        """The question alone."""
+        """Return the question alone."""
         return self._step(_State(problem.text))
 
     def step(self, state: _State, turn: Turn, key: Key) -> Step:
-        """What a finished turn does; a failed or unreadable one uses up its round."""
+        """Return what a finished turn does; a failed or unreadable one uses up its round."""
         settings, text = self.settings, value_of(turn)
         if turn.agent == settings.verifier:
             return self._step(evolve(state, rounds=state.rounds + 1))

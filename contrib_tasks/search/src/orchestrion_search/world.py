@@ -84,7 +84,7 @@ Facts = Mapping[tuple[str, str], str]
 
 
 def generate(settings: World) -> tuple[dict[Split, tuple[Problem, ...]], tuple[Document, ...]]:
-    """The questions of every split, and the documents of the whole world.
+    """Return the questions of every split, and the documents of the whole world.
 
     Raises:
         UsageError: there are not so many different questions.
@@ -123,7 +123,7 @@ def _names(settings: World, draw: random.Random) -> list[str]:
 
 
 def _documents(settings: World, people: Sequence[str], facts: Facts) -> Iterator[Document]:
-    """A person's page; in codes one document a fact."""
+    """Yield a person's page; in codes one document a fact."""
     relations = RELATIONS[: settings.relations]
     for person in people:
         if settings.form == "codes":
@@ -173,7 +173,7 @@ def _text(settings: World, question: Asked) -> str:
 
 
 def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list[str]]:
-    """The answer, and the titles of what says so."""
+    """Return the answer, and the titles of what says so."""
     person, titles = question.person, []
     for name in question.relations:
         titles.append(person + name[0] if settings.form == "codes" else person)
@@ -182,7 +182,7 @@ def _followed(settings: World, question: Asked, facts: Facts) -> tuple[str, list
 
 
 def asked(text: str) -> Asked:
-    """What a generated question asks.
+    """Return what a generated question asks.
 
     Raises:
         ValueError: the text is none.
@@ -196,7 +196,7 @@ def asked(text: str) -> Asked:
 
 
 def facts_in(shown: str) -> dict[tuple[str, str], str]:
-    """The facts that an observation shows."""
+    """Return the facts that an observation shows."""
     facts = {(person, name): other for name, person, other in _FACT.findall(shown)}
     for person, sign, other in re.findall(r"\|([a-z]{2})([a-z])([a-z]{2})", shown):
         facts[person, SIGNS.get(sign, sign)] = other
@@ -204,7 +204,7 @@ def facts_in(shown: str) -> dict[tuple[str, str], str]:
 
 
 def query_for(person: str, relation: str) -> str:
-    """What to search for to find a fact."""
+    """Return what to search for to find a fact."""
     return person + relation[0] if len(person) == 2 else f"{relation} of {person}"
 
 
@@ -236,7 +236,7 @@ class SearchTeacher(Model):
     ceiling = no_calls
 
     async def complete(self, request: Mapping[str, JSON], key: Key, calls: Calls) -> Answer:
-        """One verdict, query or answer."""
+        """Return one verdict, query or answer."""
         prompt = str(request["messages"][-1]["content"])
         shown = prompt[1:].lstrip("0123456789").rstrip("=")
         if prompt[:1] not in ("V", "S", "A"):
@@ -265,7 +265,7 @@ class SearchTeacher(Model):
 
 
 def _mistaken(right: str, draw: random.Random) -> str:
-    """The same with one letter changed."""
+    """Return the same with one letter changed."""
     at = draw.choice([i for i, other in enumerate(right) if other.isalpha()])
     letter = draw.choice([other for other in _LETTERS if other != right[at].lower()])
     return right[:at] + letter + right[at + 1 :]

@@ -74,7 +74,7 @@ class Table(Policy):
         }
 
     def decide(self, situations: Sequence[Situation], keys: Sequence[Key]) -> Sequence[Decision]:
-        """The next step of each."""
+        """Return the next step of each."""
         return [
             self.runners.get(situation.problem.category, self.runners[OTHER]).decide(
                 [situation], [key]
@@ -83,7 +83,7 @@ class Table(Policy):
         ]
 
     def save(self) -> Saved:
-        """The steps."""
+        """Return the steps."""
         steps = {
             category: [choice_name(step) for step in runner.steps]
             for category, runner in self.runners.items()
@@ -140,7 +140,7 @@ class BestByCategory(OneIteration):
         return {"reward": sum(rewards) / len(rewards), "categories": float(len(groups))}
 
     def _groups(self, problems: Sequence[Problem]) -> dict[str, list[Problem]]:
-        """Training problems by category; small categories under ""."""
+        """Return training problems by category; small categories under ""."""
         if not problems:
             raise UsageError("the task has no training problems")
         groups: dict[str, list[Problem]] = {}
@@ -160,7 +160,7 @@ class _Opened(BestByCategory):
     width: int = field(kw_only=True)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every sequence on as many problems as there can be: each may be a category's."""
+        """Return every sequence on as many problems as there can be: each may be a category's."""
         tried = sequences_tried(self.length, self.beam, self.width)
         return Plan(tried * sizes["train"], (tried + 1) * sizes["train"])
 

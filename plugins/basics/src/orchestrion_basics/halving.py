@@ -57,7 +57,7 @@ class Halving(OneIteration):
     trains = ("halving", "sequence", SequenceRunner)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every episode has as many turns as the longest sequence."""
+        """Return every episode has as many turns as the longest sequence."""
         return Plan(self.episodes * self.length, self.episodes)
 
     async def iterate(self, i: int, session: Session) -> Metrics:
@@ -82,7 +82,7 @@ class Halving(OneIteration):
         return {"reward": _mean(rewards[arms[0]]), "length": float(len(arms[0]))}
 
     def _arms(self, session: Session) -> tuple[int, list[tuple[Activation, ...]]]:
-        """How many rounds there are, and the sequences of the first."""
+        """Return how many rounds there are, and the sequences of the first."""
         known = choices(session.roster)
         enders = {member.name for member in session.roster if member.ends}
         work = [choice for choice in known if choice.agent not in enders]
@@ -102,7 +102,7 @@ class Halving(OneIteration):
 def _sequence(
     random: Random, work: Sequence[Activation], known: Sequence[Activation], length: int
 ) -> tuple[Activation, ...]:
-    """A sequence of any length; only its last step may be of an agent that ends episodes."""
+    """Return a sequence of any length; only its last step may be of an agent that ends episodes."""
     steps = [random.choice(work) for _ in range(random.randint(1, length) - 1)]
     return (*steps, random.choice(known))
 

@@ -137,7 +137,7 @@ class Neighbours(OneByOne):
         return [*shown, *(counts[name] for name in map(_name, self.choices))]
 
     def _values(self, seen: Sequence[float]) -> list[float]:
-        """Mean reward of the nearest situations, by choice; -inf for what was never chosen."""
+        """Return the mean reward of the nearest situations by choice; -inf if there are none."""
         import numpy as np
 
         here = np.asarray(seen) * self._scale
@@ -152,7 +152,7 @@ class Neighbours(OneByOne):
         return values
 
     def save(self) -> Saved:
-        """The table."""
+        """Return the table."""
         return Saved(
             {
                 "seen": Array("F64", self.seen.shape, self.seen.astype("<f8").tobytes()),
@@ -188,7 +188,7 @@ class NearestTrainer(OneIteration):
     trains = ("nearest", "nearest", Neighbours)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """As many episodes as set, each as long as it may be."""
+        """Return as many episodes as set, each as long as it may be."""
         return None if turns is None else Plan(self.episodes * turns, self.episodes, forked=False)
 
     async def iterate(self, i: int, session: Session) -> Metrics:

@@ -98,7 +98,7 @@ class OrderTable(OneByOne):
         return Decision((max(allowed, key=lambda tool: self.worth(tool, called)),))
 
     def worth(self, choice: Activation, called: Mapping[str, int]) -> float:
-        """Expected help per cost of the next call."""
+        """Return expected help per cost of the next call."""
         name = choice_name(choice)
         helped, cost = self.helped.get(name, []), self.cost.get(name, [])
         if not helped:
@@ -107,7 +107,7 @@ class OrderTable(OneByOne):
         return helped[nth] / (cost[nth] + 1e-3)
 
     def save(self) -> Saved:
-        """The table and the patience."""
+        """Return the table and the patience."""
         return Saved(data={"helped": self.helped, "cost": self.cost, "patience": self.patience})
 
     def load(self, saved: Saved) -> None:
@@ -141,7 +141,7 @@ class LearnedOrder(OneIteration):
     trains = ("learned-order", "order", OrderTable)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan | None:
-        """As many episodes to choose the patience as to explore."""
+        """Return as many episodes to choose the patience as to explore."""
         episodes = self.episodes + max(self.episodes, PATIENCES)
         return None if turns is None else Plan(episodes * turns, episodes, forked=False)
 
@@ -228,7 +228,7 @@ def tabulate(
 
 
 def helped_by(episode: Episode) -> list[float]:
-    """How much each turn helped: the rise of progress, else whether the episode was solved."""
+    """Return how much each turn helped: the rise of progress, else 1 for a solved episode."""
     before = [episode.decisions[turn.decision].record for turn in episode.turns]
     last = episode.observation.progress if episode.observation is not None else None
     levels = [*before, last]

@@ -204,14 +204,14 @@ class SequenceRunner(OneByOne):
         return self._decisions[place] if place < len(self._decisions) else None
 
     def route(self, turns: int | None) -> Many[Collection[str]] | None:
-        """The agents of its steps, one a turn."""
+        """Return the agents of its steps, one a turn."""
         names = [(step.agent,) for step in self.steps]
         if not self._repeat:
             return names
         return None if turns is None else [names[n % len(names)] for n in range(turns) if names]
 
     def save(self) -> Saved:
-        """The steps."""
+        """Return the steps."""
         return Saved(data={"steps": [choice_name(step) for step in self.steps]})
 
     def load(self, saved: Saved) -> None:

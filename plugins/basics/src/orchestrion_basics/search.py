@@ -179,7 +179,7 @@ class _Searching(BestSequence):
     width: int = field(kw_only=True)
 
     def plan(self, i: int, sizes: Mapping[Split, int], turns: int | None) -> Plan:
-        """Every sequence that can be tried, on every problem."""
+        """Return every sequence that can be tried, on every problem."""
         problems = min(self.problems, sizes["train"])
         tried = sequences_tried(self.length, self.beam, self.width)
         return Plan(tried * problems, (tried + 1) * problems)

@@ -30,7 +30,7 @@ class Hints(Encoder):
     observes: ClassVar[bool] = True
 
     def encode(self, situations: Sequence[Situation], choices: Sequence[Choice]) -> Encoded:
-        """Numbers of choices alone [n, k, v]; the context has none."""
+        """Return numbers of choices alone [n, k, v]."""
         import numpy as np
 
         names = ["stop" if choice is None else choice_name(choice) for choice in choices]
