@@ -118,7 +118,7 @@ def test_playing_agrees_with_the_exact_value(task: Relay, seed: int) -> None:
     results = np.concatenate(
         [
             roll_out(
-                task, Uniform(roster).decide, team, [one] * each, Key(seed).child(i), training=True
+                task, Uniform(roster).decide, team, one, each, Key(seed).child(i), training=True
             )
             for i, one in enumerate(task.rules.kinds)
         ]

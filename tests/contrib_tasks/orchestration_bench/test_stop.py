@@ -290,7 +290,8 @@ def test_playing_agrees_with_the_exact_value(task: Stop, seed: int) -> None:
                 task,
                 Uniform(roster).decide,
                 Team.of(process, roster),
-                [one] * 400,
+                one,
+                400,
                 Key(seed).child(one.category),
                 training=True,
             )

@@ -15,11 +15,10 @@ from typing import Any, Literal
 import numpy as np
 from attrs import asdict, evolve, frozen
 
-from orchestrion import JSON, Activation, Decision, Key, Member, Problem, Situation, Task
+from orchestrion import JSON, Activation, Decision, Key, Member, Situation, Task
 from orchestrion_orchestration_bench.observed import Ask, NotExactError, asker, observe
 from orchestrion_orchestration_bench.process import (
     Chain,
-    Floats,
     Process,
     Worth,
     best_chain,
@@ -34,7 +33,6 @@ from orchestrion_orchestration_bench.solved import Solved, Team, solve
 __all__ = ["Judged", "RegretReport", "judged", "regret"]
 
 NORMAL_95 = 1.959963984540054
-BATCH = 1000
 
 
 @frozen
@@ -234,7 +232,16 @@ class _Judge:
         names = self.solved.process.groups
         each = max(2, -(-episodes // len(names)))
         parts = [
-            _play_all(self.task, decide, self.team, problem, each, key.child(name), turns, training)
+            roll_out(
+                self.task,
+                decide,
+                self.team,
+                problem,
+                each,
+                key.child(name),
+                training=training,
+                turns=turns,
+            )
             for name, problem in zip(names, self.solved.problems, strict=True)
         ]
         values = [part[:, 0] - self.weight * part[:, 1] for part in parts]
@@ -252,31 +259,6 @@ class _Judge:
             method="monte carlo",
             episodes=each * len(names),
         )
-
-
-def _play_all(
-    task: Task,
-    decide: Decide,
-    team: Team,
-    problem: Problem,
-    episodes: int,
-    key: Key,
-    turns: int | None,
-    training: bool,
-) -> Floats:
-    parts = [
-        roll_out(
-            task,
-            decide,
-            team,
-            [problem] * min(BATCH, episodes - start),
-            key.child(start),
-            training=training,
-            turns=turns,
-        )
-        for start in range(0, episodes, BATCH)
-    ]
-    return np.concatenate(parts)
 
 
 def _deciders(policy: Any, ask: Ask | None, team: Team) -> tuple[Decide, Decide]:

@@ -34,6 +34,7 @@ __all__ = ["Decide", "roll_out"]
 
 Decide = Callable[[Sequence[Situation], Sequence[Key]], Sequence[Decision]]
 
+BATCH = 1000
 LONGEST = 1000  # decisions in one episode; more means that a policy never ends
 
 
@@ -101,28 +102,39 @@ def roll_out(
     task: Task,
     decide: Decide,
     team: Team,
-    problems: Sequence[Problem],
+    problem: Problem,
+    count: int,
     key: Key,
     *,
     training: bool,
     turns: int | None = None,
 ) -> Floats:
-    """Return quality, cost and calls of one episode on each problem [n, 3].
+    """Return quality, cost and calls of so many episodes on a problem [count, 3].
 
     Raises:
         UsageError: an episode does not end.
     """
-    episodes = [_Playing(task, episode, key.child(i)) for i, episode in enumerate(problems)]
+    parts = []
+    for start in range(0, count, BATCH):
+        keys = [key.child(start).child(i) for i in range(min(BATCH, count - start))]
+        episodes = [_Playing(task, problem, own) for own in keys]
+        _play(episodes, decide, team, training, turns)
+        parts += [[episode.quality(), episode.cost, episode.calls] for episode in episodes]
+    return np.array(parts)
+
+
+def _play(
+    episodes: Sequence[_Playing], decide: Decide, team: Team, training: bool, turns: int | None
+) -> None:
+    """Play episodes to their ends; all of them decide together."""
     for step in range(LONGEST):
         for episode in episodes:
             episode.check_limit(turns)
         active = [episode for episode in episodes if not episode.over]
         if not active:
-            break
+            return
         situations = [episode.situation(turns, training) for episode in active]
         keys = [episode.key.child("decide", step) for episode in active]
         for episode, decision in zip(active, decide(situations, keys), strict=True):
             episode.follow(decision, team)
-    else:
-        raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
-    return np.array([[episode.quality(), episode.cost, episode.calls] for episode in episodes])
+    raise UsageError(f"the policy has not ended an episode after {LONGEST} decisions")
