@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from orchestrion_recorded.case import ballot, leader, tally
 from orchestrion_recorded.table import same
-from orchestrion_recorded.vote import ballot, leader, tally
 
 from tests.contrib_tasks.recorded.support import winner
 

@@ -1,8 +1,18 @@
-"""One question as the environment holds it: numbers in the order of the models."""
+"""One question as the environment holds it, numbers in the order of the models; and the vote.
+
+A model that gave an answer backs it with its vote. The answer with the most votes leads; of equal
+ones, the one first in the order of their compared text. The task's setting says what votes are:
+
+- `plurality`: one each; of equal numbers, the larger sum of weights decides.
+- `weighted`: the model's weight in the question's group; of equal sums, the number of votes.
+
+Both fit into one whole number a model, so the result does not depend on the order of asking. A
+model that gave no answer has no vote; without any answer nothing leads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import fsum
 from typing import Any, Literal
 
@@ -11,7 +21,44 @@ from attrs import Factory, field, frozen
 from orchestrion import JSON, UsageError
 from orchestrion_recorded.table import Recorded, Row, Table, same
 
-__all__ = ["ABSENT", "SILENT", "Case", "Pricing", "Unit", "cases"]
+__all__ = [
+    "ABSENT",
+    "SILENT",
+    "Case",
+    "Pricing",
+    "Unit",
+    "Vote",
+    "ballot",
+    "cases",
+    "leader",
+    "tally",
+]
+
+Vote = Literal["plurality", "weighted"]
+
+_COUNT = 1 << 10  # more than there can be voters
+_HEAD = 1 << 34  # more than all weights together: 1,000 voters of 5 * 2^20 each
+
+
+def ballot(weight: int, vote: Vote) -> int:
+    """Return what one model's vote counts for."""
+    return _HEAD + weight if vote == "plurality" else weight * _COUNT + 1
+
+
+def tally(said: Sequence[int], votes: Sequence[int], asked: Iterable[int], codes: int) -> list[int]:
+    """Return votes by code of the answer; negative codes are no answers."""
+    totals = [0] * codes
+    for model in asked:
+        if said[model] >= 0:
+            totals[said[model]] += votes[model]
+    return totals
+
+
+def leader(totals: Sequence[int]) -> int:
+    """Return the code that leads; -1 if nothing does."""
+    highest = max(totals, default=0)
+    return totals.index(highest) if highest > 0 else -1
+
 
 SILENT, ABSENT = -1, -2
 """In `Case.said`: the model gave no answer, or there is no record and it cannot be asked."""

@@ -46,8 +46,7 @@ from orchestrion import (
     is_blocked,
 )
 from orchestrion_recorded.cascade import TableTrainer, answer_of, asking, price_weight
-from orchestrion_recorded.case import ABSENT, SILENT, Case
-from orchestrion_recorded.vote import leader, tally
+from orchestrion_recorded.case import ABSENT, SILENT, Case, leader, tally
 
 if TYPE_CHECKING:
     from orchestrion_recorded.baselines import Matrix

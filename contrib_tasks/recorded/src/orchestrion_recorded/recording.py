@@ -23,11 +23,10 @@ from orchestrion import (
     replace,
     split_of,
 )
-from orchestrion_recorded.case import ABSENT, Case, Pricing, cases
+from orchestrion_recorded.case import ABSENT, Case, Pricing, ballot, cases
 from orchestrion_recorded.estimate import estimate
 from orchestrion_recorded.table import Table, same
 from orchestrion_recorded.view import Seen, Viewer
-from orchestrion_recorded.vote import ballot
 
 if TYPE_CHECKING:
     from orchestrion_recorded.task import RecordedTask

@@ -33,9 +33,8 @@ from attrs import frozen
 
 from orchestrion import Observation
 from orchestrion_recorded.belief import Belief, Believer
-from orchestrion_recorded.case import SILENT, Case
+from orchestrion_recorded.case import SILENT, Case, leader, tally
 from orchestrion_recorded.estimate import Estimates
-from orchestrion_recorded.vote import leader, tally
 
 __all__ = ["Seen", "Viewer"]
 
