@@ -31,7 +31,11 @@ _RATIO = re.compile(rf"{_SIGN}(?:(\d+)?\\frac\{{(-?\d+)\}}\{{(-?\d+)\}}|(\d+)/(\
 
 
 def normal(text: str) -> str:
-    """Return the normal form of an answer."""
+    """Return an answer without what the graders of GSM8K and MATH do not tell apart.
+
+    Signs of money and percent, units, degrees, spacing, sizes of brackets, forms of fractions, a
+    leading "x =" and separators of thousands go.
+    """
     text = " ".join(text.split()).strip().rstrip(".").strip()
     text = text.replace("{,}", ",").replace("−", "-").replace("\\cdot", "\\times")  # noqa: RUF001
     text = re.sub(r"\\[dt]frac(?![a-zA-Z])", r"\\frac", _GONE.sub("", text))

@@ -65,6 +65,7 @@ class Slot(NamedTuple):
 
 
 Genotype = tuple[Slot, ...]
+"""Slots from the output on; an empty slot has no type and is read by nobody."""
 
 
 class CommitteeState(NamedTuple):
