@@ -78,11 +78,6 @@ def test_a_chain_is_worth_what_playing_it_is_worth() -> None:
     assert evaluate(PARTIAL, policy, 1.0).value == pytest.approx(chain.value, abs=1e-12)
 
 
-def test_a_process_ends_within_its_horizon() -> None:
-    assert len(PARTIAL.layers) == 10
-    assert evaluate(PARTIAL, uniform(PARTIAL), 1.0).calls <= 10
-
-
 @settings(max_examples=20)
 @given(relays(), st.sampled_from([0.0, 0.5, 1.0, 3.0]))
 def test_the_best_value_of_any_table_is_that_of_plain_recursion(task: Relay, weight: float) -> None:
