@@ -1,7 +1,7 @@
 """What a run and a verdict in the sandbox cost, beside a plain interpreter in the same run.
 
-    python dev.py python tests/benchmarks/sandbox.py          # 200 of each
-    python dev.py python tests/benchmarks/sandbox.py 50
+    python dev.py python -m tests.benchmarks.sandbox          # 200 of each
+    python dev.py python -m tests.benchmarks.sandbox 50
 
 `plain`    `python -I -S -c pass`, unprotected.
 `run`      the same program as a warm run.

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def measure(command: list[str], env: dict[str, str]) -> float:
-    """The least CPU time of several runs, after one that writes byte code."""
+    """Return the least CPU time of several runs, after one that writes byte code."""
     subprocess.run(command, env=env, check=True, capture_output=True)
     times = []
     for _ in range(REPEATS):

@@ -11,13 +11,13 @@ from orchestrion_dag import Graph, Node, policy_of
 from orchestrion_orchestration_bench.process import Chain, best_chain
 from orchestrion_orchestration_bench.regret import RegretReport, regret
 from orchestrion_orchestration_bench.relay import Relay
-from orchestrion_orchestration_bench.relay_exact import process_of
+from orchestrion_orchestration_bench.solved import relay_process
 
 from orchestrion import Member
 from orchestrion.cli import main
 
 TASK = Relay()
-PROCESS = process_of(TASK)
+PROCESS = relay_process(TASK)
 ROSTER = [Member(name) for name in (*TASK.agents, "stop")]
 
 

@@ -7,9 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from orchestrion_orchestration_bench.process import optimum
-from orchestrion_orchestration_bench.stop import Stop
+from orchestrion_orchestration_bench.stop import Stop, StopState
 from orchestrion_orchestration_bench.stop_exact import beliefs_of
-from orchestrion_orchestration_bench.stop_rules import StopState
 from orchestrion_values.optimism.beliefs import BeliefPlan, plan
 from orchestrion_values.optimism.believing import Beliefs, Believer
 from orchestrion_values.optimism.hidden import Hidden, fit

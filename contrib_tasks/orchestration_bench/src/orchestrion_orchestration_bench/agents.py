@@ -110,14 +110,14 @@ class CommitteeAgent(Agent):
 
 @lru_cache
 def options_for(slots: int) -> tuple[str, ...]:
-    """The options of a committee's agents: "output", then sets of earlier slots by size."""
+    """Return the options of a committee's agents: "output", then sets of earlier slots by size."""
     places = [str(place) for place in range(1, slots)]
     sets = (combinations(places, size) for size in range(1, slots))
     return (FIRST, *("+".join(chosen) for group in sets for chosen in group))
 
 
 def play(row: str, option: str | None, observation: Observation | None) -> Output:
-    """What playing a row gives now.
+    """Return what playing a row gives now.
 
     Raises:
         UsageError: the observation is not one of a benchmark, or its table has no such row.

@@ -71,17 +71,17 @@ class RecordedTask:
         yield self.recording(ctx.roster, ctx.turns)
 
     def problems(self, split: Split) -> Sequence[Problem]:
-        """The questions of a split, for those who only want to count them."""
+        """Return the questions of a split, for those who only want to count them."""
         return self.recording().problems(split)
 
     def recording(self, roster: Sequence[Member] = (), turns: int | None = None) -> Recording:
-        """The task at work, for a team whose episodes have so many turns."""
+        """Return the task at work, for a team whose episodes have so many turns."""
         from orchestrion_recorded.recording import Recording
 
         return Recording(self, self.read(), roster, turns)
 
     def read(self) -> Table:
-        """The table.
+        """Return the table.
 
         Raises:
             UsageError: a file is wrong, with its line.
