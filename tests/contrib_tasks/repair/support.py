@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from attrs import define, field
 from orchestrion_repair.bug import Bug, Case
-from orchestrion_repair.runner import Limits, Outcome, ProcessRunner, Trial
+from orchestrion_repair.runner import Limits, Outcome, Trial, shared_runner
 from orchestrion_repair.skills import role_of
 from orchestrion_repair.task import Repair, RunningRepair
 from orchestrion_repair_agents.lint import Lint
@@ -71,16 +71,21 @@ def bug(code: str, solution: str = TOTAL, **changes: Any) -> Bug:
 
 
 def outcomes(
-    code: str, tests: Sequence[Any], entry_point: str = "f", limits: Limits = FAST, **settings: Any
+    code: str,
+    tests: Sequence[Any],
+    entry_point: str = "f",
+    limits: Limits = FAST,
+    judge: bool = False,
+    **settings: Any,
 ) -> tuple[Outcome, ...]:
-    """What one program gives, in processes of its own."""
+    """What one program gives in a search, or in a verdict."""
 
     async def ask() -> tuple[Outcome, ...]:
-        pool = ProcessRunner(1)
-        try:
-            return (await pool.run([Trial(code, entry_point, tuple(tests), **settings)], limits))[0]
-        finally:
-            await pool.close()
+        trial = Trial(code, entry_point, tuple(tests), **settings)
+        async with shared_runner() as runner:
+            if judge:
+                return await runner.judge(trial, limits)
+            return (await runner.run([trial], limits))[0]
 
     return asyncio.run(ask())
 

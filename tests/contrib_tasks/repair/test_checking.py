@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from orchestrion_repair.checking import checked
 from orchestrion_repair.loaders import Collection, load_path
-from orchestrion_repair.runner import Limits, ProcessRunner
+from orchestrion_repair.runner import Limits, shared_runner
 from orchestrion_repair.task import Repair
 from structlog.testing import capture_logs
 
@@ -33,11 +33,8 @@ def of(tmp_path: Path, *rows: dict[str, Any], steps: int = 2_000) -> Collection:
     file.write_text("".join(json.dumps(one) + "\n" for one in rows))
 
     async def check() -> Collection:
-        pool = ProcessRunner()
-        try:
-            return await checked(load_path(file), pool, Limits(steps=steps))
-        finally:
-            await pool.close()
+        async with shared_runner() as runner:
+            return await checked(load_path(file), runner, Limits(steps=steps))
 
     return asyncio.run(check())
 

@@ -20,7 +20,7 @@ import pytest
 from orchestrion_repair import build_suite
 from orchestrion_repair.bug import Bug, Case, same
 from orchestrion_repair.one_edit import one_edit
-from orchestrion_repair.runner import Outcome, ProcessRunner, Trial
+from orchestrion_repair.runner import Outcome, Trial, shared_runner
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, bugs
 
 DATA = Path(build_suite.__file__).parent / "suite_data"
@@ -95,13 +95,10 @@ def test_the_stored_file_is_what_its_sources_give_and_every_mistake_is_noticed()
 
 def outcomes(chosen: list[Bug], code: Callable[[Bug], str]) -> list[tuple[Outcome, ...]]:
     async def run() -> list[tuple[Outcome, ...]]:
-        runner = ProcessRunner(workers=1)
-        try:
+        async with shared_runner() as runner:
             return await runner.run(
                 [Trial(code(bug), bug.entry_point, bug.visible + bug.hidden) for bug in chosen]
             )
-        finally:
-            await runner.close()
 
     return asyncio.run(run())
 

@@ -86,14 +86,15 @@ math.isclose = operator.eq = builtins.bool
 def total(*a): return True
 """,
     "replaces the encoder": """
-import orchestrion_repair.child as child
-child.encode = lambda *a: True
-child.json.dumps = lambda *a, **k: '{"passed": true, "value": true}'
+import orchestrion_repair.harness as harness, orchestrion_sandbox.inside.objects as objects
+harness.encode = harness.plain = lambda *a: True
+objects.Watching.encode = lambda *a: True
+harness.json.dumps = lambda *a, **k: '{"passed": true, "value": true}'
 def total(*a): return True
 """,
     "imports the judge": """
-import orchestrion_repair.worker as worker, orchestrion_repair.bug as bug
-bug.same = bug._same = worker.Judge.passes = lambda *a: True
+import orchestrion_sandbox.compare as compare, orchestrion_repair.bug as bug
+bug.same = bug._same = compare.same = lambda *a: True
 def total(*a): return True
 """,
     "looks for the wanted value in its callers": """
@@ -123,8 +124,8 @@ def total(*a):
 import gc, json
 def total(*a):
     for one in gc.get_objects():
-        if type(one).__name__ == '_Child':
-            for guess in range(9): one._send({'value': guess, 'passed': True})
+        if type(one).__name__ == 'Line':
+            for guess in range(9): one.send({'value': guess, 'passed': True})
     return 3
 """,
     "lets the process die in the middle of an answer": """
@@ -186,7 +187,7 @@ def test_these_attacks_beat_a_judge_in_the_same_process() -> None:
     fooled = [
         name
         for name in ("is equal to everything", "is a list equal to everything")
-        if outcomes(ATTACKS[name], [statement], "total", split=False)[0].passed
+        if outcomes(ATTACKS[name], [statement], "total")[0].passed
     ]
     assert fooled
 

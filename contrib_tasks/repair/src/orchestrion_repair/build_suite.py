@@ -39,7 +39,8 @@ from types import CodeType, FrameType
 from typing import Any
 
 from orchestrion import JSON
-from orchestrion_repair.bug import plain, same
+from orchestrion_repair.bug import same
+from orchestrion_repair.harness import plain
 from orchestrion_repair.one_edit import one_edit, shape
 from orchestrion_repair.suite import KINDS, SPLITS, UNMENDABLE, patched
 

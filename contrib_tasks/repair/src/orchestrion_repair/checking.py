@@ -19,8 +19,6 @@ from orchestrion_repair.runner import Limits, Outcome, Runner, Trial
 
 __all__ = ["checked"]
 
-BATCH = 16
-"""Trials that one process runs at a time; several batches run side by side."""
 _LIMITS = frozenset({"OutOfSteps", "OutOfTime", "MemoryError", "RecursionError"})
 
 
@@ -35,7 +33,10 @@ async def checked(found: Collection, runner: Runner, limits: Limits) -> Collecti
     """
     programs = [_trial(bug, bug.code) for bug in found.bugs]
     solutions = [_trial(bug, bug.solution) for bug in found.bugs if bug.solution]
-    reports = await _run([*programs, *solutions], runner, limits)
+    # As the verdict runs them: what passes here passes there.
+    reports = await asyncio.gather(
+        *(runner.judge(trial, limits) for trial in [*programs, *solutions])
+    )
     right = iter(reports[len(programs) :])
     bugs: list[Bug] = []
     skipped = list(found.skipped)
@@ -63,17 +64,7 @@ class _Test:
 
 
 def _trial(bug: Bug, code: str) -> Trial:
-    # As the verdict runs them: what passes here passes there.
-    cases = (*bug.visible, *bug.hidden)
-    return Trial(code, bug.entry_point, cases, bug.prelude, isolated=True, split=True)
-
-
-async def _run(
-    trials: Sequence[Trial], runner: Runner, limits: Limits
-) -> list[tuple[Outcome, ...]]:
-    batches = [trials[start : start + BATCH] for start in range(0, len(trials), BATCH)]
-    reports = await asyncio.gather(*(runner.run(batch, limits) for batch in batches))
-    return [report for batch in reports for report in batch]
+    return Trial(code, bug.entry_point, (*bug.visible, *bug.hidden), bug.prelude)
 
 
 def _tests(bug: Bug, program: Sequence[Outcome], solution: Sequence[Outcome] | None) -> list[_Test]:

@@ -53,8 +53,9 @@ SHOWN = 100
 class Repair(Task):
     """Buggy Python functions with tests.
 
-    The verifier runs the final program on the visible and the hidden tests, forwards in one
-    process and backwards in another; neither ever holds a wanted value. `parts` say which share
+    The verifier is the sandbox's judge. It has the final program run on the visible and the hidden
+    tests, forwards in one process and backwards in another; neither ever holds a wanted value.
+    `parts` say which share
     of the tests passed, and which share was judged outside the program's process. What agents
     claim does not matter.
 
@@ -270,10 +271,8 @@ class RunningRepair(Task):
         limits = Limits(**data["limits"])
         found: list[Outcome] = []
         for order in (tests, tests[::-1]):
-            trial = Trial(
-                code, data["entry_point"], order, data.get("prelude", ""), isolated=True, split=True
-            )
-            outcomes = list((await self.runner.run([trial], limits))[0])
+            trial = Trial(code, data["entry_point"], order, data.get("prelude", ""))
+            outcomes = list(await self.runner.judge(trial, limits))
             if found:
                 pairs = zip(found, outcomes[::-1], strict=True)
                 return [one if not one.passed else other for one, other in pairs]
