@@ -7,8 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from orchestrion_code_review.challenge import Challenge, Test
-from orchestrion_code_review.suite_files import builtin
+from orchestrion_code_review.challenge import Challenge, Test, builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 
 from orchestrion import Key, OpenContext, Output, Scores, Trajectory, Turn

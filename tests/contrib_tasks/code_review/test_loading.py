@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_code_review.challenge import Challenge, Test
+from orchestrion_code_review.challenge import Challenge, Test, split_of
 from orchestrion_code_review.check_suite import main
 from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.loading import from_text, load, read_challenge
-from orchestrion_code_review.splits import split_of
 from orchestrion_code_review.task import CodeReview, problem_of, text_of
 from orchestrion_sandbox import Limits, choose
 

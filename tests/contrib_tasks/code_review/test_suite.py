@@ -7,12 +7,17 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from orchestrion_code_review.challenge import LEVELS, Challenge, Test, constant_share
+from orchestrion_code_review.challenge import (
+    LEVELS,
+    Challenge,
+    Test,
+    builtin,
+    constant_share,
+    split_of,
+)
 from orchestrion_code_review.generator import generate
 from orchestrion_code_review.judging import Judgement, judge
-from orchestrion_code_review.splits import split_of
 from orchestrion_code_review.static import StaticTools
-from orchestrion_code_review.suite_files import builtin
 from orchestrion_sandbox import Limits, choose
 
 from orchestrion import Key

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from orchestrion_code_review.challenge import Reference
-from orchestrion_code_review.suite_files import builtin
+from orchestrion_code_review.challenge import Reference, builtin
 from orchestrion_code_review.task import CodeReview, RunningReview, problem_of
 from orchestrion_sandbox import SandboxError
 

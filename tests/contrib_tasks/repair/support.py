@@ -8,9 +8,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
 from attrs import define, field
+from orchestrion_repair import role_of
 from orchestrion_repair.bug import Bug, Case
 from orchestrion_repair.runner import Limits, Outcome, Trial, shared_runner
-from orchestrion_repair.skills import role_of
 from orchestrion_repair.task import Repair, RunningRepair
 from orchestrion_repair_agents.lint import Lint
 from orchestrion_repair_agents.mutate import Mutate

@@ -18,8 +18,8 @@ from orchestrion_sandbox import choose
 
 from orchestrion import OrchestrionError
 from orchestrion_code_review.challenge import Challenge
+from orchestrion_code_review.judging import judged, reason
 from orchestrion_code_review.loading import load
-from orchestrion_code_review.soundness import judged, reason
 from orchestrion_code_review.task import CodeReview
 
 __all__ = ["Held", "check", "main"]

@@ -31,9 +31,17 @@ from orchestrion import (
     no_calls,
     replace,
 )
-from orchestrion_code_review.challenge import LEVELS, Challenge, Level, Reference, Test
+from orchestrion_code_review.challenge import (
+    FRACTIONS,
+    LEVELS,
+    Challenge,
+    Level,
+    Reference,
+    Test,
+    check_fractions,
+    split_of,
+)
 from orchestrion_code_review.scoring import Judged, Weights, measured, scores
-from orchestrion_code_review.splits import FRACTIONS, check_fractions, split_of
 from orchestrion_code_review.static import Measure, StaticTools
 from orchestrion_code_review.versions import versions_of
 from orchestrion_code_review.work import advanced, begun, shown, target_data
@@ -142,7 +150,7 @@ class CodeReview(Task):
 
     def _suite(self) -> Sequence[Challenge]:
         if self.suite == BUILTIN:
-            from orchestrion_code_review.suite_files import builtin
+            from orchestrion_code_review.challenge import builtin
 
             return builtin()
         from orchestrion_code_review.loading import load
@@ -157,8 +165,8 @@ class CodeReview(Task):
         Raises:
             UsageError: nothing is left.
         """
+        from orchestrion_code_review.judging import sound
         from orchestrion_code_review.loading import listed
-        from orchestrion_code_review.soundness import sound
 
         found = await sound(challenges, box, self.limits)
         if not found.challenges:

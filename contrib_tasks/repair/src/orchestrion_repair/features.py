@@ -14,8 +14,7 @@ from functools import lru_cache
 from attrs import Factory, define, frozen
 
 from orchestrion_repair.ranking import REGIONS, Map, Program
-from orchestrion_repair.skills import Skills
-from orchestrion_repair.state import State, map_of, program_of
+from orchestrion_repair.state import Skills, State, map_of, program_of
 from orchestrion_repair.symptoms import SYMPTOMS, symptoms
 
 __all__ = ["features", "hints", "names", "outlooks"]

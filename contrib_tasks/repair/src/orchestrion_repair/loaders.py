@@ -33,6 +33,7 @@ left out, and said in `Collection.skipped`.
 
 from __future__ import annotations
 
+import ast
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
@@ -42,11 +43,20 @@ from typing import get_args
 from attrs import Factory, define, evolve, frozen
 
 from orchestrion import JSON, Split, UsageError
-from orchestrion_repair.bug import Bug
-from orchestrion_repair.rows import SPLITS, Malformed, Unusable, kind_of, read_row
-from orchestrion_repair.sources import from_source
+from orchestrion_repair.bug import Bug, Case
+from orchestrion_repair.rows import (
+    SPLITS,
+    Malformed,
+    Unusable,
+    doctests,
+    entry_point,
+    kind_of,
+    parsed,
+    read_row,
+)
+from orchestrion_repair.statements import from_module
 
-__all__ = ["Collection", "RawRows", "bug_from_text", "load_path", "raw_rows"]
+__all__ = ["Collection", "RawRows", "bug_from_text", "from_source", "load_path", "raw_rows"]
 
 SHOWN = 20
 """How many problems an error lists."""
@@ -113,7 +123,7 @@ def raw_rows(path: str | Path) -> RawRows:
 
 
 def bug_from_text(text: str) -> Bug:
-    """One problem from a path, a row of JSON, or a source with its tests in it (`sources.py`).
+    """One problem from a path, a row of JSON, or a source with its tests in it.
 
     Raises:
         UsageError: if it is none of these, or has more than one problem.
@@ -401,3 +411,59 @@ def _object(row: JSON) -> Mapping[str, JSON]:
     if not isinstance(row, dict):
         raise Malformed(f"is {kind_of(row)}; expected an object")
     return row
+
+
+# ---------------------------------------------------------------- program and tests in one source
+
+
+def from_source(text: str) -> Bug:
+    """The program without its tests, and all tests as visible cases: nothing is hidden.
+
+    Raises:
+        Malformed: it is not Python, has no tests, or no function they are for.
+    """
+    tree = parsed("is no path or JSON, and", text)
+    tests = [node for node in tree.body if _is_test(node)]
+    found = from_module("\n".join(map(ast.unparse, tests)), set())
+    examples = [case for node in tree.body for case in doctests(node)]
+    statements = [*found.statements, *examples]
+    if not statements:
+        raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
+    code = _without(text, tests)
+    used = [name for statement in [*statements, found.prelude] for name in _called(statement)]
+    return Bug(
+        id="input",
+        name="input",
+        entry_point=entry_point("input", parsed("the program", code), "", used),
+        code=code,
+        visible=tuple(Case(statement=statement) for statement in statements),
+        hidden=(),
+        prelude=found.prelude,
+    )
+
+
+def _is_test(node: ast.stmt) -> bool:
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        return node.name.startswith("test")
+    if isinstance(node, ast.ClassDef):
+        return node.name.startswith("Test")
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return "pytest" in ast.unparse(node)
+    main = isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+    return main or any(isinstance(inner, ast.Assert) for inner in ast.walk(node))
+
+
+def _without(text: str, tests: list[ast.stmt]) -> str:
+    """The text without the lines of the tests."""
+    lines = text.split("\n")
+    for node in tests:
+        decorators = getattr(node, "decorator_list", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in decorators)])
+        for number in range(first, (node.end_lineno or first) + 1):
+            lines[number - 1] = ""
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _called(source: str) -> list[str]:
+    calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+    return [call.func.id for call in calls if isinstance(call.func, ast.Name)]

@@ -18,8 +18,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from orchestrion_repair.bug import Bug
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.operators import FAMILIES, Candidate, candidates
+from orchestrion_repair.symptoms import kinds_of_cases
 
 __all__ = ["count", "rate", "rates", "restoring"]
 

@@ -21,15 +21,20 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Turn
-from orchestrion_repair.examples import kinds_of_cases
 from orchestrion_repair.ranking import Map, Program, chart, ochiai, program
-from orchestrion_repair.skills import Skills
-from orchestrion_repair.symptoms import symptoms
+from orchestrion_repair.symptoms import kinds_of_cases, symptoms
 
 if TYPE_CHECKING:
     from orchestrion_repair.learned import Model, Situation
 
+from collections.abc import Iterable
+
+from orchestrion import Member
+from orchestrion_repair.operators import FAMILIES
+
 __all__ = [
+    "RUNS_TESTS",
+    "Skills",
     "State",
     "Target",
     "after",
@@ -37,8 +42,11 @@ __all__ = [
     "digest_of",
     "map_of",
     "program_of",
+    "role_of",
     "situation_of",
+    "skills_of",
     "target_of",
+    "testers_of",
 ]
 
 
@@ -305,3 +313,36 @@ def _replaced(state: State, code: str, data: Mapping[str, JSON]) -> State:
 
 
 _REPORTS = {"tests": _tests, "edits": _edits, "lint": _lint}
+
+
+# ---------------------------------------------------------------- what agents can do
+
+
+Skills = tuple[tuple[str, tuple[str, ...]], ...]
+"""Agents with their families, in the order of the team."""
+
+RUNS_TESTS = "runs the visible tests"
+"""The role of an agent that reports test results begins so."""
+_START = "tries edits: "
+
+
+def role_of(families: Sequence[str]) -> str:
+    """The role of an agent that tries edits of these families."""
+    return _START + ", ".join(families)
+
+
+def skills_of(roster: Iterable[Member]) -> Skills:
+    """The members of a team that try edits."""
+    found = []
+    for member in roster:
+        if member.role.startswith(_START):
+            names = member.role.removeprefix(_START).split(", ")
+            families = tuple(name for name in names if name in FAMILIES)
+            if families:
+                found.append((member.name, families))
+    return tuple(found)
+
+
+def testers_of(roster: Iterable[Member]) -> tuple[str, ...]:
+    """The members of a team that run the visible tests."""
+    return tuple(member.name for member in roster if member.role.startswith(RUNS_TESTS))

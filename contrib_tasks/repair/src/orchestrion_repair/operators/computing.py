@@ -6,8 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from orchestrion_repair.operators.kinds import fits, outer
-from orchestrion_repair.operators.source import Site, Source
-from orchestrion_repair.operators.writing import Change, fit, is_value, kind_at, operand_text
+from orchestrion_repair.operators.source import (
+    Change,
+    Site,
+    Source,
+    fit,
+    is_value,
+    kind_at,
+    operand_text,
+)
 
 __all__ = ["OTHER_SIGNS", "SIGNS", "arithmetic", "comparison", "off_by_one", "operand"]
 
