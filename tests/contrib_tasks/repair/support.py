@@ -100,6 +100,12 @@ class Bench:
     step: Step
     trajectory: Trajectory = field(factory=Trajectory)
 
+    def begin(self, one: Bug) -> None:
+        """Another problem, from its start."""
+        self.problem = self.task.problem_of(one)
+        self.step = self.task.start(self.problem, Key(1))
+        self.trajectory = Trajectory()
+
     async def act(self, agent: str, option: str | None = None) -> Output:
         """One turn of an agent of the team."""
         output: Output = await self.agents[agent].act(self.view(agent, option), Key(1), None)
