@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -21,9 +20,10 @@ from orchestrion_code_review.challenge import (
 from orchestrion_code_review.generator import generate
 from orchestrion_code_review.judging import Judgement, judge
 from orchestrion_code_review.static import RULES
-from orchestrion_sandbox import Limits, choose
+from orchestrion_sandbox import Limits
 
 from orchestrion import Key
+from tests.contrib_tasks.code_review.support import box, in_loop
 
 CLASSICS = (
     "reverse-string", "palindrome", "fizzbuzz", "two-sum", "binary-search", "balanced-parentheses",
@@ -39,20 +39,15 @@ def judgements(
     """Verdicts on programs, all in one sandbox."""
 
     async def run() -> list[Judgement]:
-        async with choose("auto").open() as box:
-            return [
-                await judge(
-                    box,
-                    code,
-                    one.entry_point,
-                    tests,
-                    examples=one.examples if examples else (),
-                    limits=LIMITS,
-                )
-                for one, code, tests in asked
-            ]
+        return [
+            await judge(
+                box(), code, one.entry_point, tests,
+                examples=one.examples if examples else (), limits=LIMITS,
+            )
+            for one, code, tests in asked
+        ]  # fmt: skip
 
-    return asyncio.run(run())
+    return in_loop(run())
 
 
 def test_the_six_classics_and_at_least_forty_more_on_three_levels() -> None:

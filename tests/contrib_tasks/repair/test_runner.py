@@ -6,9 +6,24 @@ import asyncio
 from typing import Any
 
 import pytest
-from orchestrion_repair.runner import Limits, Outcome, Search, Trial, may_share, shared_runner
+from orchestrion_repair.runner import (
+    Limits,
+    Outcome,
+    Search,
+    SharedRunner,
+    Trial,
+    may_share,
+    shared_runner,
+)
 
-from tests.contrib_tasks.repair.support import FAST, TOTAL, TOTAL_CASES, cases, outcomes
+from tests.contrib_tasks.repair.support import (
+    FAST,
+    TOTAL,
+    TOTAL_CASES,
+    cases,
+    outcomes,
+    with_runner,
+)
 
 ONE = cases(([1], 1))
 RIGHT = "def f(x):\n    return x\n"
@@ -56,14 +71,10 @@ def f(x):
 def test_programs_that_misbehave_fail_and_spoil_nothing() -> None:
     """All of them in one batch, each followed by a program that is right."""
 
-    async def run() -> list[tuple[Outcome, ...]]:
-        trials: list[Trial] = []
-        for code in MISBEHAVIOURS.values():
-            trials += [Trial(code, "f", ONE), Trial(f"{RIGHT}# {len(trials)}", "f", ONE)]
-        async with shared_runner() as runner:
-            return await runner.run(trials, FAST)
-
-    found = asyncio.run(run())
+    trials: list[Trial] = []
+    for code in MISBEHAVIOURS.values():
+        trials += [Trial(code, "f", ONE), Trial(f"{RIGHT}# {len(trials)}", "f", ONE)]
+    found = with_runner(lambda runner: runner.run(trials, FAST))
     assert all(after[0].passed for after in found[1::2]), "a program spoilt the one after it"
     fooled = [name for name, (o,) in zip(MISBEHAVIOURS, found[::2], strict=True) if o.passed]
     assert not fooled
@@ -242,16 +253,12 @@ def test_results_do_not_depend_on_the_company() -> None:
     wrong = [TOTAL.replace("> 0", other) for other in ("> 1", ">= 0", "< 0", "> None")]
     alone = [outcomes(code, TOTAL_CASES, "total") for code in wrong]
 
-    async def together() -> list[tuple[Outcome, ...]]:
+    async def together(runner: SharedRunner) -> list[tuple[Outcome, ...]]:
         trials = [Trial(code, "total", TOTAL_CASES) for code in wrong]
-        async with shared_runner() as runner:
-            halves = await asyncio.gather(
-                runner.run(trials[::-1], FAST), runner.run(trials[1:] + trials[:1], FAST)
-            )
-        assert halves[0][::-1] == [*halves[1][-1:], *halves[1][:-1]]
-        return halves[0][::-1]
+        halves = await asyncio.gather(runner.run(trials[:2], FAST), runner.run(trials[2:], FAST))
+        return [*halves[0], *halves[1]]
 
-    assert asyncio.run(together()) == alone
+    assert with_runner(together) == alone
     judged = [outcomes(code, TOTAL_CASES, "total", judge=True) for code in wrong]
     assert [[o.passed for o in one] for one in judged] == [[o.passed for o in x] for x in alone]
 
@@ -283,42 +290,40 @@ def test_equal_trials_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orchestrion_repair.runner.MOST_KNOWN", 2)
     a, b, c = (Trial(code, "f", ONE) for code in "abc")
 
-    async def ask() -> list[bool]:
-        async with shared_runner() as runner, shared_runner() as other:
+    async def ask(runner: SharedRunner) -> list[bool]:
+        async with shared_runner() as other:
             assert runner is other
-            first = await runner.run([a, b, a], FAST)
-            second = await other.run([b, a], FAST)
-            await runner.run([a], Limits())  # other limits are another trial
-            await runner.run([c], FAST)
-            await runner.run([b], FAST)  # forgotten: the oldest go first
+        first = await runner.run([a, b, a], FAST)
+        second = await runner.run([b, a], FAST)
+        await runner.run([a], Limits())  # other limits are another trial
+        await runner.run([c], FAST)
+        await runner.run([b], FAST)  # forgotten: the oldest go first
         return [one[0].passed for one in (*first, *second)]
 
-    assert asyncio.run(ask()) == [True, False, True, False, True]
+    assert with_runner(ask) == [True, False, True, False, True]
     assert asked == ["a", "b", "a", "c", "b"]
 
 
 def test_a_cancelled_batch_leaves_the_runner_usable() -> None:
-    async def ask() -> bool:
+    async def ask(runner: SharedRunner) -> bool:
         slow = Trial("def f(x):\n    while True: pass", "f", ONE * 50)
-        async with shared_runner() as runner:
-            await runner.where()
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await runner.run([slow] * 50, Limits(steps=10_000_000, cpu_seconds=1))
-            return (await runner.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
+        await runner.where()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await runner.run([slow] * 50, Limits(steps=10_000_000, cpu_seconds=1))
+        return (await runner.run([Trial(RIGHT, "f", ONE)]))[0][0].passed
 
-    assert asyncio.run(ask())
+    assert with_runner(ask)
 
 
 def test_a_sandbox_that_is_killed_costs_nobody_an_outcome() -> None:
-    async def ask() -> list[bool]:
-        async with shared_runner() as runner:
-            box: Any = (await runner._opened())[0]
-            await runner.run([Trial(RIGHT, "f", ONE)])  # its process waits for the next program
-            box._process.kill()
-            searched = await runner.run([Trial(TOTAL, "total", TOTAL_CASES)])
-            box._process.kill()
-            judged = await runner.judge(Trial(TOTAL, "total", TOTAL_CASES))
-            return [one.passed for one in (*searched[0], *judged)]
+    async def ask(runner: SharedRunner) -> list[bool]:
+        box: Any = (await runner._opened())[0]
+        await runner.run([Trial(RIGHT, "f", ONE)])  # its process waits for the next program
+        box._process.kill()
+        searched = await runner.run([Trial(TOTAL, "total", TOTAL_CASES)])
+        box._process.kill()
+        judged = await runner.judge(Trial(TOTAL, "total", TOTAL_CASES))
+        return [one.passed for one in (*searched[0], *judged)]
 
-    assert asyncio.run(ask()) == [True] * 2 * len(TOTAL_CASES)
+    assert with_runner(ask) == [True] * 2 * len(TOTAL_CASES)

@@ -267,7 +267,7 @@ reports = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(reports | json_values)
 def test_nonsense_changes_nothing_but_the_counts(data: Any) -> None:
     new = after(STATE, Turn(0, "stranger", None, Output(data=data)))
