@@ -274,7 +274,7 @@ def test_the_stored_run_has_no_hidden_test(tmp_path: Path) -> None:
     orchestrion("train", str(file), cwd=tmp_path)
     stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
     assert b"play-writer" in stored
-    task = CodeReview(max_problems=2, measures=[])
+    task = closed(max_problems=2, measures=[])
     for split in ("train", "validation", "test"):
         for problem in task.problems(split):
             assert isinstance(problem, Problem)
@@ -287,19 +287,25 @@ def test_the_stored_run_has_no_hidden_test(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- settings
 
 
+def closed(**settings: Any) -> RunningReview:
+    """The task without a sandbox."""
+    task = CodeReview(**settings)
+    return RunningReview(task, task.challenges())
+
+
 def test_a_closed_task_has_problems_and_no_verdict() -> None:
-    task = CodeReview()
+    task = closed()
     problems = [one for split in ("train", "validation", "test") for one in task.problems(split)]
     assert len(problems) == len(builtin())
     with pytest.raises(UsageError, match="open the code-review task"):
-        asyncio.run(task.verify(problems[0], turns(), None, final=True, calls=None))  # type: ignore[arg-type]
+        asyncio.run(scored(task, turns(("w", RIGHT))))
 
 
 def test_settings_choose_problems() -> None:
     hard = CodeReview(levels=["advanced"], generated=12)
     assert {one.level for one in hard.challenges()} == {"advanced"}
     assert any(one.category == "composed" for one in hard.challenges())
-    few = CodeReview(max_problems=3)
+    few = closed(max_problems=3)
     assert len(few.problems("train")) == len(few.problems("test")) == 3
 
 

@@ -28,7 +28,6 @@ from orchestrion import (
     Trajectory,
     Turn,
     UsageError,
-    no_calls,
     replace,
 )
 from orchestrion_code_review.challenge import (
@@ -57,7 +56,7 @@ BUILTIN = "builtin"
 
 
 @frozen
-class CodeReview(Task):
+class CodeReview:
     """Functions to write, review and refactor.
 
     The program a team hands in is the last version any turn brought, as `Output.data["code"]` or
@@ -182,26 +181,6 @@ class CodeReview(Task):
         if left_out:
             which = listed(left_out)
             get_logger().warning(f"left out of {self.suite}: {len(left_out)}{which}")
-
-    # The protocol's methods, for a component that was not opened: problems, but no verdict.
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
-        return RunningReview(self, self.challenges()).problems(split)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """Only an opened task can run programs."""
-        raise UsageError("open the code-review task before asking it for a verdict")
 
 
 @frozen(eq=False)

@@ -26,7 +26,6 @@ from orchestrion import (
     Turn,
     UsageError,
     learnable,
-    no_calls,
 )
 from orchestrion_repair.bug import Bug
 from orchestrion_repair.features import features, hints
@@ -59,7 +58,7 @@ SHOWN = 100
 
 
 @frozen
-class Repair(Task):
+class Repair:
     """Buggy Python functions with tests.
 
     The verifier is the sandbox's judge. It has the final program run on the visible and the hidden
@@ -119,21 +118,21 @@ class Repair(Task):
             raise UsageError(f"{path}.ranking: is no ranking of edits: {error}") from None
 
     async def _usable(self, runner: Runner) -> tuple[Bug, ...]:
-        """The bugs that can be mended under the limits; what is left out is said by name."""
+        """Return the bugs that can be mended under the limits; warn of each that cannot."""
         if self.suite == BUILTIN:  # whose every program and solution is run in its tests
             return self.bugs()
         from structlog import get_logger
 
         from orchestrion_repair.checking import checked
 
-        found = await checked(self._loaded(), runner, self.limits)
-        for line in found.skipped[:SHOWN]:
+        usable = await checked(self._loaded(), runner, self.limits)
+        for line in usable.skipped[:SHOWN]:
             get_logger().warning(f"{self.suite}: left out: {line}")
-        if len(found.skipped) > SHOWN:
-            get_logger().warning(f"{self.suite}: {len(found.skipped) - SHOWN} more left out")
-        if not found.bugs:
-            raise UsageError(f"{self.suite}: no problem can be used: {found.skipped[0]}")
-        return found.bugs
+        if len(usable.skipped) > SHOWN:
+            get_logger().warning(f"{self.suite}: {len(usable.skipped) - SHOWN} more left out")
+        if not usable.bugs:
+            raise UsageError(f"{self.suite}: no problem can be used: {usable.skipped[0]}")
+        return usable.bugs
 
     def bugs(self) -> tuple[Bug, ...]:
         """All problems, in a fixed order, before any was run.
@@ -156,26 +155,6 @@ class Repair(Task):
     def limits(self) -> Limits:
         """How far one program may go."""
         return Limits(self.steps, self.cpu_seconds, self.memory_mb)
-
-    # The protocol's methods, for a component that was not opened: problems, but no verdict.
-
-    def problems(self, split: Split) -> Sequence[Problem]:
-        """The problems of a split."""
-        return RunningRepair(self, self.bugs(), None).problems(split)
-
-    ceiling = no_calls
-
-    async def verify(
-        self,
-        problem: Problem,
-        trajectory: Trajectory,
-        state: Any,
-        *,
-        final: bool,
-        calls: Calls,
-    ) -> Scores:
-        """Only an opened task can run programs."""
-        raise UsageError("open the repair task before asking it for a verdict")
 
 
 @frozen(eq=False)
@@ -262,8 +241,8 @@ class RunningRepair(Task):
         shown = outcomes[: len(visible)]
         if not final:
             return Scores(_share(shown), parts={"visible": _share(shown)})
-        success = bool(outcomes) and all(one.passed for one in outcomes)
-        apart = sum(one.apart for one in outcomes) / len(outcomes) if outcomes else 0.0
+        success = bool(outcomes) and all(outcome.passed for outcome in outcomes)
+        apart = sum(outcome.apart for outcome in outcomes) / len(outcomes) if outcomes else 0.0
         judged = outcomes[len(visible) :]
         parts = {"visible": _share(shown), "hidden": _share(judged), "judged_outside": apart}
         return Scores(float(success), success, parts)
@@ -271,24 +250,21 @@ class RunningRepair(Task):
     async def _outcomes(
         self, code: str, data: Mapping[str, Any], cases: Sequence[Mapping[str, JSON]]
     ) -> list[Outcome]:
-        """The worse of two runs of each case: forwards, and backwards if that went well.
+        """Judge the cases forwards and, if all pass, backwards.
 
         A program that is right only at first, or only after certain other calls, is not right.
         """
-        assert self.runner is not None
-        tests = tuple(cases)
         limits = Limits(**data["limits"])
-        found: list[Outcome] = []
-        for order in (tests, tests[::-1]):
-            trial = Trial(code, data["entry_point"], order, data.get("prelude", ""))
-            outcomes = list(await self.runner.judge(trial, limits))
-            if found:
-                pairs = zip(found, outcomes[::-1], strict=True)
-                return [one if not one.passed else other for one, other in pairs]
-            found = outcomes
-            if not all(one.passed for one in found):
-                break
-        return found
+
+        async def judged(order: Sequence[Mapping[str, JSON]]) -> tuple[Outcome, ...]:
+            assert self.runner is not None
+            trial = Trial(code, data["entry_point"], tuple(order), data.get("prelude", ""))
+            return await self.runner.judge(trial, limits)
+
+        forwards = await judged(cases)
+        if not all(outcome.passed for outcome in forwards):
+            return list(forwards)
+        return list((await judged(cases[::-1]))[::-1])
 
 
 def observed(state: State) -> Observation:
