@@ -96,6 +96,12 @@ async def opened(**settings: Any) -> AsyncIterator[RunningReview]:
         yield running
 
 
+def closed(**settings: Any) -> RunningReview:
+    """The task without a sandbox."""
+    task = CodeReview(**settings)
+    return RunningReview(task, task.challenges())
+
+
 def running(do: Callable[[RunningReview], Awaitable[T]], **settings: Any) -> T:
     """What a coroutine gives with an open task."""
 

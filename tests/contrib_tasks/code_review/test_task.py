@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from tests.contrib_tasks.code_review.support import (
     NONSENSE,
     RIGHT,
     WRONG,
+    closed,
     in_loop,
     named,
     opened,
@@ -257,40 +256,7 @@ def test_agents_never_see_hidden_tests_or_solutions() -> None:
     assert in_loop(run()) == "seen"
 
 
-def test_the_stored_run_has_no_hidden_test(tmp_path: Path) -> None:
-    from tests.end_to_end.support import orchestrion
-
-    config = {
-        "seed": 1,
-        "task": {"use": "code-review", "max_problems": 2, "measures": []},
-        "agents": {"writer": {"use": "play-writer"}, "tests": {"use": "run-tests"}},
-        "policy": {"use": "random"},
-        "reward": {"use": "outcome-minus-cost"},
-        "trainer": {"use": "turn-credit", "episodes": 1, "turns": 2},
-        "limits": {"turns": 2},
-    }
-    file = tmp_path / "orchestrion.yaml"
-    file.write_text(json.dumps(config))
-    orchestrion("train", str(file), cwd=tmp_path)
-    stored = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-    assert b"play-writer" in stored
-    task = closed(max_problems=2, measures=[])
-    for split in ("train", "validation", "test"):
-        for problem in task.problems(split):
-            assert isinstance(problem, Problem)
-            for test in problem.hidden["tests"]:
-                text = test["text"].encode()
-                assert text not in stored
-                assert json.dumps(test["text"])[1:-1].encode() not in stored
-
-
 # ---------------------------------------------------------------- settings
-
-
-def closed(**settings: Any) -> RunningReview:
-    """The task without a sandbox."""
-    task = CodeReview(**settings)
-    return RunningReview(task, task.challenges())
 
 
 def test_a_closed_task_has_problems_and_no_verdict() -> None:

@@ -33,9 +33,12 @@ from orchestrion_repair.rows import (
     doctests,
     entry_point,
     kind_of,
+    listed,
+    name_of,
     parsed,
     read_tests,
     text_of,
+    unused,
 )
 
 from orchestrion import JSON, Split, UsageError
@@ -48,10 +51,9 @@ from orchestrion_code_review.challenge import (
     Test,
 )
 
-__all__ = ["Loaded", "from_text", "listed", "load", "read_challenge"]
+__all__ = ["Loaded", "from_text", "load", "read_challenge"]
 
 _TOLERANCE = 1e-9
-_SHOWN = 20
 
 
 @frozen
@@ -80,7 +82,7 @@ def load(path: str | Path) -> Loaded:
             skipped.append(f"{where}: {error}")
         else:
             skipped += [f"{where}: left out {note}" for note in notes]
-            new = _unused(challenge.id, found)
+            new = unused(challenge.id, found)
             found[new] = evolve(challenge, id=new)
     if not found:
         raise UsageError(f"{path}: no problem could be loaded{listed(skipped)}")
@@ -110,22 +112,8 @@ def from_text(text: str) -> Challenge | None:
     return found[0]
 
 
-def _unused(wanted: str, used: Mapping[str, object]) -> str:
-    number, new = 1, wanted
-    while new in used:
-        number, new = number + 1, f"{wanted}#{number + 1}"
-    return new
-
-
 def _name(row: Mapping[str, JSON]) -> str:
-    keys = ("id", "name", "task_id", "entry_point")
-    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
-
-
-def listed(lines: Sequence[str]) -> str:
-    """Lines below a message, but not too many."""
-    more = [f"and {len(lines) - _SHOWN} more"] if len(lines) > _SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:_SHOWN], *more])
+    return str(row["id"]) if row.get("id") is not None else name_of(row)
 
 
 # ---------------------------------------------------------------- one row

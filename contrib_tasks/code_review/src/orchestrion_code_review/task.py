@@ -164,8 +164,9 @@ class CodeReview:
         Raises:
             UsageError: nothing is left.
         """
+        from orchestrion_repair.rows import listed
+
         from orchestrion_code_review.judging import sound
-        from orchestrion_code_review.loading import listed
 
         found = await sound(challenges, box, self.limits)
         if not found.challenges:
@@ -174,9 +175,8 @@ class CodeReview:
         return found.challenges
 
     def _tell(self, left_out: Sequence[str]) -> None:
+        from orchestrion_repair.rows import listed
         from structlog import get_logger
-
-        from orchestrion_code_review.loading import listed
 
         if left_out:
             which = listed(left_out)

@@ -51,15 +51,15 @@ from orchestrion_repair.rows import (
     doctests,
     entry_point,
     kind_of,
+    listed,
+    name_of,
     parsed,
     read_row,
+    unused,
 )
 from orchestrion_repair.statements import from_module
 
 __all__ = ["Collection", "RawRows", "bug_from_text", "from_source", "load_path", "raw_rows"]
-
-SHOWN = 20
-"""How many problems an error lists."""
 
 _EXPECTED = (
     "expected sub-folders with buggy.py and tests.json or test_*.py, pairs NAME.py and NAME.json, "
@@ -94,9 +94,9 @@ def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) 
     for place, row in _rows(Path(path), found):
         found.take(place, row)
     if found.malformed:
-        raise UsageError(f"{path}: {len(found.malformed)} malformed{_listed(found.malformed)}")
+        raise UsageError(f"{path}: {len(found.malformed)} malformed{listed(found.malformed)}")
     if not found.bugs:
-        reasons = _listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
+        reasons = listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
         raise UsageError(f"{path}: no problem could be loaded{reasons}")
     bugs = tuple(found.in_splits(fractions))
     return Collection(bugs, tuple(found.skipped), frozenset(found.divided))
@@ -132,7 +132,7 @@ def bug_from_text(text: str) -> Bug:
     try:
         if line.startswith("{"):
             row = _object(_json(line))
-            return read_row(_name(row) or "input", row).bug
+            return read_row(name_of(row) or "input", row).bug
         if "\n" in line or not _is_path(line):
             return from_source(text)
     except (Malformed, Unusable) as error:
@@ -158,11 +158,6 @@ def _check(fractions: Mapping[Split, float]) -> None:
         raise UsageError(f"fractions: {dict(fractions)} are not shares that make 1 together")
 
 
-def _listed(lines: list[str]) -> str:
-    more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
-    return "".join(f"\n  {line}" for line in [*lines[:SHOWN], *more])
-
-
 @define
 class _Found:
     """What was found so far."""
@@ -177,7 +172,7 @@ class _Found:
 
     def take(self, place: str, row: Mapping[str, JSON]) -> None:
         """One row: a bug, a reason to leave it out, or something malformed."""
-        name = _name(row)
+        name = name_of(row)
         where = f"{place}, {name}" if name else place
         try:
             read = read_row(name or "problem", row)
@@ -195,9 +190,7 @@ class _Found:
             self.skipped += [f"{where}: left out {note}" for note in read.notes]
 
     def _new_id(self, wanted: str) -> str:
-        number, new = 1, wanted
-        while new in self.ids:
-            number, new = number + 1, f"{wanted}#{number + 1}"
+        new = unused(wanted, self.ids)
         self.ids.add(new)
         return new
 
@@ -224,11 +217,6 @@ class _Found:
         for bug in self.bugs:
             placed = self.splits.get(bug.group)
             yield evolve(bug, split=placed[0] if placed else drawn[bug.group])
-
-
-def _name(row: Mapping[str, JSON]) -> str:
-    keys = ("name", "task_id", "id", "entry_point")
-    return next((str(row[key]) for key in keys if row.get(key) is not None), "")
 
 
 def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
