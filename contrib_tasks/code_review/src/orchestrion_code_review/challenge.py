@@ -157,8 +157,8 @@ def constant_share(tests: Sequence[Test], entry_point: str, names: Sequence[str]
 def _case(test: Test, names: frozenset[str]) -> Case | None:
     text = test.text
     try:
-        if RAISES in text and (found := _raising(text, names)):
-            return found
+        if RAISES in text and (raising := _raising(text, names)):
+            return raising
         [node] = ast.parse(text).body
         if isinstance(node, ast.Assert):
             return _compared(node.test, names, "python", test.tolerance)
@@ -262,20 +262,20 @@ def builtin() -> tuple[Challenge, ...]:
 def _of(level: Level) -> tuple[Challenge, ...]:
     path = files("orchestrion_code_review") / "suite" / f"{level}.toml"
     problems = tomllib.loads(path.read_text("utf-8"))["problem"]
-    return tuple(_challenge(level, one) for one in problems)
+    return tuple(_challenge(level, row) for row in problems)
 
 
-def _challenge(level: Level, one: Mapping[str, Any]) -> Challenge:
+def _challenge(level: Level, row: Mapping[str, Any]) -> Challenge:
     return Challenge(
-        id=one["id"],
-        text=" ".join(one["text"].split()),
-        entry_point=one["entry_point"],
-        examples=tuple(map(Test, one["examples"])),
-        tests=tuple(map(Test, one["tests"])),
+        id=row["id"],
+        text=" ".join(row["text"].split()),
+        entry_point=row["entry_point"],
+        examples=tuple(map(Test, row["examples"])),
+        tests=tuple(map(Test, row["tests"])),
         level=level,
-        category=one["category"],
-        solution=one["solution"],
-        wrong=tuple(one["wrong"]),
-        reference=Reference(**one["reference"]),
-        group=one["id"],
+        category=row["category"],
+        solution=row["solution"],
+        wrong=tuple(row["wrong"]),
+        reference=Reference(**row["reference"]),
+        group=row["id"],
     )

@@ -64,13 +64,13 @@ def compose(blocks: Sequence[Block]) -> Challenge | None:
     wanted = [_through(blocks, numbers) for numbers in inputs]
     wrong = []
     for place, block in enumerate(blocks):
-        forms = [one.wrong if i == place else one.right for i, one in enumerate(blocks)]
+        forms = [item.wrong if i == place else item.right for i, item in enumerate(blocks)]
         got = [_run([form.does for form in forms], numbers) for numbers in inputs]
         if got[2:] != wanted[2:]:
             wrong.append(_source([form.source for form in forms], block=blocks[-1]))
         elif block.wrong.source != block.right.source and place < len(blocks) - 1:
             return None  # a mistake there would go unnoticed
-    if not wrong or len({repr(one) for one in wanted}) < len(wanted) // 2:
+    if not wrong or len({repr(item) for item in wanted}) < len(wanted) // 2:
         return None
     tests = [
         Test(f"transform({numbers!r}) == {value!r}")
@@ -126,7 +126,7 @@ def _source(lines: Sequence[str], block: Block) -> str:
 def _text_of(blocks: Sequence[Block]) -> str:
     *steps, end = [block.says for block in blocks]
     first, *rest = steps
-    then = "".join(f", then {one}" for one in rest)
+    then = "".join(f", then {step}" for step in rest)
     return f"Take a list of whole numbers. First {first}{then}. At last {end}."
 
 

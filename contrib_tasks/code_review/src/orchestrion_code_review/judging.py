@@ -44,8 +44,8 @@ class Judgement:
         if self.forgeries or not self.outcomes:
             return Judged()
         count = len(self.outcomes)
-        right = sum(one.passed for one in self.outcomes)
-        if right == count and not all(one.passed for one in self.examples):
+        right = sum(outcome.passed for outcome in self.outcomes)
+        if right == count and not all(outcome.passed for outcome in self.examples):
             count += 1  # no better than with one more test, which it fails
         raw = right / count
         return Judged(raw == 1, corrected(raw, self.constant), raw)
@@ -82,12 +82,12 @@ async def judge(
     every = [*tests, *examples]
     cases = [(i, case) for i, t in enumerate(every) if (case := t.case(entry_point, names))]
     apart = sorted(set(range(len(every))) - {i for i, _ in cases})
-    found: dict[int, CaseOutcome] = {}
+    outcomes: dict[int, CaseOutcome] = {}
     verdicts: list[Verdict] = []
     if cases:
-        asked = [case for _, case in cases]
-        verdicts.append(await judge_calls(box, code, entry_point, asked, limits=limits))
-        found |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
+        judge_cases = [case for _, case in cases]
+        verdicts.append(await judge_calls(box, code, entry_point, judge_cases, limits=limits))
+        outcomes |= zip((i for i, _ in cases), verdicts[-1].outcomes, strict=True)
     if apart:
         statements = [every[i].statement for i in apart]
         verdicts.append(
@@ -95,13 +95,13 @@ async def judge(
                 box, code, entry_point, statements, prelude=prelude, limits=limits
             )
         )
-        found |= zip(apart, verdicts[-1].outcomes, strict=True)
+        outcomes |= zip(apart, verdicts[-1].outcomes, strict=True)
     methods: dict[str, int] = {}
     for verdict in verdicts:
         methods[verdict.method] = methods.get(verdict.method, 0) + len(verdict.outcomes)
     return Judgement(
-        outcomes=tuple(found[i] for i in range(len(tests))),
-        examples=tuple(found[i] for i in range(len(tests), len(every))),
+        outcomes=tuple(outcomes[i] for i in range(len(tests))),
+        examples=tuple(outcomes[i] for i in range(len(tests), len(every))),
         forgeries=tuple(forgery for verdict in verdicts for forgery in verdict.forgeries),
         constant=constant_share(tests, entry_point, names),
         methods=methods,
@@ -124,8 +124,8 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     # All of them run at once, so that wall time says more of the machine than of a solution.
     limits = evolve(limits, wall_seconds=_PATIENCE * limits.wall_seconds)
     known = [one for one in challenges if one.solution]
-    found = await asyncio.gather(*(judged(box, one, one.solution, limits) for one in known))
-    verdicts = dict(zip((one.id for one in known), found, strict=True))
+    judgements = await asyncio.gather(*(judged(box, one, one.solution, limits) for one in known))
+    verdicts = dict(zip((one.id for one in known), judgements, strict=True))
     kept, left_out = [], []
     for one in challenges:
         verdict = verdicts.get(one.id)
@@ -144,28 +144,28 @@ async def sound(challenges: Sequence[Challenge], box: Box, limits: Limits) -> Lo
     return Loaded(tuple(kept), tuple(left_out))
 
 
-async def judged(box: Box, one: Challenge, code: str, limits: Limits) -> Judgement:
+async def judged(box: Box, challenge: Challenge, code: str, limits: Limits) -> Judgement:
     """A program's verdict by all tests and examples of a problem."""
     return await judge(
-        box, code, one.entry_point, one.tests,
-        examples=_only_shown(one),
-        prelude=one.prelude, names=one.names, limits=limits,
+        box, code, challenge.entry_point, challenge.tests,
+        examples=_only_shown(challenge),
+        prelude=challenge.prelude, names=challenge.names, limits=limits,
     )  # fmt: skip
 
 
-def reason(one: Challenge, found: Judgement) -> str:
+def reason(challenge: Challenge, judgement: Judgement) -> str:
     """What a program failed first."""
-    if found.forgeries:
-        return found.forgeries[0]
-    outcomes = (*found.outcomes, *found.examples)
-    pairs = zip((*one.tests, *_only_shown(one)), outcomes, strict=True)
+    if judgement.forgeries:
+        return judgement.forgeries[0]
+    outcomes = (*judgement.outcomes, *judgement.examples)
+    pairs = zip((*challenge.tests, *_only_shown(challenge)), outcomes, strict=True)
     test, outcome = next((test, outcome) for test, outcome in pairs if not outcome.passed)
     return _failed(test, outcome)
 
 
-def _only_shown(one: Challenge) -> list[Test]:
+def _only_shown(challenge: Challenge) -> list[Test]:
     """Examples that are no hidden test as well."""
-    return [example for example in one.examples if example not in one.tests]
+    return [example for example in challenge.examples if example not in challenge.tests]
 
 
 def _failed(test: Test, outcome: CaseOutcome) -> str:

@@ -173,13 +173,13 @@ class _Learner(Trainer):
     async def _study(self, session: Session, problems: Sequence[Problem]) -> None:
         """Have the tests run of problems whose repair is known and that no episode worked on."""
         testers = testers_of(session.roster)
-        met = {one.problem for one in self.seen}
-        chosen = [one for one in problems if one.id not in met and self._restored(one)]
+        met = {item.problem for item in self.seen}
+        chosen = [item for item in problems if item.id not in met and self._restored(item)]
         if not testers:
             return
         key = session.key.child("study")
-        studied = [self._studied(session, testers[0], one, key.child(one.id)) for one in chosen]
-        self.seen += [one for one in await asyncio.gather(*studied) if one is not None]
+        studied = [self._studied(session, testers[0], item, key.child(item.id)) for item in chosen]
+        self.seen += [item for item in await asyncio.gather(*studied) if item is not None]
 
     async def _studied(
         self, session: Session, tester: str, problem: Problem, key: Key
@@ -208,9 +208,9 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import fit
 
         rows = [
-            self._row(number, n, problems[one.problem])
-            for number, one in enumerate(self.seen)
-            for n in range(len(one.situations))
+            self._row(number, n, problems[seen.problem])
+            for number, seen in enumerate(self.seen)
+            for n in range(len(seen.situations))
         ]
         rows = [row for row in rows if row is not None]
         return fit(rows, self.settings.doubt).to_text() if rows else None
@@ -252,8 +252,8 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import situation_json
 
         seen = [
-            [one.problem, list(one.tried), [situation_json(s) for s in one.situations]]
-            for one in self.seen
+            [item.problem, list(item.tried), [situation_json(s) for s in item.situations]]
+            for item in self.seen
         ]
         right, wrong = (
             {name: sorted(numbers) for name, numbers in known.items()}
@@ -266,7 +266,9 @@ class _Learner(Trainer):
         from orchestrion_repair.learned import situation_from
 
         self.seen = [
-            _Seen(problem, tuple(tried), tuple(situation_from(one) for one in situations))
+            _Seen(
+                problem, tuple(tried), tuple(situation_from(situation) for situation in situations)
+            )
             for problem, tried, situations in saved.data["seen"]
         ]
         self.right, self.wrong = (
@@ -280,13 +282,13 @@ def _states(episode: Episode) -> list[tuple[State, tuple[int, ...]]]:
     """The state before each turn that tried edits, and what it tried."""
     problem = episode.problem
     state = State(target_of(problem.data), problem.data["code"])
-    found = []
+    states = []
     for turn in episode.trajectory.turns:
         data = turn.output.data
         if isinstance(data, Mapping) and data.get("tool") == "edits":
-            found.append((state, tuple(data.get("tried", ()))))
+            states.append((state, tuple(data.get("tried", ()))))
         state = after(state, turn)
-    return found
+    return states
 
 
 def _drawn(key: Key, name: str, number: int) -> int:

@@ -90,16 +90,16 @@ def load_path(path: str | Path, fractions: Mapping[Split, float] | None = None) 
         UsageError: with everything that is malformed, each with its place.
     """
     _check(fractions or {})
-    found = _Found()
-    for place, row in _rows(Path(path), found):
-        found.take(place, row)
-    if found.malformed:
-        raise UsageError(f"{path}: {len(found.malformed)} malformed{listed(found.malformed)}")
-    if not found.bugs:
-        reasons = listed(found.skipped) if found.skipped else f"; {_EXPECTED}"
+    loaded = _Found()
+    for place, row in _rows(Path(path), loaded):
+        loaded.take(place, row)
+    if loaded.malformed:
+        raise UsageError(f"{path}: {len(loaded.malformed)} malformed{listed(loaded.malformed)}")
+    if not loaded.bugs:
+        reasons = listed(loaded.skipped) if loaded.skipped else f"; {_EXPECTED}"
         raise UsageError(f"{path}: no problem could be loaded{reasons}")
-    bugs = tuple(found.in_splits(fractions))
-    return Collection(bugs, tuple(found.skipped), frozenset(found.divided))
+    bugs = tuple(loaded.in_splits(fractions))
+    return Collection(bugs, tuple(loaded.skipped), frozenset(loaded.divided))
 
 
 @frozen
@@ -117,9 +117,9 @@ def raw_rows(path: str | Path) -> RawRows:
     Raises:
         UsageError: there is no such file or folder, or it cannot be read.
     """
-    found = _Found()
-    rows = tuple(_rows(Path(path), found))
-    return RawRows(rows, tuple(found.skipped), tuple(found.malformed))
+    loaded = _Found()
+    rows = tuple(_rows(Path(path), loaded))
+    return RawRows(rows, tuple(loaded.skipped), tuple(loaded.malformed))
 
 
 def bug_from_text(text: str) -> Bug:
@@ -213,23 +213,23 @@ class _Found:
     def in_splits(self, fractions: Mapping[Split, float] | None) -> Iterator[Bug]:
         """The bugs, each in its group's split."""
         free = {bug.group for bug in self.bugs} - self.splits.keys()
-        drawn = _drawn(free, fractions or {"test": 1.0})
+        split_of = _drawn(free, fractions or {"test": 1.0})
         for bug in self.bugs:
             placed = self.splits.get(bug.group)
-            yield evolve(bug, split=placed[0] if placed else drawn[bug.group])
+            yield evolve(bug, split=placed[0] if placed else split_of[bug.group])
 
 
 def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str, Split]:
     """A split for each group: shares as near as can be, in an order no file decides."""
     order = sorted(groups, key=lambda name: blake2b(name.encode("utf-8", "replace")).digest())
-    drawn: dict[str, Split] = {}
+    split_of: dict[str, Split] = {}
     share, start = 0.0, 0
     for split in get_args(Split):
         share += fractions.get(split, 0.0)
         end = round(share * len(order))
-        drawn |= dict.fromkeys(order[start:end], split)
+        split_of |= dict.fromkeys(order[start:end], split)
         start = end
-    return drawn
+    return split_of
 
 
 # ---------------------------------------------------------------- files and folders
@@ -237,30 +237,30 @@ def _drawn(groups: Iterable[str], fractions: Mapping[Split, float]) -> dict[str,
 _Rows = Iterator[tuple[str, Mapping[str, JSON]]]
 
 
-def _rows(path: Path, found: _Found) -> _Rows:
+def _rows(path: Path, loaded: _Found) -> _Rows:
     """Every problem as a row, with its place."""
     if not path.exists():
         raise UsageError(f"{path}: no such file or folder")
     if path.is_dir():
-        yield from _folder(path, found)
+        yield from _folder(path, loaded)
     elif path.suffix == ".json":
-        yield from _list(path, found)
+        yield from _list(path, loaded)
     elif path.suffix == ".py":
-        yield from _one(path, found)
+        yield from _one(path, loaded)
     else:
-        yield from _lines(path, found)
+        yield from _lines(path, loaded)
 
 
-def _lines(path: Path, found: _Found) -> _Rows:
+def _lines(path: Path, loaded: _Found) -> _Rows:
     for number, line in enumerate(_read(path).split("\n"), start=1):
         if line.strip():
             try:
                 yield f"{path}, line {number}", _object(_json(line))
             except Malformed as error:
-                found.malformed.append(f"{path}, line {number}: {error}")
+                loaded.malformed.append(f"{path}, line {number}: {error}")
 
 
-def _list(path: Path, found: _Found) -> _Rows:
+def _list(path: Path, loaded: _Found) -> _Rows:
     try:
         rows = _json(_read(path))
     except Malformed as error:
@@ -271,12 +271,12 @@ def _list(path: Path, found: _Found) -> _Rows:
         try:
             yield f"{path}, row {number}", _object(row)
         except Malformed as error:
-            found.malformed.append(f"{path}, row {number}: {error}")
+            loaded.malformed.append(f"{path}, row {number}: {error}")
 
 
-def _folder(path: Path, found: _Found) -> _Rows:
+def _folder(path: Path, loaded: _Found) -> _Rows:
     if (path / "buggy.py").exists():
-        yield from _one(path / "buggy.py", found)
+        yield from _one(path / "buggy.py", loaded)
         return
     try:
         entries = sorted(path.iterdir())
@@ -286,20 +286,20 @@ def _folder(path: Path, found: _Found) -> _Rows:
         if entry.name.startswith((".", "_")):
             continue
         if entry.is_dir() and (entry / "buggy.py").exists():
-            yield from _one(entry / "buggy.py", found)
+            yield from _one(entry / "buggy.py", loaded)
         elif entry.is_dir():
-            found.skipped.append(f"{entry}: it has no buggy.py")
+            loaded.skipped.append(f"{entry}: it has no buggy.py")
         elif entry.suffix == ".jsonl":
-            yield from _lines(entry, found)
+            yield from _lines(entry, loaded)
         elif entry.suffix == ".py" and not _is_test_file(entry):
-            yield from _one(entry, found)
+            yield from _one(entry, loaded)
 
 
-def _one(program: Path, found: _Found) -> _Rows:
+def _one(program: Path, loaded: _Found) -> _Rows:
     try:
         yield str(program), _problem(program)
     except Malformed as error:
-        found.malformed.append(f"{program}: {error}")
+        loaded.malformed.append(f"{program}: {error}")
 
 
 def _problem(program: Path) -> dict[str, JSON]:
@@ -412,13 +412,15 @@ def from_source(text: str) -> Bug:
     """
     tree = parsed("is no path or JSON, and", text)
     tests = [node for node in tree.body if _is_test(node)]
-    found = from_module("\n".join(map(ast.unparse, tests)), set())
+    tests_of_file = from_module("\n".join(map(ast.unparse, tests)), set())
     examples = [case for node in tree.body for case in doctests(node)]
-    statements = [*found.statements, *examples]
+    statements = [*tests_of_file.statements, *examples]
     if not statements:
         raise Malformed("has no tests; expected asserts, test functions or doctests in the source")
     code = _without(text, tests)
-    used = [name for statement in [*statements, found.prelude] for name in _called(statement)]
+    used = [
+        name for statement in [*statements, tests_of_file.prelude] for name in _called(statement)
+    ]
     return Bug(
         id="input",
         name="input",
@@ -426,7 +428,7 @@ def from_source(text: str) -> Bug:
         code=code,
         visible=tuple(Case(statement=statement) for statement in statements),
         hidden=(),
-        prelude=found.prelude,
+        prelude=tests_of_file.prelude,
     )
 
 

@@ -318,12 +318,12 @@ def _is_plain(name: str, row: Mapping[str, JSON]) -> bool:
     return re.fullmatch(rf"assert ({call}|list\({call}\)) == expected", body) is not None
 
 
-def _taken(prelude: str, found: Statements) -> Tests:
-    if not found.statements and found.left_out:
-        raise Unusable(f"no test is usable: {found.left_out[0]}")
-    cases = tuple(Case(statement=text) for text in found.statements)
-    whole = "\n\n".join(part for part in (prelude, found.prelude) if part)
-    return Tests(cases, None, whole, found.names, found.left_out)
+def _taken(prelude: str, statements: Statements) -> Tests:
+    if not statements.statements and statements.left_out:
+        raise Unusable(f"no test is usable: {statements.left_out[0]}")
+    cases = tuple(Case(statement=text) for text in statements.statements)
+    whole = "\n\n".join(part for part in (prelude, statements.prelude) if part)
+    return Tests(cases, None, whole, statements.names, statements.left_out)
 
 
 def _cases(row: Mapping[str, JSON], key: str) -> tuple[Case, ...]:

@@ -94,8 +94,8 @@ class Limits:
 
 def _as_json(cases: Iterable[Case | Mapping[str, JSON]]) -> tuple[Mapping[str, JSON], ...]:
     """With lists and dicts, also where a record keeps them as something that cannot change."""
-    found = (case.to_json() if isinstance(case, Case) else case for case in cases)
-    return tuple(harness.plain(case) for case in found)
+    as_given = (case.to_json() if isinstance(case, Case) else case for case in cases)
+    return tuple(harness.plain(case) for case in as_given)
 
 
 @frozen
@@ -387,16 +387,18 @@ async def verdict(box: Box, trial: Trial, limits: Limits) -> tuple[Outcome, ...]
         refused = [i for i in split if outcomes[i].error == "Refused"]
         inside += await _unsendable(box, trial, refused, cases, limits)
     if calls:
-        asked = [
+        judge_cases = [
             JudgeCase(tuple(cases[i].args), cases[i].want, equal="json", tolerance=TOLERANCE)
             for i in calls
         ]
-        judged = await _judge_calls(box, trial, "call_anew", asked, limits)
+        judged = await _judge_calls(box, trial, "call_anew", judge_cases, limits)
         outcomes |= zip(calls, judged, strict=True)
     if inside:
-        asked = [JudgeCase((cases[i].statement,), True) for i in inside]
-        judged = await _judge_calls(box, trial, "passes_anew", asked, limits)
-        outcomes |= {i: evolve(one, apart=False) for i, one in zip(inside, judged, strict=True)}
+        judge_cases = [JudgeCase((cases[i].statement,), True) for i in inside]
+        judged = await _judge_calls(box, trial, "passes_anew", judge_cases, limits)
+        outcomes |= {
+            i: evolve(outcome, apart=False) for i, outcome in zip(inside, judged, strict=True)
+        }
     return tuple(outcomes[i] for i in range(len(cases)))
 
 
@@ -404,8 +406,8 @@ async def _judge_calls(
     box: Box, trial: Trial, method: str, cases: Sequence[JudgeCase], limits: Limits
 ) -> list[Outcome]:
     source = f"{_subject(trial, limits)}\n{method} = _subject.{method}"
-    found = await judge_calls(box, source, method, cases, **_judge_limits(limits))
-    return _judged(found.outcomes, bool(found.forgeries))
+    result = await judge_calls(box, source, method, cases, **_judge_limits(limits))
+    return _judged(result.outcomes, bool(result.forgeries))
 
 
 async def _judge_statements(
@@ -414,8 +416,8 @@ async def _judge_statements(
     entry = trial.entry_point
     own = f"{_subject(trial, limits)}\n{_START} = _subject.start\n{entry} = _subject.call"
     names = [entry, _START]
-    found = await judge_statements(box, source or own, names, statements, **_judge_limits(limits))
-    return _judged(found.outcomes, bool(found.forgeries))
+    result = await judge_statements(box, source or own, names, statements, **_judge_limits(limits))
+    return _judged(result.outcomes, bool(result.forgeries))
 
 
 def _judge_limits(limits: Limits) -> dict[str, Any]:
@@ -429,7 +431,9 @@ def _subject(trial: Trial, limits: Limits) -> str:
 
 
 def _judged(outcomes: Iterable[CaseOutcome], forged: bool) -> list[Outcome]:
-    return [Outcome(one.passed and not forged, one.error, one.text) for one in outcomes]
+    return [
+        Outcome(outcome.passed and not forged, outcome.error, outcome.text) for outcome in outcomes
+    ]
 
 
 def _statement(statement: str, trial: Trial) -> str:
@@ -465,7 +469,7 @@ async def _unsendable(
     source = f"def {_START}(): pass\ndef {trial.entry_point}(*args, **named): pass"
     tests = [_statement(cases[i].statement, trial) for i in refused]
     judged = await _judge_statements(box, trial, tests, limits, source)
-    return [i for i, one in zip(refused, judged, strict=True) if one.error == "Refused"]
+    return [i for i, outcome in zip(refused, judged, strict=True) if outcome.error == "Refused"]
 
 
 # ---------------------------------------------------------------- one runner for an event loop
@@ -537,7 +541,9 @@ class SharedRunner:
         if name not in self._known:
             box, _ = await self._opened()
             outcomes = await verdict(box, trial, limits)
-            if any(one.error == "Gone" for one in outcomes):  # perhaps the sandbox, not the program
+            if any(
+                outcome.error == "Gone" for outcome in outcomes
+            ):  # perhaps the sandbox, not the program
                 outcomes = await verdict(box, trial, limits)
             self._learned({name: outcomes})
             return outcomes

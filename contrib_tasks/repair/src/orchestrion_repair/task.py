@@ -173,11 +173,11 @@ class RunningRepair(Task):
         """The problems of a split, in a fixed order."""
         if split not in self._known:
             chosen = [bug for bug in self.bugs if bug.split == split]
-            most = self.settings.max_problems or len(chosen)
+            limit = self.settings.max_problems or len(chosen)
             if split == "train":
-                most = self.settings.train_problems or most
-            if len(chosen) > most:
-                chosen = [chosen[i * len(chosen) // most] for i in range(most)]
+                limit = self.settings.train_problems or limit
+            if len(chosen) > limit:
+                chosen = [chosen[i * len(chosen) // limit] for i in range(limit)]
             self._known[split] = tuple(self.problem_of(bug) for bug in chosen)
         return self._known[split]
 
@@ -279,7 +279,7 @@ def observed(state: State) -> Observation:
         "visible": list(state.target.visible),
         "limits": dict(state.target.limits),
         "results": list(state.results) if state.results is not None else None,
-        "regions": {name: list(found) for name, found in lines.regions.items()},
+        "regions": {name: list(numbers) for name, numbers in lines.regions.items()},
         "weights": {str(line): weight for line, weight in lines.weights.items()},
         "tried": sorted(state.tried),
         "order": _order(lines),
@@ -305,11 +305,11 @@ def _passing(results: Sequence[Mapping[str, JSON]] | None) -> float | None:
     """The share of visible tests that are known to pass."""
     if not results:
         return None
-    return sum(bool(one["passed"]) for one in results) / len(results)
+    return sum(bool(result["passed"]) for result in results) / len(results)
 
 
 def _share(outcomes: Sequence[Outcome]) -> float:
-    return sum(one.passed for one in outcomes) / len(outcomes) if outcomes else 0.0
+    return sum(outcome.passed for outcome in outcomes) / len(outcomes) if outcomes else 0.0
 
 
 # ---------------------------------------------------------------- what is shown as text
@@ -345,7 +345,9 @@ def _results(state: State) -> list[str]:
         return [_row(entry, *pair) for pair in zip(cases, state.results, strict=True)]
     if not state.last:
         return ["Tests: not run yet."]
-    rows = [_row(entry, cases[number], one) for number, one in state.last if number < len(cases)]
+    rows = [
+        _row(entry, cases[number], result) for number, result in state.last if number < len(cases)
+    ]
     return ["Tests: run on edits of this program only; the last edit gave:", *rows]
 
 

@@ -139,14 +139,14 @@ class Source:
     @cached_property
     def sites(self) -> list[Site]:
         """All expressions, in the order they are written; those of annotations are left out."""
-        found: list[Site] = []
+        sites: list[Site] = []
         for place in self.places:
             function = place.function
             if isinstance(place.node, Function):
                 function = place.node
             for expression in _own_expressions(place.node):
-                found.extend(_sites(expression, place.node, place.node, function))
-        return found
+                sites.extend(_sites(expression, place.node, place.node, function))
+        return sites
 
     @cached_property
     def functions(self) -> list[Function]:
