@@ -569,6 +569,11 @@ class SharedRunner:
                 sandbox = self._sandbox or choose("auto", level=self._level)
                 box = await self._stack.enter_async_context(sandbox.open(_PROFILE))
                 require(box, self._level, "repair")
+                if not hasattr(box, "mode"):  # it starts each program in a new interpreter
+                    raise RunError(
+                        f"repair cannot run programs in the sandbox {box.backend!r}; "
+                        "use namespaces or landlock"
+                    )
                 self._box, self._search = box, Search(box)
             return self._box, self._search
 
