@@ -7,8 +7,8 @@ from math import sqrt
 from typing import Any
 
 import pytest
+from orchestrion_code_review.challenge import builtin
 from orchestrion_code_review.generator import generate
-from orchestrion_code_review.suite_files import builtin
 from orchestrion_code_review.task import text_of
 from orchestrion_offline.interfaces import Answer, Speaker, ToolCall
 from orchestrion_offline.speakers.coder import Coder, script_in

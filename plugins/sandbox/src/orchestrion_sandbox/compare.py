@@ -95,6 +95,8 @@ def _kind(value: Any) -> type:
 def _same_number(got: Any, wanted: Any, equal: Equal, tolerance: float) -> bool:
     if equal == "exact" and type(got) is not type(wanted):
         return False
+    if equal == "json" and isinstance(got, bool) != isinstance(wanted, bool):
+        return False
     if got == wanted or (got != got and wanted != wanted):
         return True
     if not tolerance or isinstance(got, bool) or isinstance(wanted, bool):

@@ -11,10 +11,10 @@ __all__ = ["Case", "CaseOutcome", "Equal", "Method", "Verdict", "if_proven"]
 
 _MOST_TEXT = 200
 
-Equal = Literal["exact", "python", "items"]
+Equal = Literal["exact", "python", "items", "json"]
 """What counts as the same value. `exact`: the same type as well, all the way down. `python`: what
 `==` says, so that 1, 1.0 and True are one. `items`: likewise, and an iterator is the list of what
-it gives."""
+it gives. `json`: as JSON has it: 1 and 1.0 are one, True is neither."""
 
 Method = Literal["outside", "split", "shared"]
 """How a verdict was reached, strongest first.
