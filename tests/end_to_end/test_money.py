@@ -22,7 +22,7 @@ from orchestrion.runs import RunReader
 from tests.core.plugin_support import Site
 from tests.end_to_end.loopback import install
 from tests.end_to_end.support import start, tried
-from tests.plugins.llm.server import FaultServer, Seen, cut, hang, reply
+from tests.service import ModelService, Seen, cut, hang, reply
 
 FULL = "ORCHESTRION_MONEY" in os.environ
 FAULTS = ("no usage", "hidden tokens", "cut", "hang", "429")
@@ -197,7 +197,7 @@ def test_what_turns_state_outlives_a_kill(trainer: object, tmp_path: Path) -> No
 def test_a_servers_own_count_never_passes_the_cap(case: Case, tmp_path: Path) -> None:
     bank = Bank(case.fault, 0.0, 0.0)
     directory = tmp_path / "runs" / "money"
-    with FaultServer(bank) as server:
+    with ModelService(bank) as server:
         settings = config(case, server.url)
         price = settings["models"]["m"]["price"]
         bank.input, bank.output = price["input"], price["output"]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from orchestrion._engine.calls import CallPath, RetrySettings
 from orchestrion._engine.replaying import ReplayPath
 from orchestrion.testing import Fixed, ListTask, engine_for
 from tests.contrib_agents.chat.support import PROBLEM, Lines, Notebook, use
+from tests.service import ModelService, Seen, reply
 
 SERVER = str(Path(__file__).with_name("mcp_server.py"))
 COMMAND = [sys.executable, SERVER, "stdio"]
@@ -99,45 +97,27 @@ def url() -> Iterator[str]:
         process.wait()
 
 
-class Sessions:
+class Sessions(ModelService):
     """A server over HTTP that wants a session, as all did before the protocol of 2026."""
 
     def __init__(self) -> None:
+        super().__init__(self._answer)
         self.known: set[str] = set()
         self.begun = 0
-        sessions = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
+    async def _answer(self, seen: Seen, writer: asyncio.StreamWriter) -> None:
+        if seen.method != "POST":
+            await reply(405)(seen, writer)
+            return
+        status, body, begun = self._result(seen.data, seen.headers.get("mcp-session-id"))
+        session = {} if begun is None else {"mcp_session_id": begun}
+        answer = b"" if body is None else body
+        await reply(status, answer, content_type="application/json", **session)(seen, writer)
 
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                self._send(*sessions.answer(json.loads(body), self.headers.get("mcp-session-id")))
-
-            def do_GET(self) -> None:
-                self._send(405, None, None)
-
-            do_DELETE = do_GET
-
-            def _send(self, status: int, answer: Any, session: str | None) -> None:
-                data = b"" if answer is None else json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(data)))
-                if session is not None:
-                    self.send_header("mcp-session-id", session)
-                self.end_headers()
-                self.wfile.write(data)
-
-            def log_message(self, *args: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/mcp"
-
-    def answer(self, asked: dict[str, Any], session: str | None) -> tuple[int, Any, str | None]:
-        head = {"jsonrpc": "2.0", "id": asked.get("id")}
-        method = asked["method"]
+    def _result(self, call: dict[str, Any], session: str | None) -> tuple[int, Any, str | None]:
+        """Status, body and the session that begins, if one does."""
+        head = {"jsonrpc": "2.0", "id": call.get("id")}
+        method = call["method"]
         if method == "initialize":
             self.begun += 1
             self.known.add(str(self.begun))
@@ -151,21 +131,13 @@ class Sessions:
             return 200, head | {"error": {"code": -32601, "message": "no such method"}}, None
         if session not in self.known:
             return 404, head | {"error": {"code": -32001, "message": "Session not found"}}, None
-        if "id" not in asked:
+        if "id" not in call:
             return 202, None, None
         if method == "tools/list":
             tools = [{"name": "note", "inputSchema": {"type": "object"}}]
             return 200, head | {"result": {"tools": tools}}, None
         content = [{"type": "text", "text": f"in session {session}"}]
         return 200, head | {"result": {"content": content}}, None
-
-    def __enter__(self) -> Sessions:
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 # ---------------------------------------------------------------- what works

@@ -23,7 +23,7 @@ from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import ASK, QUICK, USAGE, Api, ask, context, once
-from tests.plugins.llm.server import FaultServer, Reply, cut, drip, endless, hang, reply, stream
+from tests.service import ModelService, Reply, cut, drip, endless, hang, reply, stream
 
 HTML = "<html><head><style>x{}</style></head><body><h1>502 Bad Gateway</h1></body></html>"
 Fault = Callable[[Api], Reply]
@@ -131,13 +131,13 @@ def _without_reason(api: Api, reason: str | None = None) -> dict[str, object]:
 @pytest.mark.parametrize("fault", RETRIED)
 def test_what_may_pass_is_tried_again_and_never_becomes_an_answer(api: Api, fault: str) -> None:
     bad, kind = RETRIED[fault]
-    with FaultServer(bad(api), reply(200, api.good())) as server:
+    with ModelService(bad(api), reply(200, api.good())) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
     assert len(server.seen) == 2
     assert server.seen[0].body == server.seen[1].body
     names = {seen.headers["idempotency-key"] for seen in server.seen}
     assert len(names) == 1, "the same call, whatever attempt"
-    with FaultServer(bad(api)) as server:
+    with ModelService(bad(api)) as server:
         error = once(api.settings(server.url))
     assert error.fault == kind
     assert len(server.seen) == 1, "the SDK's own retries are off"
@@ -145,7 +145,7 @@ def test_what_may_pass_is_tried_again_and_never_becomes_an_answer(api: Api, faul
 
 @pytest.mark.parametrize("fault", ["500", "broken json", "429", "529"])
 def test_what_does_not_pass_is_an_error_after_the_last_attempt(api: Api, fault: str) -> None:
-    with FaultServer(RETRIED[fault][0](api)) as server, pytest.raises(CallError):
+    with ModelService(RETRIED[fault][0](api)) as server, pytest.raises(CallError):
         ask(api.settings(server.url))
     assert len(server.seen) == 3
 
@@ -153,7 +153,7 @@ def test_what_does_not_pass_is_an_error_after_the_last_attempt(api: Api, fault: 
 @pytest.mark.parametrize("fault", PERMANENT)
 def test_a_request_that_is_wrong_is_not_tried_again(api: Api, fault: str) -> None:
     bad, words = PERMANENT[fault]
-    with FaultServer(bad(api)) as server, pytest.raises(CallError, match=words) as caught:
+    with ModelService(bad(api)) as server, pytest.raises(CallError, match=words) as caught:
         ask(api.settings(server.url))
     assert caught.value.fault == "permanent"
     assert len(server.seen) == 1
@@ -162,7 +162,7 @@ def test_a_request_that_is_wrong_is_not_tried_again(api: Api, fault: str) -> Non
 @pytest.mark.parametrize("fault", PAUSED)
 def test_what_every_later_call_would_meet_as_well_pauses_the_run(api: Api, fault: str) -> None:
     bad, words = PAUSED[fault]
-    with FaultServer(bad(api)) as server, pytest.raises(BudgetError, match=words):
+    with ModelService(bad(api)) as server, pytest.raises(BudgetError, match=words):
         ask(api.settings(server.url))
     assert len(server.seen) == 1
 
@@ -179,7 +179,7 @@ def test_a_prompt_that_does_not_fit_is_said_to_not_fit(
     api: Api, status: int, kind: str, message: str
 ) -> None:
     with (
-        FaultServer(reply(status, api.error(kind, message))) as server,
+        ModelService(reply(status, api.error(kind, message))) as server,
         pytest.raises(ContextOverflowError, match=r"does not fit .* \(models.m.model\)"),
     ):
         ask(api.settings(server.url))
@@ -224,12 +224,12 @@ def test_hints_are_read_in_every_form_and_rubbish_is_none(
 
 def test_a_hint_is_waited_for_and_reaches_all_callers_of_the_service(api: Api) -> None:
     busy = reply(429, api.error("rate_limit_error"), retry_after_ms="300")
-    with FaultServer(busy, reply(200, api.good())) as server:
+    with ModelService(busy, reply(200, api.good())) as server:
         began = time.monotonic()
         ask(api.settings(server.url))
         assert time.monotonic() - began >= 0.3
     for rubbish in ("NaN", "-1", "never"):
-        with FaultServer(
+        with ModelService(
             reply(429, api.error("rate_limit_error"), retry_after=rubbish), reply(200, api.good())
         ) as server:
             assert ask(api.settings(server.url)).data["text"] == "hello"
@@ -240,7 +240,7 @@ def test_the_total_time_of_an_attempt_is_bounded_and_its_reservation_booked(
     api: Api, slow: Reply
 ) -> None:
     path = CallPath(Budget(), retry=RetrySettings(attempts=1))
-    with FaultServer(slow) as server:
+    with ModelService(slow) as server:
         settings = api.settings(server.url, timeout=0.3, max_tokens=100)
         began = time.monotonic()
         with pytest.raises(CallError, match=r"no answer within 0\.3 s"):
@@ -264,7 +264,7 @@ def test_an_attempt_that_may_have_been_charged_is_booked(
     api: Api, bad: Fault, booked: bool
 ) -> None:
     path = CallPath(Budget(), retry=QUICK)
-    with FaultServer(bad(api), reply(200, api.good())) as server:
+    with ModelService(bad(api), reply(200, api.good())) as server:
         ask(api.settings(server.url), path=path)
     assert path.budget.spent.calls == (2 if booked else 1)
 
@@ -288,15 +288,8 @@ def test_a_certificate_nobody_vouches_for_is_final(api: Api, tmp_path: Path) -> 
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     tls.load_cert_chain(tmp_path / "c", tmp_path / "k")
 
-    async def asking() -> CallError:
-        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0, ssl=tls)
-        port = server.sockets[0].getsockname()[1]
-        try:
-            return await asyncio.to_thread(once, api.settings(f"https://127.0.0.1:{port}"))
-        finally:
-            server.close()
-
-    error = asyncio.run(asking())
+    with ModelService(hang(), tls=tls) as server:
+        error = once(api.settings(server.url))
     assert error.fault == "permanent"
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
 
@@ -321,7 +314,7 @@ def test_a_connection_that_breaks_in_the_handshake_may_pass(
 def test_a_refusal_is_an_answer_and_is_not_tried_again(api: Api, watched: bool) -> None:
     body = api.good("I cannot help with that.", "refused")
     answer_ = stream(api.events(body)) if watched else reply(200, body)
-    with FaultServer(answer_) as server:
+    with ModelService(answer_) as server:
         answer = ask(api.settings(server.url), shown=[] if watched else None)
     assert answer.data["stop"] == "refused"
     assert answer.data["text"] == "I cannot help with that."
@@ -329,19 +322,19 @@ def test_a_refusal_is_an_answer_and_is_not_tried_again(api: Api, watched: bool) 
 
 
 def test_an_empty_answer_counts_as_a_refusal(api: Api) -> None:
-    with FaultServer(reply(200, api.good(""))) as server:
+    with ModelService(reply(200, api.good(""))) as server:
         assert ask(api.settings(server.url)).data["stop"] == "refused"
     assert len(server.seen) == 1
 
 
 def test_a_content_filter_before_the_model_is_a_refusal_that_costs_nothing(api: Api) -> None:
-    with FaultServer(reply(400, api.error("content_filter", "blocked"))) as server:
+    with ModelService(reply(400, api.error("content_filter", "blocked"))) as server:
         answer = ask(api.settings(server.url))
     assert (answer.data["stop"], answer.usage.tokens) == ("refused", 0)
 
 
 def test_an_answer_cut_at_max_tokens_says_so(api: Api) -> None:
-    with FaultServer(reply(200, api.good("hel", "length"))) as server:
+    with ModelService(reply(200, api.good("hel", "length"))) as server:
         answer = ask(api.settings(server.url))
     assert (answer.data["stop"], answer.data["text"]) == ("length", "hel")
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (12, 3)
@@ -351,7 +344,7 @@ def test_tool_arguments_that_are_no_json_are_the_agents_affair(api: Api) -> None
     """They are no fault of the service: nothing is tried again, the text is handed on."""
     if api.name == "anthropic":
         pytest.skip("this API gives objects")
-    with FaultServer(reply(200, api.good(None, tools=[("c1", "add", '{"a": 1,')]))) as server:
+    with ModelService(reply(200, api.good(None, tools=[("c1", "add", '{"a": 1,')]))) as server:
         answer = ask(api.settings(server.url))
     assert answer.data["tool_calls"][0]["arguments"] == '{"a": 1,'
     assert len(server.seen) == 1
@@ -375,7 +368,7 @@ def test_a_cancelled_call_is_closed_and_its_place_freed(api: Api) -> None:
         engine.close()
         return path.budget
 
-    with FaultServer(hang(), reply(200, api.good())) as server:
+    with ModelService(hang(), reply(200, api.good())) as server:
         budget = asyncio.run(cancelling(server.url))
     assert budget.reserved == Usage()
     assert budget.spent.calls == 2, "what was cut off may have been charged"
@@ -395,7 +388,7 @@ def test_a_fallback_model_answers_what_the_first_cannot_and_the_answer_says_so(
         engine.close()
         return answer.data, path
 
-    with FaultServer(RETRIED[fault][0](api)) as bad, FaultServer(reply(200, api.good())) as good:
+    with ModelService(RETRIED[fault][0](api)) as bad, ModelService(reply(200, api.good())) as good:
         data, _ = asyncio.run(asking(bad.url, good.url))
     assert len(bad.seen) == 3, "only when the attempts are used up"
     assert len(good.seen) == 1
@@ -404,7 +397,7 @@ def test_a_fallback_model_answers_what_the_first_cannot_and_the_answer_says_so(
 
 
 def test_a_fallback_model_is_not_asked_what_is_wrong_in_itself(api: Api) -> None:
-    with FaultServer(PERMANENT["400"][0](api)) as bad, FaultServer(reply()) as good:
+    with ModelService(PERMANENT["400"][0](api)) as bad, ModelService(reply()) as good:
         other = api.settings(good.url)
         with pytest.raises(CallError, match="unsupported"):
             ask(api.settings(bad.url, fallback=other))
@@ -417,7 +410,7 @@ def test_usage_is_what_the_service_says_or_an_estimate_that_is_marked(
     for told in (True, False):
         body = api.good(usage=told)
         given = stream(api.events(body)) if watched else reply(200, body)
-        with FaultServer(given) as server:
+        with ModelService(given) as server:
             answer = ask(api.settings(server.url), shown=[] if watched else None)
         assert answer.estimated is not told
         if told:

@@ -17,20 +17,9 @@ from orchestrion import BudgetError, UsageError, register
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
 from tests.plugins.llm.apis import QUICK, Api, ask, once
-from tests.plugins.llm.server import FaultServer, Reply, Seen, reply, stream
+from tests.service import ModelService, Seen, raw, reply, stream
 
 Bytes = Callable[[Api], bytes]
-
-
-def raw(data: bytes) -> Reply:
-    """Bytes on the wire as they are, and the end of the connection."""
-
-    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        writer.write(data)
-        await writer.drain()
-        writer.close()
-
-    return send
 
 
 def http(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
@@ -99,14 +88,14 @@ def _tool_without_call(api: Api) -> bytes:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_no_server_should_send_is_a_fault_with_a_class(api: Api, fault: str) -> None:
     make, kind = FAULTS[fault]
-    with FaultServer(raw(make(api))) as server:
+    with ModelService(raw(make(api))) as server:
         assert once(api.settings(server.url)).fault == kind
 
 
 def test_a_refused_key_pauses_the_run_even_if_that_comes_compressed(api: Api) -> None:
     head = b"content-encoding: gzip"
     with (
-        FaultServer(raw(http(gzip.compress(b"{}"), "401 No", head))) as server,
+        ModelService(raw(http(gzip.compress(b"{}"), "401 No", head))) as server,
         pytest.raises(BudgetError, match="does not accept the key"),
     ):
         ask(api.settings(server.url))
@@ -124,7 +113,7 @@ FINE: dict[str, Bytes] = {
 
 @pytest.mark.parametrize("oddity", FINE)
 def test_an_answer_is_one_whatever_its_headers_say(api: Api, oddity: str) -> None:
-    with FaultServer(raw(FINE[oddity](api))) as server:
+    with ModelService(raw(FINE[oddity](api))) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
 
 
@@ -160,7 +149,7 @@ def test_usage_that_cannot_be_true_is_estimated_and_the_answer_kept(
     )
     budget = Budget(Caps())
     given = stream(api.events(body)) if streamed else reply(200, body)
-    with FaultServer(given) as server:
+    with ModelService(given) as server:
         answer = ask(
             api.settings(server.url, max_tokens=100, price=Price(1.0, 2.0)),
             path=CallPath(budget, retry=QUICK),
@@ -183,7 +172,7 @@ def test_a_share_of_the_prompt_cannot_be_larger_than_the_prompt(api: Api) -> Non
     else:
         kind = "prompt" if api.name == "chat" else "input"
         body["usage"][f"{kind}_tokens_details"] = {"cached_tokens": 10**6}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.output_tokens == 77
@@ -198,7 +187,7 @@ def test_an_answer_whose_usage_is_not_told_is_booked_with_all_it_could_take(
     if told == "zeros":
         input, output = ("prompt", "completion") if api.name == "chat" else ("input", "output")
         body["usage"] = {f"{input}_tokens": 0, f"{output}_tokens": 0}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.output_tokens == 77
@@ -212,7 +201,7 @@ def test_tokens_that_only_the_total_counts_are_output(api: Api) -> None:
     body = api.good()
     input = "prompt" if api.name == "chat" else "input"
     body["usage"]["total_tokens"] = body["usage"][f"{input}_tokens"] + 200
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=500))
     assert answer.usage.output_tokens == 200
 
@@ -224,7 +213,7 @@ def test_a_prompt_of_no_tokens_is_no_count(api: Api) -> None:
         if name in body["usage"]:
             body["usage"][name] = 0
     body["usage"].pop("cache_creation_input_tokens", None)
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url, price=Price(1.0, 2.0), max_tokens=77))
     assert answer.estimated
     assert answer.usage.input_tokens > len(server.seen[0].body)
@@ -235,7 +224,7 @@ def test_an_end_of_a_stream_without_usage_is_not_booked_by_its_beginning() -> No
     events = [
         one.replace(b', "usage": {"output_tokens": 3}', b"") for one in api.events(api.good())
     ]
-    with FaultServer(stream(events)) as server:
+    with ModelService(stream(events)) as server:
         answer = ask(api.settings(server.url), shown=[])
     assert answer.estimated
     assert answer.usage.output_tokens >= len("hello")
@@ -261,7 +250,7 @@ ODD_STREAMS: dict[str, Callable[[bytes], list[bytes]]] = {
 @pytest.mark.parametrize("odd", ODD_STREAMS)
 def test_events_may_come_in_every_form_that_their_standard_allows(api: Api, odd: str) -> None:
     text = "gr\u00fc\u00dfe \U0001f600"
-    with FaultServer(stream(ODD_STREAMS[odd](b"".join(api.events(api.good(text)))))) as server:
+    with ModelService(stream(ODD_STREAMS[odd](b"".join(api.events(api.good(text)))))) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == text
 
 
@@ -273,13 +262,13 @@ def test_only_line_ends_of_events_end_their_lines(api: Api) -> None:
     for character in "\u2028\u2029\u0085":
         plain = plain.replace(json.dumps(character)[1:-1], character)
     assert "\u2028" in plain
-    with FaultServer(stream([plain.encode()])) as server:
+    with ModelService(stream([plain.encode()])) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == text
 
 
 def test_a_stream_that_is_no_utf8_is_not_mended_silently(api: Api) -> None:
     whole = b"".join(api.events(api.good("hello"))).replace(b"he", b"\xff\xfe")
-    with FaultServer(stream([whole])) as server:
+    with ModelService(stream([whole])) as server:
         assert once(api.settings(server.url), shown=[]).fault == "malformed"
 
 
@@ -291,10 +280,10 @@ def test_of_several_choices_the_first_is_the_answer_and_they_are_never_mixed() -
     events = []
     for event in api.events(body):
         events += [event.replace(b'"index": 0', b'"index": 1').replace(b"he", b"XX"), event]
-    with FaultServer(stream(events[:-2] + events[-1:])) as server:
+    with ModelService(stream(events[:-2] + events[-1:])) as server:
         assert ask(api.settings(server.url), shown=[]).data["text"] == "hello"
     body["choices"].insert(0, other)
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
 
 
@@ -313,10 +302,10 @@ def test_a_secret_at_the_edge_of_a_cut_is_not_shown_in_part(api: Api) -> None:
     canary = "canary-9d1f6b7e2c40a853"
     register("CANARY", canary)
     body = b"<b>" * 1330 + canary.encode() + b"x" * 50
-    with FaultServer(reply(500, body)) as server:
+    with ModelService(reply(500, body)) as server:
         assert "canary" not in str(once(api.settings(server.url)))
     events = api.events(api.good(f"{canary}{'y' * 110}"))[:-1]
-    with FaultServer(stream(events, "drop")) as server:
+    with ModelService(stream(events, "drop")) as server:
         assert "2c40a853" not in str(once(api.settings(server.url), shown=[]))
 
 
@@ -325,7 +314,7 @@ def test_arguments_of_a_tool_that_are_too_deep_to_read_are_the_agents_affair() -
     events = api.events(api.good(None, tools=[("t", "f", '{"a": 1}')]))
     piece = json.dumps('{"a": 1}'[2:])[1:-1].encode()
     events = [one.replace(piece, deep.encode()) for one in events]
-    with FaultServer(stream(events)) as server:
+    with ModelService(stream(events)) as server:
         (call,) = ask(api.settings(server.url), shown=[]).data["tool_calls"]
     assert call["arguments"].endswith(deep)
 
@@ -338,7 +327,7 @@ def test_a_list_of_models_that_cannot_be_read_is_no_obstacle(api: Api) -> None:
             seen, writer
         )
 
-    with FaultServer(send) as server:
+    with ModelService(send) as server:
         settings = api.settings(server.url, preflight=True)
         assert ask(settings).data["text"] == "hello"
 
@@ -363,7 +352,7 @@ def proxied(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 def test_calls_to_this_machine_go_to_no_proxy(
     api: Api, host: str, proxied: Callable[[str], None]
 ) -> None:
-    with FaultServer(reply(500)) as proxy, FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(500)) as proxy, ModelService(reply(200, api.good())) as server:
         proxied(proxy.url)
         assert ask(api.settings(server.url.replace("127.0.0.1", host))).data["text"] == "hello"
     assert proxy.seen == []
@@ -375,7 +364,7 @@ def test_calls_to_others_go_through_the_proxy_and_its_password_is_a_secret(
 ) -> None:
     password = "hunter2-4c81d0"
     said = f"the proxy says {password}"
-    with FaultServer(reply(500, said)) as proxy:
+    with ModelService(reply(500, said)) as proxy:
         proxied(f"{scheme}me:{password}@{proxy.url.removeprefix('http://')}")
         error = once(api.settings("http://elsewhere.invalid"))
     assert "the proxy says [proxy]" in str(error)

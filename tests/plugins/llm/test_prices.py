@@ -20,8 +20,8 @@ from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.apis import ASK, QUICK, Api, ask, context
-from tests.plugins.llm.server import FaultServer, reply
 from tests.plugins.llm.test_requests import noted
+from tests.service import ModelService, reply
 
 PRICE = Price(input=10.0, output=50.0, cached_input=1.0, cache_write=12.5)
 
@@ -59,7 +59,7 @@ def test_hour_long_writes_are_booked_as_such_and_reserved_where_they_are_asked_f
         "cache_creation": {"ephemeral_1h_input_tokens": 1000, "ephemeral_5m_input_tokens": 0},
     }
     extra = {"cache_control": {"type": "ephemeral", "ttl": "1h"}}
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         settings = api.settings(server.url, price=PRICE, extra=extra)
         answer = ask(settings)
     assert answer.usage.usd == pytest.approx((100 * 10 + 2000 * 1 + 1000 * 20 + 3 * 50) / 1e6)
@@ -204,7 +204,7 @@ def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked
 ) -> None:
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with (
-        FaultServer(reply(200, api.good())) as server,
+        ModelService(reply(200, api.good())) as server,
         pytest.raises(BudgetError, match=r"give the model's `?price"),
     ):
         ask(api.settings(server.url), path=path)
@@ -283,7 +283,7 @@ def test_with_100_calls_in_flight_a_budget_is_never_passed(api: Api, capped: str
         engine.close()
         return found
 
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         found = asyncio.run(flood(server.url))
     answered = [one for one in found if not isinstance(one, BaseException)]
     refused = [one for one in found if isinstance(one, BudgetError)]

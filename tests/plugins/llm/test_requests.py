@@ -12,7 +12,7 @@ from orchestrion_llm.wire import closed, is_strict
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Request
 from tests.plugins.llm.apis import ASK, Api, ask
-from tests.plugins.llm.server import FaultServer, reply, stream
+from tests.service import ModelService, reply, stream
 
 _KEY = Key(2)
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -43,7 +43,7 @@ TALK: dict[str, JSON] = {
 
 
 def sent(api: Api, request: dict[str, JSON], **settings: Any) -> Any:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, **settings), request)
     (seen,) = server.seen
     assert seen.path == api.path
@@ -220,7 +220,7 @@ def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
     """Services refuse a call's result (400) without the signed thinking that led to the call."""
     body = thinking(api)
     first = stream(api.events(body)) if streamed else reply(200, body)
-    with FaultServer(first, reply(200, api.good())) as server:
+    with ModelService(first, reply(200, api.good())) as server:
         settings = api.settings(server.url, service="one")
         data = ask(settings, shown=[] if streamed else None).data
         assert data["text"] == "I look."
@@ -240,7 +240,7 @@ def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
 
 def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps_nothing() -> None:
     api = Api("responses")
-    with FaultServer(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
+    with ModelService(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
         assert "raw" not in ask(api.settings(server.url)).data
 
 
@@ -261,7 +261,7 @@ def test_a_reason_that_is_none_of_the_apis_is_kept_and_not_paid_for_again(
     if api.name == "responses":
         body["incomplete_details"] = {"reason": reason}
         stop = "length"
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         data = ask(api.settings(server.url)).data
     assert (data["text"], data["stop"], data["reason"]) == ("Hello", stop, reason)
     assert len(server.seen) == 1
@@ -273,7 +273,7 @@ def test_content_in_pieces_is_read() -> None:
     body = api.good()
     thought = {"type": "thinking", "thinking": [{"type": "text", "text": "Hm."}]}
     body["choices"][0]["message"]["content"] = [thought, {"type": "text", "text": "Hello"}]
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         data = ask(api.settings(server.url)).data
     assert data["text"] == "Hello"
     assert data["raw"]["content"]["content"][0] == thought
@@ -315,7 +315,7 @@ def test_settings_give_what_a_request_leaves_open(api: Api) -> None:
 
 
 def test_extra_fields_and_headers_are_sent_as_they_are(api: Api) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         settings = api.settings(
             server.url, extra={"service_tier": "auto"}, headers={"X-Team": "blue"}
         )
@@ -355,7 +355,7 @@ def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
 def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
     api: Api, request_: dict[str, JSON], words: str
 ) -> None:
-    with FaultServer(reply()) as server, pytest.raises(CallError, match=words) as caught:
+    with ModelService(reply()) as server, pytest.raises(CallError, match=words) as caught:
         ask(api.settings(server.url), request_)
     assert caught.value.fault == "permanent"
     assert server.seen == []
@@ -363,7 +363,7 @@ def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
 
 def test_an_answer_has_the_form_that_core_promises(api: Api) -> None:
     body = api.good("I look.", tools=[("c1", "add", '{"a":1}')])
-    with FaultServer(reply(200, body)) as server:
+    with ModelService(reply(200, body)) as server:
         answer = ask(api.settings(server.url))
     assert answer.data == {
         "text": "I look.",
@@ -426,7 +426,7 @@ def test_a_model_is_opened_without_key_and_network_where_nothing_is_live(api: Ap
 
 def test_a_base_url_may_end_in_v1_for_anthropic_too() -> None:
     api = Api("anthropic")
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(f"{server.url}/v1/"))
     assert server.seen[0].path == "/v1/messages"
 
@@ -438,6 +438,6 @@ def test_an_address_that_is_none_or_holds_a_password_is_refused(url: str) -> Non
 
 
 def test_no_key_goes_to_another_address_unless_it_is_named(api: Api) -> None:
-    with FaultServer(reply(200, api.good())) as server:
+    with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, key_env=None))
     assert "sk-test" not in str(server.seen[0].headers)
