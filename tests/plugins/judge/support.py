@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from attrs import define, field, frozen
-from orchestrion_judge.judging import Judge
+from orchestrion_judge.judging import Judge, Judging
 from orchestrion_judge.llm_judge import JudgeReward, LlmJudge
-from orchestrion_judge.rubric import Rubric, shipped
 
 from orchestrion import (
     JSON,
@@ -171,9 +170,8 @@ def judge_reward(model: Model, **settings: Any) -> JudgeReward:
 
 
 def small_judge(model: Model, **settings: Any) -> Judge:
-    """A judge by the shipped rubric."""
-    rubric: Rubric = settings.pop("rubric", shipped("answer"))
-    return Judge(model, rubric, Key(3), **settings)
+    """A judge by the shipped rubric; one readable sample is enough by default."""
+    return Judging(model=model, **{"needed": 1, **settings}).judge(Key(3))
 
 
 ATTACKS = {

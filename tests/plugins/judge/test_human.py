@@ -11,10 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_judge.human import Human, HumanReward
-from orchestrion_judge.questions import Question, Questions, read_score
+from orchestrion_judge.human import (
+    Human,
+    HumanReward,
+    LineReader,
+    Question,
+    Questions,
+    ask_line,
+    read_score,
+)
 from orchestrion_judge.rubric import Scale
-from orchestrion_judge.terminal import LineReader, ask_line
 
 from orchestrion import BudgetError, Key, OpenContext, Reward, RunError, Status, UsageError
 from orchestrion._engine.calls import CallPath, Recorded

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_judge.judging import Judgement
 from orchestrion_judge.llm_judge import LlmJudge
+from orchestrion_judge.prompt import Showing
 from orchestrion_judge.rubric import Criterion, Rubric, Scale
-from orchestrion_judge.showing import Showing
 
 from orchestrion import JSON, Answer, CallError, Calls, Episode, Key, Model, Reward, Status, Usage
 from orchestrion._engine.calls import CallPath

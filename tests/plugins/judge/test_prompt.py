@@ -8,9 +8,8 @@ import re
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from orchestrion_judge.prompt import Block, instructions, prompt, schema
+from orchestrion_judge.prompt import Block, Showing, instructions, prompt, schema
 from orchestrion_judge.rubric import SHIPPED, Criterion, Rubric, Scale, shipped
-from orchestrion_judge.showing import Showing
 
 from orchestrion import Key, Observation, Output, Problem, Trajectory, Turn
 from tests.plugins.judge.support import ATTACKS, PROBLEM, Asked, read_prompt

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from orchestrion_values.optimism.dynamics import learn
-from orchestrion_values.optimism.learner import Learner
-from orchestrion_values.optimism.planned import Believed, Planned
-from orchestrion_values.optimism.planning import optimistic, plain
-from orchestrion_values.optimism.seen import Seen, Shown
-from orchestrion_values.optimism.states import States
+from orchestrion_values.optimism.dynamics import learn, optimistic, plain
+from orchestrion_values.optimism.learner import Believed, Learner, Planned
+from orchestrion_values.optimism.states import Seen, Shown, States
 from orchestrion_values.optimistic import Optimistic
 from orchestrion_values.policy import ValuePolicy
 

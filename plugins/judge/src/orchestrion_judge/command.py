@@ -13,7 +13,7 @@ from orchestrion.cli import answer, emit, json_option, note, table
 
 if TYPE_CHECKING:
     from orchestrion_judge.agreement import Measured
-    from orchestrion_judge.questions import Question, Questions
+    from orchestrion_judge.human import Question, Questions
     from orchestrion_judge.report import JudgeReport
 
 __all__ = ["judge", "judge_report"]
@@ -44,7 +44,7 @@ def judge(target: str, only_list: bool, as_json: bool) -> None:
 
 def _questions(target: str) -> Questions:
     from orchestrion.runs import run_directory
-    from orchestrion_judge.questions import FOLDER, Questions
+    from orchestrion_judge.human import FOLDER, Questions
 
     if Path(target).is_dir() and not (Path(target) / "run.db").exists():
         return Questions(Path(target))
@@ -67,7 +67,7 @@ def _ask(questions: Questions, waiting: list[Question]) -> int:
 
 def _answer(question: Question) -> dict[str, JSON] | None:
     """What the person says; None at the end of input."""
-    from orchestrion_judge.questions import read_score
+    from orchestrion_judge.human import read_score
 
     while line := sys.stdin.readline():
         if not line.strip():

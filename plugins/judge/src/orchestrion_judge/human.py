@@ -1,13 +1,21 @@
-"""A person as a reward: asked on the terminal, or by a question that waits in a folder."""
+"""DOC"""
 
 from __future__ import annotations
 
 import asyncio
+import io
+import json
+import os
+import select
+import sys
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from hashlib import blake2b
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TextIO
 
+import msgspec
 from attrs import define, frozen
 
 from orchestrion import (
@@ -26,13 +34,214 @@ from orchestrion import (
     UsageError,
     no_calls,
 )
-from orchestrion_judge.prompt import Block, encodable
-from orchestrion_judge.questions import FOLDER, Question, Questions, read_score
+from orchestrion_judge.prompt import Block, Showing, encodable, unjudged
 from orchestrion_judge.rubric import Scale
-from orchestrion_judge.showing import Showing, unjudged
-from orchestrion_judge.terminal import ask_line, is_terminal, say
 
-__all__ = ["Human", "HumanReward"]
+__all__ = [
+    "FOLDER",
+    "Human",
+    "HumanReward",
+    "LineReader",
+    "Question",
+    "Questions",
+    "ask_line",
+    "is_terminal",
+    "read_score",
+    "say",
+]
+
+_LOOK = 0.1
+"""Seconds after which a reader looks whether it is still wanted."""
+
+
+def is_terminal() -> bool:
+    """Whether there is somebody to ask."""
+    try:
+        return sys.stdin is not None and sys.stdin.isatty()
+    except ValueError:  # it is closed
+        return False
+
+
+class LineReader:
+    """Lines of a stream. What is left of a read stays here, so keep one for each stream."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._rest = b""
+        try:
+            self._file: int | None = stream.fileno()
+        except (OSError, ValueError, AttributeError, io.UnsupportedOperation):
+            self._file = None
+
+    def line(self, stop: threading.Event) -> str | None:
+        """The next line; None at the end of input, or once `stop` is set."""
+        if self._file is None:
+            return self._stream.readline() or None
+        while b"\n" not in self._rest:
+            if stop.is_set():
+                return None
+            ready, _, _ = select.select([self._file], [], [], _LOOK)
+            if not ready:
+                continue
+            read = os.read(self._file, 65536)
+            if not read:
+                break
+            self._rest += read
+        line, end, self._rest = self._rest.partition(b"\n")
+        return (line + end).decode(errors="replace") or None
+
+
+_readers: dict[int, tuple[TextIO, LineReader]] = {}
+
+
+def _reader() -> LineReader:
+    stream = sys.stdin
+    known = _readers.get(id(stream))
+    if known is None or known[0] is not stream:
+        known = _readers[id(stream)] = (stream, LineReader(stream))
+    return known[1]
+
+
+async def ask_line() -> str | None:
+    """The next line of standard input; None at its end. Cancelling leaves no thread behind."""
+    stop = threading.Event()
+    reading = asyncio.create_task(asyncio.to_thread(_reader().line, stop))
+    try:
+        return await asyncio.shield(reading)
+    except asyncio.CancelledError:
+        stop.set()
+        await reading
+        raise
+
+
+def say(text: str) -> None:
+    """Show something on standard error; nothing in it that a terminal would obey."""
+    from orchestrion.cli import note
+
+    note(text)
+
+
+FOLDER = "questions"
+"""Where in a run's folder questions wait."""
+
+_QUESTION, _ANSWER = ".question.json", ".answer.json"
+
+
+@frozen
+class Question:
+    """What a person is asked.
+
+    Args:
+        text: the question.
+        scale: of the answer.
+        material: titles and texts, in order.
+    """
+
+    text: str
+    scale: Scale
+    material: tuple[tuple[str, str], ...]
+
+    @property
+    def data(self) -> dict[str, JSON]:
+        """As JSON: the question is this and nothing else."""
+        scale = {"low": self.scale.low, "high": self.scale.high, "step": self.scale.step}
+        return {"question": self.text, "scale": scale, "material": [*map(list, self.material)]}
+
+    @property
+    def name(self) -> str:
+        """Stands for the question."""
+        return blake2b(_bytes(self.data), digest_size=8).hexdigest()
+
+    @property
+    def lines(self) -> list[str]:
+        """As a person reads it."""
+        shown = [f"--- {title}\n{text}" for title, text in self.material]
+        return [*shown, f"--- {self.text} ({self.scale.in_words}; empty to skip)"]
+
+
+def read_score(text: str, scale: Scale) -> float | None:
+    """What a person typed, as a score; None if it is none on this scale."""
+    try:
+        score = float(text.strip())
+    except ValueError:
+        return None
+    return score if scale.has(score) else None
+
+
+@frozen
+class Questions:
+    """The questions in a folder, which need not exist yet."""
+
+    folder: Path
+
+    def ask(self, question: Question) -> None:
+        """Leave a question there."""
+        self._write(question.name + _QUESTION, question.data)
+
+    def answer(self, question: Question, answer: JSON) -> None:
+        """Answer one."""
+        self._write(question.name + _ANSWER, answer)
+
+    def answer_to(self, question: Question) -> dict[str, JSON] | None:
+        """The answer, if there is one.
+
+        Raises:
+            RunError: its file holds something else.
+        """
+        path = self.folder / (question.name + _ANSWER)
+        if not path.exists():
+            return None
+        answer = _read(path)
+        if answer == {"skipped": True}:
+            return answer
+        score = answer.get("score")
+        if set(answer) == {"score"} and type(score) in (int, float):
+            score = read_score(str(score), question.scale)
+            if score is not None:
+                return {"score": score}
+        raise RunError(
+            f'{path}: must be {{"skipped": true}} or {{"score": N}} with a score on its scale, '
+            f"{question.scale.in_words}; mend or remove it, and resume"
+        )
+
+    def waiting(self) -> list[Question]:
+        """All without an answer, by name."""
+        found = []
+        for path in sorted(self.folder.glob(f"*{_QUESTION}")):
+            question = _question(path)
+            if self.answer_to(question) is None:
+                found.append(question)
+        return found
+
+    def _write(self, name: str, data: JSON) -> None:
+        from orchestrion.runs import make_folder, write_atomic
+
+        write_atomic(make_folder(self.folder) / name, [_bytes(data)])
+
+
+def _question(path: Path) -> Question:
+    data = _read(path)
+    try:
+        scale = Scale(**data["scale"])
+        material = tuple((str(title), str(text)) for title, text in data["material"])
+        return Question(str(data["question"]), scale, material)
+    except (KeyError, TypeError, ValueError) as error:
+        raise RunError(f"{path}: is no question ({error})") from None
+
+
+def _read(path: Path) -> dict[str, JSON]:
+    try:
+        data = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path}: cannot be read ({error})") from None
+    if not isinstance(data, dict):
+        raise RunError(f"{path}: is not a JSON object")
+    return data
+
+
+def _bytes(data: JSON) -> bytes:
+    return msgspec.json.encode(data, order="deterministic")
+
 
 _LONG = 30 * 24 * 3600.0
 _SKIPPED: dict[str, JSON] = {"skipped": True}

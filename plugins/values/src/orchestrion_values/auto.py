@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar
 from attrs import evolve, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.sizes import batches
+from orchestrion_values.fitted_q import batches
 
 __all__ = ["CANDIDATES", "Auto"]
 

@@ -9,8 +9,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion_values.policy import Floats
-from orchestrion_values.transitions import Ints, Transitions, widened
+from orchestrion_values.arrays import Floats, Ints
+from orchestrion_values.transitions import Transitions, widened
 
 __all__ = ["WIDE", "Fitted", "Scale", "Trees", "rows_of"]
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 import numpy as np
 from attrs import frozen
 
+from orchestrion_values.arrays import Floats, Ints
 from orchestrion_values.ensemble import WIDE, Fitted, Scale, Trees, rows_of
-from orchestrion_values.policy import Floats
-from orchestrion_values.transitions import Ints, Transitions
+from orchestrion_values.transitions import Transitions
 
 __all__ = ["fit"]
 

@@ -23,14 +23,13 @@ from orchestrion import (
     Situation,
     gather,
 )
-from orchestrion_values.arrays import pack, unpack
+from orchestrion_values.arrays import Floats, Mask, pack, unpack
 from orchestrion_values.ensemble import Fitted
 from orchestrion_values.fitted import fit
-from orchestrion_values.learner import ValueLearner
+from orchestrion_values.fitted_q import batches
+from orchestrion_values.learner import ValueLearner, probing
 from orchestrion_values.plans import LEARNED, LONGEST, Arm, Tried, believed, next_of, of_those_tried
-from orchestrion_values.policy import Exploring, Floats, Mask, Taken, ValuePolicy
-from orchestrion_values.probing import probing
-from orchestrion_values.sizes import batches
+from orchestrion_values.policy import Exploring, Taken, ValuePolicy
 from orchestrion_values.transitions import Transitions
 
 if TYPE_CHECKING:

@@ -9,9 +9,8 @@ from typing import Annotated, ClassVar
 from attrs import Factory, frozen
 
 from orchestrion import JSON, Meta, OpenContext, Trainer
-from orchestrion_values.sizes import batches
 
-__all__ = ["FittedQ"]
+__all__ = ["FittedQ", "batches"]
 
 
 @frozen
@@ -55,3 +54,15 @@ class FittedQ:
         from orchestrion_values.fitted_learner import FittedLearner
 
         yield FittedLearner(self, ctx)
+
+
+FIRST, GROWTH, LEAST = 6, 0.15, 8
+
+
+def batches(episodes: int) -> list[int]:
+    """Sizes of the iterations: a first batch, then each a share of what was seen before."""
+    sizes = [max(1, min(64, episodes // FIRST))]
+    while (left := episodes - sum(sizes)) > 0:
+        size = max(LEAST, int(GROWTH * sum(sizes)))
+        sizes.append(left if left < 2 * LEAST or left < size else size)
+    return sizes

@@ -29,9 +29,8 @@ from orchestrion import (
     gather,
     laps,
 )
-from orchestrion_values.learner import refuse_others
+from orchestrion_values.learner import probing, refuse_others
 from orchestrion_values.policy import Taken, ValuePolicy
-from orchestrion_values.probing import probing
 
 if TYPE_CHECKING:
     from orchestrion_values.auto import Auto
@@ -102,9 +101,9 @@ def look(
 
 def _log(experiences: Sequence[Experience[Taken]], policy: ValuePolicy) -> bool:
     """See `Look.log`."""
+    from orchestrion_values.optimism.hidden import find_log
     from orchestrion_values.optimism.learner import add
-    from orchestrion_values.optimism.log import find_log
-    from orchestrion_values.optimism.seen import Seen
+    from orchestrion_values.optimism.states import Seen
 
     seen = Seen(len(policy.choices))
     for experience in experiences:

@@ -19,7 +19,8 @@ import numpy as np
 from attrs import frozen
 
 from orchestrion import Situation, is_blocked
-from orchestrion_values.policy import Floats, ValuePolicy
+from orchestrion_values.arrays import Floats
+from orchestrion_values.policy import ValuePolicy
 
 __all__ = ["LEARNED", "Arm", "Beliefs", "Tried", "believed", "next_of", "of_those_tried"]
 

@@ -12,14 +12,12 @@ from typing import Any
 
 import numpy as np
 from attrs import frozen
-from numpy.typing import NDArray
 
 from orchestrion import Experience, Problem
-from orchestrion_values.policy import Floats, Mask, Taken, ValuePolicy
+from orchestrion_values.arrays import Floats, Ints, Mask
+from orchestrion_values.policy import Taken, ValuePolicy
 
-__all__ = ["Ints", "Transitions", "from_steps", "widened"]
-
-Ints = NDArray[np.int64]
+__all__ = ["Transitions", "from_steps", "widened"]
 
 
 @frozen(eq=False)

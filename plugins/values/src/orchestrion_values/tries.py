@@ -28,7 +28,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from orchestrion import UsageError
-from orchestrion_values.policy import Floats
+from orchestrion_values.arrays import Floats
 
 __all__ = ["Posterior", "Tries", "read_tries"]
 
