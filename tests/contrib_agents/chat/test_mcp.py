@@ -255,7 +255,7 @@ def test_a_prefix_tells_servers_apart(url: str) -> None:
 
 
 def test_a_tool_that_may_write_needs_consent(url: str, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"does not declare that 'write' only reads.*allow_writes"):
+    with pytest.raises(UsageError, match=r"does not declare 'write' as read-only.*allow_writes"):
         turn(MCP(url=url, allow=["write"]), Lines())
     file = tmp_path / "out"
     calls = [

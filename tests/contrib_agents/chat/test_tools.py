@@ -213,7 +213,7 @@ def test_a_model_has_to_call_a_tool_at_first_only_or_it_would_never_answer(
 
 
 def test_a_choice_among_no_tools_or_of_none_of_them_is_an_error() -> None:
-    with pytest.raises(ValueError, match="tool_choice goes with tools"):
+    with pytest.raises(ValueError, match="tool_choice has no effect without tools"):
         Chat(model=Lines(), tool_choice="required")
     tools = [Functions(given=[weather])]
     turn = turn_of(Chat(model=Lines(), tools=tools, tool_choice="wether").ready())

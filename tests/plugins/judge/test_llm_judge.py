@@ -52,9 +52,7 @@ def gives(*scores: object) -> Saying:
 
 
 def _saying(score: object) -> Any:
-    if isinstance(score, (Answer, Exception)):
-        return lambda asked: score
-    if isinstance(score, str):
+    if isinstance(score, (Answer, Exception, str)):
         return lambda asked: score
     return lambda asked: json.dumps({"mark": asked.mark, "reason": "", "scores": {"good": score}})
 
@@ -112,10 +110,9 @@ def test_if_it_stays_unreadable_the_reward_is_missing_and_never_a_default(
     bad: object, retries: int
 ) -> None:
     model = gives(bad)
-    found = judgement(model, retries=retries)
-    assert found.value is None
-    assert len(model.requests) == retries + 1
-    assert len(found.problems) == retries + 1
+    result = judgement(model, retries=retries)
+    assert result.value is None
+    assert len(model.requests) == len(result.problems) == retries + 1
     assert score(Saying([_saying(bad)])) is None
 
 

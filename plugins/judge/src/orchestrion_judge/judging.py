@@ -1,4 +1,4 @@
-"""Judgement by a model: several samples, in one or both orders, each read strictly or not at all."""
+"""Judgement by a model: several samples, in one or both orders, each of them read strictly."""
 
 from __future__ import annotations
 
