@@ -168,7 +168,7 @@ def test_an_error_of_a_tool_is_told_to_the_model() -> None:
         ("weather", '{"city": 4}', "Expected `str`, got `int` - at `$.city`"),
         ("weather", '{"city": "Rome", "days": 9}', "`int` <= 7"),
         ("weather", '{"city": "Rome", "country": "Italy"}', "unknown field `country`"),
-        ("weather", '{"city": ', "no JSON"),
+        ("weather", '{"city": ', "not JSON"),
         ("weather", "[1]", "must be a JSON object"),
         ("remove_all", "{}", "there is no such tool (there are: weather)"),
     ],

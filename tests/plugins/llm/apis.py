@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from attrs import frozen
-from orchestrion_llm.anthropic import AnthropicModel
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import AnthropicModel, OpenAIModel
 from orchestrion_llm.settings import ApiSettings
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Usage

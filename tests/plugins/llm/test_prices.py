@@ -12,7 +12,7 @@ import pytest
 from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.prices import LongPrice, Price, Tokens, known_price, usage_of
 
 from orchestrion import BudgetError, Key
@@ -181,7 +181,7 @@ def test_other_sellers_are_known_by_their_address_and_nobody_is_asked(
 def test_a_look_up_is_what_imports_the_library() -> None:
     script = """if True:
         import sys
-        import orchestrion_llm.openai, orchestrion_llm.anthropic, orchestrion_llm.prices
+        import orchestrion_llm.models, orchestrion_llm.prices
         assert "genai_prices" not in sys.modules
         assert orchestrion_llm.prices.known_price("openai", "gpt-5-mini")
         assert "genai_prices" in sys.modules

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import OpenAIModel
 from orchestrion_llm.wire import closed, is_strict
 
 from orchestrion import JSON, Answer, CallError, Key, OpenContext, Request
@@ -336,20 +336,20 @@ def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
     ("request_", "words"),
     [
         ({"messages": []}, "needs a message of the user"),
-        ({"messages": [{"role": "robot", "content": ""}]}, "no role 'robot'"),
+        ({"messages": [{"role": "robot", "content": ""}]}, "unknown role 'robot'"),
         ({"messages": [{"role": "user", "content": 1}]}, "content must be a text or a list"),
         ({"messages": [{"role": "user", "content": [1]}]}, "type is one of text, image, file"),
-        ({"messages": [{"role": "user", "content": [{**IMAGE, "data": "?"}]}]}, "no base64"),
+        ({"messages": [{"role": "user", "content": [{**IMAGE, "data": "?"}]}]}, "not base64"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "give the image as"),
         (
             {"messages": [{"role": "user", "content": [{**IMAGE, "media_type": "image/bmp"}]}]},
             "one of image/png",
         ),
-        ({"messages": [{"role": "assistant", "content": [IMAGE]}]}, "cannot be the assistant's"),
+        ({"messages": [{"role": "assistant", "content": [IMAGE]}]}, "assistant takes no images"),
         ({**ASK, "tool_choice": "required"}, "has no tools"),
         ({**TALK, "tool_choice": "ad"}, "auto, none, required, add"),
-        ({**ASK, "max_tokens": 10_000}, "10000 tokens of output, and max_tokens of the model is"),
-        ({**ASK, "seed": 3}, "a model knows no seed"),
+        ({**ASK, "max_tokens": 10_000}, "max_tokens: 10000, but the model's max_tokens is"),
+        ({**ASK, "seed": 3}, "unknown request fields: seed"),
     ],
 )
 def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(

@@ -63,7 +63,7 @@ class _Message(msgspec.Struct):
 
     @property
     def text(self) -> str | None:
-        """Its text; None where it has no content. Pieces of other kinds are thinking."""
+        """Its text; None without content. Pieces of other types are thinking."""
         if self.content is None or isinstance(self.content, str):
             return self.content
         return "".join(one.text or "" for one in self.content if one.type == "text")
@@ -77,7 +77,7 @@ class _Choice(msgspec.Struct):
 
 
 class _Completion(msgspec.Struct):
-    choices: list[_Choice] = wire.no_field()
+    choices: list[_Choice] = []
     model: str = ""
     usage: Any = None
     error: wire.ErrorBody | None = None
@@ -147,7 +147,7 @@ class ChatWire:
 
 
 def _turns(said: Sequence[Said]) -> list[JSON]:
-    """Messages; what tools showed follows their results, which are texts here."""
+    """Messages; images of tools follow their results, which must be texts here."""
     turns: list[JSON] = []
     shown: list[JSON] = []
     for one in said:
@@ -191,9 +191,9 @@ def _part(part: Part) -> JSON:
 
 
 def _kept(message: Mapping[str, Any]) -> JSON:
-    """A message that has to be sent back as it is; None where we have all of it.
+    """A message that must be sent back unchanged; None for plain ones.
 
-    Some services want their reasoning back, and sign calls (`extra_content`).
+    Some services need their reasoning back, and sign calls (`extra_content`).
     """
     more = {name for name, value in message.items() if name not in _PLAIN and value}
     calls = message.get("tool_calls") or ()
@@ -273,13 +273,13 @@ class _Collector:
         return text
 
     def _add(self, delta: dict[str, Any]) -> None:
-        """Put a piece of the message, as it is written, to what came before."""
+        """Add a piece of the message."""
         calls = delta.pop("tool_calls", None) or ()
         _joined(self._message, delta)
         for piece in calls:
             call = self._calls.setdefault(piece.get("index", 0), {})
             function = piece.pop("function", None)
-            # Some repeat these in every piece; only arguments grow.
+            # Some services repeat these in every piece; only arguments grow.
             call |= {k: v for k, v in piece.items() if v and not call.get(k)}
             if function is not None:
                 known = call.setdefault("function", {"name": "", "arguments": ""})
@@ -306,7 +306,7 @@ class _Collector:
 
 
 def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
-    """Add a piece of a message to the whole: texts and lists grow, anything else is replaced."""
+    """Add a piece to a message: texts and lists grow, other values are replaced."""
     for name, value in piece.items():
         old = whole.get(name)
         if value is None or name == "role":

@@ -107,7 +107,7 @@ class MessagesWire:
             named = {"type": "tool", "name": choice}
             body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else named
         if (schema := request.get("schema")) is not None:
-            # Beside what `extra` says of the output, e.g. the effort.
+            # Merged with `extra`, e.g. the effort.
             config = {**settings.extra.get("output_config", {})}
             config["format"] = {"type": "json_schema", "schema": wire.closed(schema)}
             return {**body, **settings.extra, "output_config": config}
@@ -128,7 +128,7 @@ class MessagesWire:
 
 
 def _turns(said: Sequence[Said]) -> list[JSON]:
-    """Messages in blocks; the results of one turn's tools go into one message."""
+    """Messages as blocks; the results of one turn's tools are one message."""
     turns: list[dict[str, Any]] = []
     results: list[JSON] = []
     for one in said:
@@ -166,7 +166,7 @@ def _block(part: Part) -> JSON:
 
 
 def _input(arguments: str) -> JSON:
-    """Arguments as the object that this API wants; what is none is shown to the model as it was."""
+    """Arguments as an object, as the API needs it; other text is wrapped unchanged."""
     try:
         value = msgspec.json.decode(arguments or "{}")
     except (msgspec.DecodeError, RecursionError):
@@ -175,14 +175,14 @@ def _input(arguments: str) -> JSON:
 
 
 def _arguments(value: Any) -> str:
-    """The other way round."""
+    """The inverse of `_input`."""
     if isinstance(value, dict) and set(value) == {_NO_OBJECT}:
         return str(value[_NO_OBJECT])
     return msgspec.json.encode(value or {}).decode()
 
 
 def _result(message: _Message, written: list[Any]) -> wire.Result:
-    """What a message says, and what of it has to be sent back as it is written."""
+    """The result of a message, with the blocks that must be sent back unchanged."""
     if message.stop_reason is None:
         raise wire.missing("stop reason")
     text = "".join(block.text for block in message.content or () if block.type == "text")
@@ -207,7 +207,7 @@ def _tokens(told: Any) -> Tokens | None:
     written = usage.cache_creation_input_tokens or 0
     total = usage.input_tokens + cached + written
     if not total:
-        return None  # no prompt has no tokens
+        return None  # every prompt has tokens
     return wire.credible(Tokens(total, usage.output_tokens, cached, written, hour))
 
 
@@ -254,10 +254,9 @@ class _Collector:
     def _ending(self, event: _Event) -> None:
         if event.delta is not None:
             self._message.stop_reason = event.delta.stop_reason
-        # What came at the start is not yet all of it.
         begun, self._message.usage = self._message.usage, event.usage
         if isinstance(begun, Mapping) and isinstance(event.usage, Mapping):
-            # What comes at the end is the sum, and may leave out what has not changed.
+            # The end states totals, and may omit unchanged ones.
             last = {name: value for name, value in event.usage.items() if value is not None}
             self._message.usage = {**begun, **last}
 
@@ -275,7 +274,7 @@ class _Collector:
     def result(self) -> wire.Result:
         """See `Collector.result`."""
         for index, text in self._arguments.items():
-            # Arguments that were cut are no JSON; they are shown as they came.
+            # Truncated arguments are not JSON; they are kept as text.
             self._blocks[index]["input"] = _input(text)
         written = list(self._blocks.values())
         self._message.content = msgspec.convert(written, list[_Block])

@@ -77,7 +77,7 @@ class ResponsesWire:
             "model": settings.model,
             "input": [item for one in said for item in _items(one)],
             "max_output_tokens": chosen.pop("max_tokens"),
-            # The service need not keep what was said.
+            # The service must not store the conversation.
             "store": False,
             **chosen,
         }
@@ -99,7 +99,7 @@ class ResponsesWire:
             body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
         if (schema := request.get("schema")) is not None:
             shape = wire.closed(schema)
-            # Beside what `extra` says of the text, e.g. its verbosity.
+            # Merged with `extra`, e.g. the verbosity.
             text = {**settings.extra.get("text", {})}
             text["format"] = {
                 "type": "json_schema",
@@ -151,9 +151,9 @@ def _part(part: Part) -> JSON:
 
 
 def _kept(written: Mapping[str, Any]) -> JSON:
-    """The items that have to be sent back as they are; None where we have all of them.
+    """The items that must be sent back unchanged; None if all are plain.
 
-    The service keeps nothing, so that reasoning it did not hand over (encrypted) is lost.
+    The service stores nothing: reasoning that it did not return encrypted is lost.
     """
     items = [
         item
@@ -208,7 +208,7 @@ def _tokens(told: Any) -> Tokens | None:
 
 
 class _Collector:
-    """See `Collector`. The last event holds the whole answer; what came before is for show."""
+    """See `Collector`. The last event has the whole answer; earlier ones are only shown."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
