@@ -143,13 +143,6 @@ def test_what_may_pass_is_tried_again_and_never_becomes_an_answer(api: Api, faul
     assert len(server.seen) == 1, "the SDK's own retries are off"
 
 
-@pytest.mark.parametrize("fault", ["500", "broken json", "429", "529"])
-def test_what_does_not_pass_is_an_error_after_the_last_attempt(api: Api, fault: str) -> None:
-    with ModelService(RETRIED[fault][0](api)) as server, pytest.raises(CallError):
-        ask(api.settings(server.url))
-    assert len(server.seen) == 3
-
-
 @pytest.mark.parametrize("fault", PERMANENT)
 def test_a_request_that_is_wrong_is_not_tried_again(api: Api, fault: str) -> None:
     bad, words = PERMANENT[fault]
@@ -212,7 +205,10 @@ def test_a_prompt_that_does_not_fit_is_said_to_not_fit(
         ({"retry-after": "0"}, None),
         ({"retry-after": "NaN"}, None),
         ({"retry-after": "inf"}, None),
-        ({"retry-after": "soon"}, None),
+        *(
+            ({"retry-after": text}, None)
+            for text in ("soon", "1_0", "\u0663", "0x10", "1, 2", " ", "1e400")
+        ),
         ({"retry-after-ms": "soon", "retry-after": "2"}, 2.0),
     ],
 )
@@ -404,18 +400,10 @@ def test_a_fallback_model_is_not_asked_what_is_wrong_in_itself(api: Api) -> None
     assert good.seen == []
 
 
-def test_usage_is_what_the_service_says_or_an_estimate_that_is_marked(
-    api: Api, watched: bool
-) -> None:
-    for told in (True, False):
-        body = api.good(usage=told)
-        given = stream(api.events(body)) if watched else reply(200, body)
-        with ModelService(given) as server:
-            answer = ask(api.settings(server.url), shown=[] if watched else None)
-        assert answer.estimated is not told
-        if told:
-            assert answer.usage.input_tokens == USAGE.input_tokens
-            assert answer.usage.output_tokens == USAGE.output_tokens
-        else:
-            assert answer.usage.input_tokens >= len(server.seen[0].body)
-            assert answer.usage.output_tokens >= len("hello")
+def test_usage_is_what_the_service_states(api: Api, watched: bool) -> None:
+    body = api.good()
+    with ModelService(stream(api.events(body)) if watched else reply(200, body)) as server:
+        answer = ask(api.settings(server.url), shown=[] if watched else None)
+    assert not answer.estimated
+    assert answer.usage.input_tokens == USAGE.input_tokens
+    assert answer.usage.output_tokens == USAGE.output_tokens

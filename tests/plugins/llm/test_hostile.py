@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from orchestrion_llm.faults import hint
 from orchestrion_llm.prices import Price
 
 from orchestrion import BudgetError, UsageError, register
@@ -285,11 +284,6 @@ def test_of_several_choices_the_first_is_the_answer_and_they_are_never_mixed() -
     body["choices"].insert(0, other)
     with ModelService(reply(200, body)) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
-
-
-@pytest.mark.parametrize("text", ["1_0", "\u0663", "0x10", "1, 2", " ", "1e400"])
-def test_a_hint_is_a_plain_number_or_none(text: str) -> None:
-    assert hint({"retry-after": text}) is None
 
 
 @pytest.mark.parametrize("name", ["n", "max_tokens", "max_output_tokens", "stream", "model"])

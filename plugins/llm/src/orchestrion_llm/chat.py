@@ -83,69 +83,6 @@ class _Completion(msgspec.Struct):
     error: wire.ErrorBody | None = None
 
 
-class ChatWire:
-    """See `Wire`."""
-
-    path = "/chat/completions"
-    embeddings: str | None = "/embeddings"
-    streaming: Mapping[str, JSON] = {"stream": True, "stream_options": {"include_usage": True}}
-
-    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
-        """See `Wire.body`."""
-        chosen = wire.sampling(request, settings)
-        system, said = messages(request)
-        turns: list[JSON] = [{"role": "system", "content": system}] if system else []
-        turns += _turns(said)
-        body: dict[str, JSON] = {"model": settings.model, "messages": turns}
-        body[settings.limit_name] = chosen.pop("max_tokens")
-        body |= chosen
-        if tools := request.get("tools"):
-            body["tools"] = [
-                {
-                    "type": "function",
-                    "function": {
-                        "name": tool["name"],
-                        "description": tool.get("description", ""),
-                        "parameters": tool["schema"],
-                    },
-                }
-                for tool in tools
-            ]
-        if (choice := wire.tool_choice(request)) is not None:
-            named = {"type": "function", "function": {"name": choice}}
-            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
-        if (schema := request.get("schema")) is not None:
-            shape = wire.closed(schema)
-            body["response_format"] = {
-                "type": "json_schema",
-                "json_schema": {"name": "answer", "schema": shape, "strict": wire.is_strict(shape)},
-            }
-        return body | dict(settings.extra)
-
-    def read(self, raw: bytes) -> wire.Result:
-        """See `Wire.read`."""
-        whole = wire.decoded(raw, _Completion)
-        if whole.error is not None:
-            raise whole.error.raised()
-        choice = next((one for one in whole.choices if one.index == 0), None)
-        if choice is None:
-            raise wire.missing("choices")
-        if choice.message is None:
-            raise wire.missing("message")
-        written = next(one for one in wire.decoded(raw, dict)["choices"] if not one.get("index"))
-        return _result(
-            choice.message,
-            choice.finish_reason,
-            whole.model,
-            whole.usage,
-            _kept(written["message"]),
-        )
-
-    def collector(self) -> _Collector:
-        """See `Wire.collector`."""
-        return _Collector()
-
-
 def _turns(said: Sequence[Said]) -> list[JSON]:
     """Messages; images of tools follow their results, which must be texts here."""
     turns: list[JSON] = []
@@ -240,17 +177,16 @@ def _tokens(told: Any) -> Tokens | None:
     )
 
 
-class _Collector:
+class _Collector(wire.Collector):
     """See `Collector`."""
 
     def __init__(self) -> None:
-        self._text: list[str] = []
+        super().__init__()
         self._message: dict[str, Any] = {}
         self._calls: dict[int, dict[str, Any]] = {}
         self._reason: str | None = None
         self._model = ""
         self._usage: Any = None
-        self.whole = False
 
     def event(self, name: str, data: bytes) -> str:
         """See `Collector.event`."""
@@ -269,7 +205,7 @@ class _Collector:
                 self._reason = choice.finish_reason or self._reason
                 self._add(raw.get("delta") or {})
                 text += (choice.delta and choice.delta.text) or ""
-        self._text.append(text)
+        self.pieces.append(text)
         return text
 
     def _add(self, delta: dict[str, Any]) -> None:
@@ -290,11 +226,6 @@ class _Collector:
     def ended(self) -> bool:
         """See `Collector.ended`."""
         return self._reason is not None
-
-    @property
-    def text(self) -> str:
-        """See `Collector.text`."""
-        return "".join(self._text)
 
     def result(self) -> wire.Result:
         """See `Collector.result`."""
@@ -317,3 +248,63 @@ def _joined(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
             old = [{"type": "text", "text": old}] if old else []
         grows = isinstance(value, str | list) and isinstance(old, type(value))
         whole[name] = old + value if grows else value
+
+
+class ChatWire:
+    """See `Wire`."""
+
+    path = "/chat/completions"
+    embeddings: str | None = "/embeddings"
+    collector: type[wire.Collector] = _Collector
+    streaming: Mapping[str, JSON] = {"stream": True, "stream_options": {"include_usage": True}}
+
+    def body(self, request: Mapping[str, JSON], settings: Any) -> dict[str, JSON]:
+        """See `Wire.body`."""
+        chosen = wire.sampling(request, settings)
+        system, said = messages(request)
+        turns: list[JSON] = [{"role": "system", "content": system}] if system else []
+        turns += _turns(said)
+        body: dict[str, JSON] = {"model": settings.model, "messages": turns}
+        body[settings.limit_name] = chosen.pop("max_tokens")
+        body |= chosen
+        if tools := request.get("tools"):
+            body["tools"] = [
+                {
+                    "type": "function",
+                    "function": {
+                        "name": tool["name"],
+                        "description": tool.get("description", ""),
+                        "parameters": tool["schema"],
+                    },
+                }
+                for tool in tools
+            ]
+        if (choice := wire.tool_choice(request)) is not None:
+            named = {"type": "function", "function": {"name": choice}}
+            body["tool_choice"] = choice if choice in ("auto", "none", "required") else named
+        if (schema := request.get("schema")) is not None:
+            shape = wire.closed(schema)
+            body["response_format"] = {
+                "type": "json_schema",
+                "json_schema": {"name": "answer", "schema": shape, "strict": wire.is_strict(shape)},
+            }
+        return body | dict(settings.extra)
+
+    def read(self, raw: bytes) -> wire.Result:
+        """See `Wire.read`."""
+        whole = wire.decoded(raw, _Completion)
+        if whole.error is not None:
+            raise whole.error.raised()
+        choice = next((one for one in whole.choices if one.index == 0), None)
+        if choice is None:
+            raise wire.missing("choices")
+        if choice.message is None:
+            raise wire.missing("message")
+        written = next(one for one in wire.decoded(raw, dict)["choices"] if not one.get("index"))
+        return _result(
+            choice.message,
+            choice.finish_reason,
+            whole.model,
+            whole.usage,
+            _kept(written["message"]),
+        )

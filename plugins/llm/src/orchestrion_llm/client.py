@@ -256,7 +256,7 @@ def _caused_by(error: BaseException | None, kinds: tuple[type[BaseException], ..
 
 
 def _broken_off(collector: Collector, why: str) -> str:
-    text = hidden(collector.text)
+    text = hidden("".join(collector.pieces))
     shown = repr(text[-_PARTIAL:]) if text else "nothing"
     return f"a stream that broke off after {len(text)} characters ({why}); last came {shown}"
 
@@ -345,13 +345,9 @@ async def check(
     status = response.status_code
     if status == 200:
         return
-    fault = faults.of_answer(place, response.status_code, response.headers, response.content)
-    if (
-        response.status_code in (401, 403)
-        or 300 <= response.status_code < 400
-        or fault.fault == "quota"
-    ):
-        raise UsageError(f"{place.path}: {fault}{_advice(place, base_url, response.status_code)}")
+    fault = faults.of_answer(place, status, response.headers, response.content)
+    if status in (401, 403) or 300 <= status < 400 or fault.fault == "quota":
+        raise UsageError(f"{place.path}: {fault}{_advice(place, base_url, status)}")
     note("preflight", f"key and model could not be checked: {fault}")
 
 

@@ -79,8 +79,14 @@ class Result:
         return data
 
 
-class Collector(Protocol):
-    """Assembles the events of a stream."""
+class Collector:
+    """Assembles the events of a stream; each API has its own."""
+
+    def __init__(self) -> None:
+        self.pieces: list[str] = []
+        """The text so far, in pieces."""
+        self.whole = False
+        """Whether the service stated that the stream is complete."""
 
     def event(self, name: str, data: bytes) -> str:
         """Add an event; return the text that it adds to the answer.
@@ -89,12 +95,7 @@ class Collector(Protocol):
             MalformedError: it is not an event of the API.
             ServiceError: it reports an error.
         """
-        ...
-
-    @property
-    def whole(self) -> bool:
-        """Whether the service stated that the stream is complete."""
-        ...
+        raise NotImplementedError
 
     @property
     def ended(self) -> bool:
@@ -103,16 +104,11 @@ class Collector(Protocol):
         Some servers state no more; then the answer is complete if the body ends properly. In a
         truncated body, what follows the reason (calls, usage) may be missing.
         """
-        ...
-
-    @property
-    def text(self) -> str:
-        """The text so far."""
-        ...
+        return self.whole
 
     def result(self) -> Result:
         """Return the answer, as it would have come in one piece."""
-        ...
+        raise NotImplementedError
 
 
 class Wire(Protocol):
@@ -121,6 +117,7 @@ class Wire(Protocol):
     path: str
     embeddings: str | None
     """The path for embeddings; None if the API has none."""
+    collector: type[Collector]
     streaming: Mapping[str, JSON]
     """Fields that request a stream."""
 
@@ -139,10 +136,6 @@ class Wire(Protocol):
             MalformedError: it cannot be used.
             ServiceError: it reports an error.
         """
-        ...
-
-    def collector(self) -> Collector:
-        """Return a collector for an answer in pieces."""
         ...
 
 

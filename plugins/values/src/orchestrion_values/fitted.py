@@ -197,7 +197,7 @@ class _Fit:
         return result
 
     def grown(self, left: Floats) -> tuple[Trees, Floats, Floats]:
-        """Trees on the residuals, their predictions for decisions [n] and for all choices [n', k]."""
+        """Trees on the residuals; their predictions for decisions [n] and all choices [n', k]."""
         from sklearn.tree import ExtraTreeRegressor
 
         k, episodes = self.x.shape[1], len(self.folds)

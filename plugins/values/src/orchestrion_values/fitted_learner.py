@@ -182,7 +182,7 @@ class FittedLearner(ValueLearner):
             self._data = new if self._data is None else self._data.joined(new)
 
     async def _learn_from_runs(self, policy: ValuePolicy) -> None:
-        """Learn from decisions of other runs; their sequences are ignored, as they may be reactive."""
+        """Learn from decisions of other runs, but not their sequences, which may be reactive."""
         from orchestrion_values.earlier import of_run
 
         notes = []
