@@ -9,13 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from attrs import frozen
 from orchestrion_llm.prices import Price
 
 from orchestrion import BudgetError, UsageError, register
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import CallPath
-from tests.plugins.llm.apis import QUICK, Api, ask, once
+from tests.plugins.llm.apis import QUICK, Api, Caps, ask, once
 from tests.service import ModelService, Seen, raw, reply, stream
 
 Bytes = Callable[[Api], bytes]
@@ -116,14 +115,6 @@ def test_an_answer_is_one_whatever_its_headers_say(api: Api, oddity: str) -> Non
         assert ask(api.settings(server.url)).data["text"] == "hello"
 
 
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = 100_000
-    usd: float | None = 1.0
-    minutes: float | None = None
-
-
 NO_USAGE: dict[str, Any] = {
     "negative": [-5, -3],
     "text": ["12", "3"],
@@ -146,7 +137,7 @@ def test_usage_that_cannot_be_true_is_estimated_and_the_answer_kept(
     body["usage"] = dict(
         zip(names or ("input_tokens", "output_tokens"), NO_USAGE[told], strict=True)
     )
-    budget = Budget(Caps())
+    budget = Budget(Caps(tokens=100_000, usd=1.0))
     given = stream(api.events(body)) if streamed else reply(200, body)
     with ModelService(given) as server:
         answer = ask(

@@ -9,7 +9,6 @@ import sys
 from typing import Any
 
 import pytest
-from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from orchestrion_llm.models import OpenAIModel
@@ -19,19 +18,11 @@ from orchestrion import BudgetError, Key
 from orchestrion._engine.budget import Budget
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
-from tests.plugins.llm.apis import ASK, QUICK, Api, ask, context
+from tests.plugins.llm.apis import ASK, QUICK, Api, Caps, ask, context
 from tests.plugins.llm.test_requests import noted
 from tests.service import ModelService, reply
 
 PRICE = Price(input=10.0, output=50.0, cached_input=1.0, cache_write=12.5)
-
-
-@frozen
-class Caps:
-    calls: int | None = None
-    tokens: int | None = None
-    usd: float | None = None
-    minutes: float | None = None
 
 
 def test_each_kind_of_token_has_its_rate() -> None:

@@ -58,7 +58,7 @@ def test_a_model_is_looked_up_among_what_is_installed() -> None:
     saved = policy_for(pets(40)).save()
     data = {**saved.data, "model": "os:system"}
     policy = ValuePolicy([Counts()], OpenContext("policy", Key(1), ROSTER), stop=True)
-    with pytest.raises(CheckpointError, match=r"no installed package has; there are .*ridges"):
+    with pytest.raises(CheckpointError, match=r"no installed package has .*known models: .*ridges"):
         policy.load(type(saved)(saved.arrays, data))
 
 
