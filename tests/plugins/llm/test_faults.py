@@ -28,36 +28,44 @@ from tests.service import ModelService, Reply, cut, drip, endless, hang, reply, 
 HTML = "<html><head><style>x{}</style></head><body><h1>502 Bad Gateway</h1></body></html>"
 Fault = Callable[[Api], Reply]
 
+
+def fails(status: int, kind: str, message: str = "it went wrong", **headers: str) -> Fault:
+    """An error in the form of the API."""
+    return lambda api: reply(status, api.error(kind, message), **headers)
+
+
+def gives(status: int, body: object = b"", **headers: str) -> Fault:
+    """The same body for every API."""
+    return lambda api: reply(status, body, **headers)
+
+
 RETRIED: dict[str, tuple[Fault, str]] = {
-    "429": (lambda api: reply(429, api.error("rate_limit_error")), "rate_limit"),
-    "429 html": (lambda api: reply(429, HTML), "rate_limit"),
-    "529": (lambda api: reply(529, api.error("overloaded_error")), "overload"),
-    "503": (lambda api: reply(503, HTML), "overload"),
-    "500 overloaded": (lambda api: reply(500, api.error("overloaded_error")), "overload"),
-    "500": (lambda api: reply(500, api.error("api_error")), "transient"),
-    "500 empty": (lambda api: reply(500), "transient"),
-    "502 html": (lambda api: reply(502, HTML), "transient"),
-    "504": (lambda api: reply(504, "upstream timed out"), "transient"),
-    "408": (lambda api: reply(408), "transient"),
-    "409": (lambda api: reply(409, api.error("conflict")), "transient"),
+    "429": (fails(429, "rate_limit_error"), "rate_limit"),
+    "429 html": (gives(429, HTML), "rate_limit"),
+    "529": (fails(529, "overloaded_error"), "overload"),
+    "503": (gives(503, HTML), "overload"),
+    "500 overloaded": (fails(500, "overloaded_error"), "overload"),
+    "500": (fails(500, "api_error"), "transient"),
+    "500 empty": (gives(500), "transient"),
+    "502 html": (gives(502, HTML), "transient"),
+    "504": (gives(504, "upstream timed out"), "transient"),
+    "408": (gives(408), "transient"),
+    "409": (fails(409, "conflict"), "transient"),
     "half a body": (lambda api: cut(api.good(), 20), "transient"),
     "dropped": (lambda api: cut(b"", 0), "transient"),
-    "error in a 200": (lambda api: reply(200, api.error("overloaded_error")), "overload"),
-    "empty": (lambda api: reply(200, b""), "malformed"),
-    "broken json": (lambda api: reply(200, b'{"content": [{"ty'), "malformed"),
-    "html": (lambda api: reply(200, HTML), "malformed"),
-    "other json": (lambda api: reply(200, {"hello": 1}), "malformed"),
-    "a list": (lambda api: reply(200, [1, 2]), "malformed"),
-    "a str": (lambda api: reply(200, '"hello"'), "malformed"),
-    "wrong types": (
-        lambda api: reply(200, {"content": "x", "choices": "x", "output": "x"}),
-        "malformed",
-    ),
+    "error in a 200": (fails(200, "overloaded_error"), "overload"),
+    "empty": (gives(200), "malformed"),
+    "broken json": (gives(200, b'{"content": [{"ty'), "malformed"),
+    "html": (gives(200, HTML), "malformed"),
+    "other json": (gives(200, {"hello": 1}), "malformed"),
+    "a list": (gives(200, [1, 2]), "malformed"),
+    "a str": (gives(200, '"hello"'), "malformed"),
+    "wrong types": (gives(200, {"content": "x", "choices": "x", "output": "x"}), "malformed"),
     "null content": (lambda api: reply(200, api.good(None) | {"content": None}), "malformed"),
     "null reason": (lambda api: reply(200, _without_reason(api)), "malformed"),
-    "deep json": (lambda api: reply(200, b"[" * 100_000), "malformed"),
+    "deep json": (gives(200, b"[" * 100_000), "malformed"),
     "compressed": (
-        lambda api: reply(200, gzip.compress(b"0" * 10_000_000), content_encoding="gzip"),
+        gives(200, gzip.compress(b"0" * 10_000_000), content_encoding="gzip"),
         "malformed",
     ),
     "too long": (lambda api: endless(LARGEST + 100_000), "malformed"),
@@ -65,53 +73,39 @@ RETRIED: dict[str, tuple[Fault, str]] = {
 
 PERMANENT: dict[str, tuple[Fault, str]] = {
     "400": (
-        lambda api: reply(400, api.error("invalid_request_error", "temperature: unsupported")),
+        fails(400, "invalid_request_error", "temperature: unsupported"),
         "temperature: unsupported; asked of m-1: see the settings of models.m",
     ),
-    "404": (
-        lambda api: reply(404, api.error("not_found_error")),
-        r"m-1 \(models.m.model\) the name of a model there",
-    ),
-    "422": (lambda api: reply(422, {"detail": "no such field"}), "no such field"),
+    "404": (fails(404, "not_found_error"), r"m-1 \(models.m.model\) the name of a model there"),
+    "422": (gives(422, {"detail": "no such field"}), "no such field"),
     "redirect": (
-        lambda api: reply(307, b"", location="http://elsewhere.example/v1"),
+        gives(307, location="http://elsewhere.example/v1"),
         r"redirects are not followed \(to elsewhere.example\): correct models.m.base_url",
     ),
-    "moved": (lambda api: reply(301, b"", location="/v2"), "redirects are not followed"),
+    "moved": (gives(301, location="/v2"), "redirects are not followed"),
 }
 
+QUOTA = "You exceeded your current quota, check your billing details"
+LIMITS = "You have reached your specified API usage limits."
 PAUSED: dict[str, tuple[Fault, str]] = {
     "429 quota": (
-        lambda api: reply(429, api.error("insufficient_quota")),
+        fails(429, "insufficient_quota"),
         "the account is used up; the run can be resumed",
     ),
-    "429 quota in words": (
-        lambda api: reply(
-            429, api.error("error", "You exceeded your current quota, check your billing details")
-        ),
-        "used up",
-    ),
-    "402": (lambda api: reply(402, api.error("billing_error")), "used up"),
-    "400 usage limits": (
-        lambda api: reply(
-            400,
-            api.error("invalid_request_error", "You have reached your specified API usage limits."),
-        ),
-        "used up",
-    ),
+    "429 quota in words": (fails(429, "error", QUOTA), "used up"),
+    "402": (fails(402, "billing_error"), "used up"),
+    "400 usage limits": (fails(400, "invalid_request_error", LIMITS), "used up"),
     "400 credit": (
-        lambda api: reply(
-            400, api.error("invalid_request_error", "Your credit balance is too low.")
-        ),
+        fails(400, "invalid_request_error", "Your credit balance is too low."),
         "used up",
     ),
     "401": (
-        lambda api: reply(401, api.error("authentication_error", "invalid key")),
+        fails(401, "authentication_error", "invalid key"),
         "does not accept the key in TEST_KEY; the run can be resumed",
     ),
-    "403": (lambda api: reply(403, HTML), "does not accept the key in TEST_KEY"),
+    "403": (gives(403, HTML), "does not accept the key in TEST_KEY"),
     "429 for a day": (
-        lambda api: reply(429, api.error("rate_limit_error"), retry_after="86400"),
+        fails(429, "rate_limit_error", retry_after="86400"),
         "asks to wait 86400 s",
     ),
 }
