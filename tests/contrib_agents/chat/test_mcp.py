@@ -182,9 +182,9 @@ def test_results_are_data_and_capped(url: str) -> None:
     assert text.endswith("[cut: the first 200 of 36000 bytes]\n</result>")
 
 
-def test_a_call_that_takes_too_long_is_told_and_the_server_lives_on() -> None:
+def test_a_call_that_takes_too_long_is_told_and_the_server_lives_on(url: str) -> None:
     model = Lines([use("sleep", '{"seconds": 60}'), use("add", '{"a": 1, "b": 2}'), "Well."])
-    done = turn(MCP(command=COMMAND, allow=["sleep", "add"], timeout=3), model)
+    done = turn(MCP(url=url, allow=["sleep", "add"], timeout=3), model)
     assert done.status == "completed"
     assert "no result within 3 s" in result(model)
     assert "\n3\n" in result(model, 2)
@@ -296,18 +296,17 @@ def with_session(settings: MCP, use: Callable[[Session], Awaitable[Any]]) -> Any
 
 
 def test_a_server_that_was_killed_is_started_again_once_for_all_who_call_it() -> None:
-    async def use(session: Session) -> list[set[int]]:
-        pids = [{int((await session.call("pid", {})).text)}]
-        for _ in range(2):
-            os.kill(min(pids[-1]), signal.SIGKILL)
-            results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
-            pids.append({int(one.text) for one in results})
-        return pids
+    async def use(session: Session) -> tuple[int, set[int]]:
+        first = int((await session.call("pid", {})).text)
+        os.kill(first, signal.SIGKILL)
+        results = await asyncio.gather(*(session.call("pid", {}) for _ in range(20)))
+        return first, {int(result.text) for result in results}
 
-    pids = with_session(MCP(command=COMMAND, allow=["pid"]), use)
-    assert [len(one) for one in pids] == [1, 1, 1]
-    assert len(set.union(*pids)) == 3
-    assert not any(map(alive, set.union(*pids)))
+    first, later = with_session(MCP(command=COMMAND, allow=["pid"]), use)
+    [second] = later
+    assert second != first
+    assert not alive(first)
+    assert not alive(second)
 
 
 def test_a_tool_that_ends_its_server_is_told_to_the_model_and_the_next_turn_has_a_server() -> None:
