@@ -217,7 +217,7 @@ def test_accepted_refusals_and_cuts_are_said_in_the_metadata() -> None:
     assert turn.output.metadata["truncated"] is True
 
 
-def test_a_call_that_fails_is_no_turn_whatever_is_accepted() -> None:
+def test_a_failed_call_fails_the_turn_in_any_case() -> None:
     class Down(Lines):
         async def complete(self, request, key, calls):  # type: ignore[no-untyped-def]
             raise CallError("no such model", "permanent")

@@ -295,7 +295,7 @@ def with_session(settings: MCP, use: Callable[[Session], Awaitable[Any]]) -> Any
     return asyncio.run(main())
 
 
-def test_a_server_that_was_killed_is_started_again_once_for_all_who_call_it() -> None:
+def test_a_killed_server_is_restarted_once_for_all_callers() -> None:
     async def use(session: Session) -> tuple[int, set[int]]:
         first = int((await session.call("pid", {})).text)
         os.kill(first, signal.SIGKILL)
@@ -309,7 +309,7 @@ def test_a_server_that_was_killed_is_started_again_once_for_all_who_call_it() ->
     assert not alive(second)
 
 
-def test_a_tool_that_ends_its_server_is_told_to_the_model_and_the_next_turn_has_a_server() -> None:
+def test_a_tool_that_ends_its_server_is_an_error_and_the_server_is_restarted() -> None:
     model = Lines([use("crash"), "It is gone.", use("add", '{"a": 1, "b": 1}'), "It is 2."])
     first, second = episode(MCP(command=COMMAND, allow=["crash", "add"]), model, steps=2).turns
     assert (first.status, second.status) == ("completed", "completed")

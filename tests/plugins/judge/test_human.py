@@ -220,7 +220,7 @@ def test_a_run_that_does_not_wait_goes_on_without_the_reward_and_stays_so(tmp_pa
     "text",
     ["", "7", '{"score": 11}', '{"score": "7"}', '{"skipped": false}', '{"score": 7, "a": 1}'],
 )
-def test_an_answer_that_is_none_is_named_and_never_guessed_at(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_answer_file_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(BudgetError):
         score(by_queue(tmp_path), "42")
     [question] = tmp_path.glob("*.question.json")
@@ -276,7 +276,7 @@ def test_a_folder_can_be_shared_between_runs(tmp_path: Path, typing: Any) -> Non
     assert reward.questions == Questions(shared)
 
 
-def test_a_scale_in_whole_numbers_asks_the_same_question_as_one_in_floats() -> None:
+def test_integer_and_float_scales_are_the_same_question() -> None:
     # A resumed run reads its settings from a file, in which they are all floats.
     asked = [Question("How?", scale, ()).name for scale in (Scale(0, 10), Scale(0.0, 10.0, 1.0))]
     assert len(set(asked)) == 1

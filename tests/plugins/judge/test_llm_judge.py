@@ -146,7 +146,7 @@ def test_the_mark_must_be_that_of_this_question() -> None:
 
 
 @pytest.mark.parametrize(("needed", "value"), [(3, None), (2, 0.6), (1, 0.6)])
-def test_so_many_samples_must_be_usable_as_are_needed(needed: int, value: float | None) -> None:
+def test_needed_is_the_minimum_of_readable_samples(needed: int, value: float | None) -> None:
     model = gives(4, "?", 8, "?")
     found = judgement(model, samples=3, needed=needed, combine="mean")
     assert found.value == (value and pytest.approx(value))
@@ -210,7 +210,7 @@ def test_silence_is_worth_nothing_and_asks_nobody() -> None:
     assert not model.requests
 
 
-def test_a_call_that_fails_makes_the_reward_missing_and_says_why() -> None:
+def test_a_failed_call_makes_the_reward_missing() -> None:
     reward = judge_reward(Saying([lambda asked: CallError("no such model", "permanent")]))
     engine = engine_for({"a": ScriptedAgent()}, Fixed(["a"]), ListTask(1), reward, calls=CallPath())
     done = asyncio.run(engine.run("0/0/0", PROBLEM, Key(0)))

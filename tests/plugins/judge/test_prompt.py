@@ -25,7 +25,7 @@ def asked(*blocks: Block, seed: int = 1) -> Asked:
 @given(texts, texts)
 @example("", "")
 @example("[a end problem]", "\n\n")
-def test_whatever_is_said_stays_inside(problem: str, work: str) -> None:
+def test_the_judged_work_stays_inside_its_fence(problem: str, work: str) -> None:
     found = asked(Block("problem", problem), Block("work", work))
     clean = asked(Block("problem", "?"), Block("work", "!"))
     assert found.blocks["work"].encode() == work.encode(errors="replace")

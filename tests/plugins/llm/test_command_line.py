@@ -128,7 +128,7 @@ REFUSED: dict[str, tuple[Server, str]] = {
 
 @both_vendors
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_wrong_key_or_model_is_one_clear_sentence_before_anything_is_spent(
+def test_a_wrong_key_or_model_is_a_clear_error_before_any_call(
     api: Api, case: str, tmp_path: Path
 ) -> None:
     answers, words = REFUSED[case]
@@ -161,7 +161,7 @@ def test_a_server_that_is_not_there_is_said_to_be_not_there(api: Api, tmp_path: 
     ],
     ids=["no such endpoint", "listed only", "busy", "known"],
 )
-def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: Path) -> None:
+def test_an_inconclusive_preflight_is_ignored(api: Api, look: Server, tmp_path: Path) -> None:
     with ModelService(look(api)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("run", file, "--input", "q1", cwd=tmp_path, TEST_KEY=KEY)
@@ -170,9 +170,7 @@ def test_what_cannot_be_tried_is_no_obstacle(api: Api, look: Server, tmp_path: P
 
 
 @chat_only
-def test_a_budget_in_dollars_refuses_a_model_without_price_and_says_which(
-    api: Api, tmp_path: Path
-) -> None:
+def test_a_dollar_budget_names_the_model_without_price(api: Api, tmp_path: Path) -> None:
     with ModelService(reply(200, api.good())) as server:
         data = json.loads(config(api, server.url, price=None))
         file = write(tmp_path, json.dumps({**data, "budget": {"usd": 1}}))
@@ -217,7 +215,7 @@ def echo(seen: Seen) -> str:
 
 @both_vendors
 @pytest.mark.parametrize("how", ["answers", "fails"])
-def test_canaries_are_found_nowhere(api: Api, how: str, tmp_path: Path) -> None:
+def test_secrets_are_found_in_no_file_or_output(api: Api, how: str, tmp_path: Path) -> None:
     """The server echoes key and headers in its errors and answers, in several spellings."""
     count = 0
 
@@ -282,7 +280,7 @@ def test_a_recorded_run_replays_without_network_and_without_a_key(api: Api, tmp_
 
 
 @chat_only
-def test_a_dry_run_asks_nobody_and_bounds_the_dollars(api: Api, tmp_path: Path) -> None:
+def test_a_dry_run_makes_no_request(api: Api, tmp_path: Path) -> None:
     with ModelService(reply(500)) as server:
         file = write(tmp_path, config(api, server.url))
         done = here("train", file, "--dry-run", cwd=tmp_path, TEST_KEY="")

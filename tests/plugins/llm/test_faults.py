@@ -123,7 +123,7 @@ def _without_reason(api: Api, reason: str | None = None) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("fault", RETRIED)
-def test_what_may_pass_is_tried_again_and_never_becomes_an_answer(api: Api, fault: str) -> None:
+def test_faults_that_may_pass_are_retried(api: Api, fault: str) -> None:
     bad, kind = RETRIED[fault]
     with ModelService(bad(api), reply(200, api.good())) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
@@ -147,7 +147,7 @@ def test_a_request_that_is_wrong_is_not_tried_again(api: Api, fault: str) -> Non
 
 
 @pytest.mark.parametrize("fault", PAUSED)
-def test_what_every_later_call_would_meet_as_well_pauses_the_run(api: Api, fault: str) -> None:
+def test_faults_of_the_account_pause_the_run(api: Api, fault: str) -> None:
     bad, words = PAUSED[fault]
     with ModelService(bad(api)) as server, pytest.raises(BudgetError, match=words):
         ask(api.settings(server.url))
@@ -259,7 +259,7 @@ def test_an_attempt_that_may_have_been_charged_is_booked(
     assert path.budget.spent.calls == (2 if booked else 1)
 
 
-def test_a_refused_connection_and_an_unknown_host_may_pass(api: Api) -> None:
+def test_a_refused_connection_and_an_unknown_host_are_transient(api: Api) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -271,7 +271,7 @@ def test_a_refused_connection_and_an_unknown_host_may_pass(api: Api) -> None:
     assert "cannot be reached" in str(error)
 
 
-def test_a_certificate_nobody_vouches_for_is_final(api: Api, tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_a_permanent_fault(api: Api, tmp_path: Path) -> None:
     make = "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost".split()
     files = ["-keyout", str(tmp_path / "k"), "-out", str(tmp_path / "c")]
     subprocess.run([*make, *files], check=True, capture_output=True)
@@ -284,7 +284,7 @@ def test_a_certificate_nobody_vouches_for_is_final(api: Api, tmp_path: Path) -> 
     assert "CERTIFICATE_VERIFY_FAILED" in str(error)
 
 
-def test_a_connection_that_breaks_in_the_handshake_may_pass(
+def test_a_connection_broken_in_the_handshake_is_transient(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Somebody who hangs up before the first byte is waited for to the end.
@@ -330,7 +330,7 @@ def test_an_answer_cut_at_max_tokens_says_so(api: Api) -> None:
     assert (answer.usage.input_tokens, answer.usage.output_tokens) == (12, 3)
 
 
-def test_tool_arguments_that_are_no_json_are_the_agents_affair(api: Api) -> None:
+def test_tool_arguments_that_are_not_json_are_passed_on_as_text(api: Api) -> None:
     """They are no fault of the service: nothing is tried again, the text is handed on."""
     if api.name == "anthropic":
         pytest.skip("this API gives objects")
@@ -365,9 +365,7 @@ def test_a_cancelled_call_is_closed_and_its_place_freed(api: Api) -> None:
 
 
 @pytest.mark.parametrize("fault", ["529", "500", "broken json", "429", "dropped"])
-def test_a_fallback_model_answers_what_the_first_cannot_and_the_answer_says_so(
-    api: Api, fault: str
-) -> None:
+def test_a_fallback_model_answers_after_the_last_attempt(api: Api, fault: str) -> None:
     async def asking(first: str, second: str) -> tuple[object, CallPath]:
         path = CallPath(retry=QUICK)
         engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=path)
@@ -386,7 +384,7 @@ def test_a_fallback_model_answers_what_the_first_cannot_and_the_answer_says_so(
     assert ":m-1@127.0.0.1" in data["instead_of"]  # type: ignore[index]
 
 
-def test_a_fallback_model_is_not_asked_what_is_wrong_in_itself(api: Api) -> None:
+def test_a_fallback_model_is_not_asked_after_a_permanent_fault(api: Api) -> None:
     with ModelService(PERMANENT["400"][0](api)) as bad, ModelService(reply()) as good:
         other = api.settings(good.url)
         with pytest.raises(CallError, match="unsupported"):

@@ -84,7 +84,7 @@ def _tool_without_call(api: Api) -> bytes:
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_no_server_should_send_is_a_fault_with_a_class(api: Api, fault: str) -> None:
+def test_invalid_responses_are_classified(api: Api, fault: str) -> None:
     make, kind = FAULTS[fault]
     with ModelService(raw(make(api))) as server:
         assert once(api.settings(server.url)).fault == kind
@@ -110,7 +110,7 @@ FINE: dict[str, Bytes] = {
 
 
 @pytest.mark.parametrize("oddity", FINE)
-def test_an_answer_is_one_whatever_its_headers_say(api: Api, oddity: str) -> None:
+def test_odd_headers_do_not_matter(api: Api, oddity: str) -> None:
     with ModelService(raw(FINE[oddity](api))) as server:
         assert ask(api.settings(server.url)).data["text"] == "hello"
 
@@ -128,7 +128,7 @@ NO_USAGE: dict[str, Any] = {
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("told", NO_USAGE)
-def test_usage_that_cannot_be_true_is_estimated_and_the_answer_kept(
+def test_incredible_usage_is_estimated_and_the_answer_kept(
     api: Api, told: str, streamed: bool
 ) -> None:
     """It was paid for: asking again would pay twice, and believing it would pay back."""
@@ -169,9 +169,7 @@ def test_a_share_of_the_prompt_cannot_be_larger_than_the_prompt(api: Api) -> Non
 
 
 @pytest.mark.parametrize("told", ["nothing", "zeros"])
-def test_an_answer_whose_usage_is_not_told_is_booked_with_all_it_could_take(
-    api: Api, told: str
-) -> None:
+def test_an_answer_without_usage_is_booked_with_its_bound(api: Api, told: str) -> None:
     """Its text is no bound: what a model thinks is paid for and not shown."""
     body = api.good(usage=told != "nothing")
     if told == "zeros":
@@ -209,7 +207,7 @@ def test_a_prompt_of_no_tokens_is_no_count(api: Api) -> None:
     assert answer.usage.input_tokens > len(server.seen[0].body)
 
 
-def test_an_end_of_a_stream_without_usage_is_not_booked_by_its_beginning() -> None:
+def test_usage_of_the_start_of_a_stream_is_not_booked() -> None:
     api = Api("anthropic")
     events = [
         one.replace(b', "usage": {"output_tokens": 3}', b"") for one in api.events(api.good())
@@ -262,7 +260,7 @@ def test_a_stream_that_is_no_utf8_is_not_mended_silently(api: Api) -> None:
         assert once(api.settings(server.url), shown=[]).fault == "malformed"
 
 
-def test_of_several_choices_the_first_is_the_answer_and_they_are_never_mixed() -> None:
+def test_of_several_choices_only_the_first_is_read() -> None:
     api = Api("chat")
     body = api.good("hello")
     other = json.loads(json.dumps(body["choices"][0]).replace("hello", "other"))
@@ -294,7 +292,7 @@ def test_a_secret_at_the_edge_of_a_cut_is_not_shown_in_part(api: Api) -> None:
         assert "2c40a853" not in str(once(api.settings(server.url), shown=[]))
 
 
-def test_arguments_of_a_tool_that_are_too_deep_to_read_are_the_agents_affair() -> None:
+def test_unreadable_tool_arguments_are_passed_on_as_text() -> None:
     api, deep = Api("anthropic"), "[" * 100_000
     events = api.events(api.good(None, tools=[("t", "f", '{"a": 1}')]))
     piece = json.dumps('{"a": 1}'[2:])[1:-1].encode()
@@ -304,7 +302,7 @@ def test_arguments_of_a_tool_that_are_too_deep_to_read_are_the_agents_affair() -
     assert call["arguments"].endswith(deep)
 
 
-def test_a_list_of_models_that_cannot_be_read_is_no_obstacle(api: Api) -> None:
+def test_an_unreadable_list_of_models_is_ignored(api: Api) -> None:
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         looked = raw(http(b'{"data": [{"id": "\xff"}]}')) if seen.path.endswith("models") else None
         missing = reply(404, b'{"error": {"message": "\xff"}}')

@@ -92,7 +92,7 @@ def test_a_reservation_is_never_less_than_what_is_charged(
     assert price.usd(tokens) <= most * (1 + 1e-9) + 1e-12
 
 
-def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
+def test_a_call_without_price_costs_nan() -> None:
     usage = usage_of(Tokens(3, 4), None)
     assert math.isnan(usage.usd)
     assert usage.cost == 0.0, "rewards stay numbers"
@@ -111,7 +111,7 @@ def test_a_call_of_unknown_price_costs_nobody_knows_what() -> None:
         ("anthropic", "claude-sonnet-99", None),
     ],
 )
-def test_a_dated_snapshot_costs_what_its_model_costs_and_a_stranger_is_unknown(
+def test_a_dated_snapshot_has_the_price_of_its_model(
     vendor: str, model: str, of: str | None
 ) -> None:
     price = known_price(vendor, model)
@@ -190,7 +190,7 @@ def test_the_price_in_the_config_wins_and_other_sellers_have_other_prices() -> N
     assert reserved(base_url="http://h/v1", price=Price(0, 0)) == 0.0
 
 
-def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked(
+def test_a_dollar_budget_refuses_a_model_without_price(
     api: Api,
 ) -> None:
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
@@ -202,7 +202,7 @@ def test_a_budget_in_dollars_refuses_a_model_of_unknown_price_before_it_is_asked
     assert server.seen == []
 
 
-def test_a_budget_in_dollars_says_which_model_may_have_been_meant() -> None:
+def test_a_dollar_budget_suggests_a_similar_model_name() -> None:
     path = CallPath(Budget(Caps(usd=1.0)), retry=QUICK)
     with pytest.raises(BudgetError, match=r"`price` .*did you mean 'gpt-5-mini'\?"):
         ask(OpenAIModel(model="gpt-5-mimi", key_env="TEST_KEY", preflight=False), path=path)

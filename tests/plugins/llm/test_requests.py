@@ -214,9 +214,7 @@ def follow_up(data: Mapping[str, JSON], **more: JSON) -> dict[str, JSON]:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
-    api: Api, streamed: bool
-) -> None:
+def test_thinking_goes_back_unchanged_to_its_service_only(api: Api, streamed: bool) -> None:
     """Services refuse a call's result (400) without the signed thinking that led to the call."""
     body = thinking(api)
     first = stream(api.events(body)) if streamed else reply(200, body)
@@ -238,7 +236,7 @@ def test_what_a_service_thought_goes_back_to_it_as_it_was_and_to_nobody_else(
         assert "reasoning" not in [one.get("type") for one in elsewhere["input"]]
 
 
-def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps_nothing() -> None:
+def test_reasoning_without_content_is_not_sent_back() -> None:
     api = Api("responses")
     with ModelService(reply(200, api.good(tools=[("c1", "add", "{}")]))) as server:
         assert "raw" not in ask(api.settings(server.url)).data
@@ -254,9 +252,7 @@ def test_reasoning_that_was_not_handed_over_is_not_named_to_a_service_that_keeps
         ("a_word_of_next_year", "end"),
     ],
 )
-def test_a_reason_that_is_none_of_the_apis_is_kept_and_not_paid_for_again(
-    api: Api, reason: str, stop: str
-) -> None:
+def test_an_unknown_reason_is_kept_and_not_retried(api: Api, reason: str, stop: str) -> None:
     body = api.good("Hello", reason)
     if api.name == "responses":
         body["incomplete_details"] = {"reason": reason}
@@ -352,7 +348,7 @@ def test_the_limit_of_output_has_the_name_that_the_server_knows() -> None:
         ({**ASK, "seed": 3}, "unknown request fields: seed"),
     ],
 )
-def test_what_a_model_cannot_do_is_refused_before_anything_is_sent(
+def test_an_unsupported_request_is_refused_before_it_is_sent(
     api: Api, request_: dict[str, JSON], words: str
 ) -> None:
     with ModelService(reply()) as server, pytest.raises(CallError, match=words) as caught:
@@ -398,7 +394,7 @@ def noted(settings: Any, request: Mapping[str, JSON] = ASK, key: Key = _KEY) -> 
     return calls.asked[0]
 
 
-def test_the_canonical_request_names_all_that_an_answer_is_drawn_from(api: Api) -> None:
+def test_the_canonical_request_holds_everything_that_matters(api: Api) -> None:
     settings = api.settings("http://h:1", service="pool", cache=True, timeout=7.0)
     request, _ = noted(settings)
     assert (request.service, request.cache, request.timeout) == ("pool", True, 7.0)
@@ -432,7 +428,7 @@ def test_a_base_url_may_end_in_v1_for_anthropic_too() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "example.com", "http://u:p@h/v1", "https://h/?key=1"])
-def test_an_address_that_is_none_or_holds_a_password_is_refused(url: str) -> None:
+def test_an_invalid_address_or_one_with_a_password_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="base_url"):
         OpenAIModel(model="m", base_url=url)
 

@@ -113,7 +113,7 @@ def test_the_last_word_without_a_reason_is_no_whole_answer() -> None:
         ("invalid_request_error", "permanent"),
     ],
 )
-def test_an_error_in_a_stream_is_what_it_would_have_been_as_a_status(
+def test_an_error_in_a_stream_is_classified_like_its_status(
     api: Api, kind: str, fault: str
 ) -> None:
     events = api.events(api.good("Hello, world."))
@@ -137,7 +137,7 @@ def test_a_response_that_failed_is_classified_like_its_status() -> None:
     "rubbish",
     [b"data: {broken\n\n", b"data: []\n\n", b"<html>sorry</html>\n\n", b'{"one": "piece"}\n\n'],
 )
-def test_what_is_no_event_is_a_malformed_answer(api: Api, rubbish: bytes) -> None:
+def test_data_that_are_no_events_are_malformed(api: Api, rubbish: bytes) -> None:
     with ModelService(stream([rubbish])) as server:
         assert once(api.settings(server.url), shown=[]).fault == "malformed"
 
@@ -186,7 +186,7 @@ def test_an_error_in_the_middle_of_a_stream_is_booked_as_a_stream_that_breaks_of
     assert path.budget.spent.output_tokens == 77 + 3
 
 
-def test_runs_that_ask_otherwise_by_the_same_key_send_another_name(api: Api) -> None:
+def test_different_requests_with_one_key_have_different_names(api: Api) -> None:
     """A gateway that honours the name would answer with what the other run was told."""
     with ModelService(reply(200, api.good())) as server:
         ask(api.settings(server.url, max_tokens=77))

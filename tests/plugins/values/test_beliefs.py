@@ -94,7 +94,7 @@ def learned() -> tuple[Seen, Beliefs]:
     return seen, beliefs
 
 
-def test_a_history_written_call_by_call_is_read_alike_wherever_it_stands() -> None:
+def test_a_symbol_of_a_log_is_the_same_in_every_slot() -> None:
     log = find_log(played(300, 1))
     assert log is not None
     assert log.width == len(TASK.rules.sayings) - 1
@@ -159,7 +159,7 @@ def test_what_is_learned_from_random_episodes_is_worth_nearly_as_much(
         assert value == pytest.approx(best.by_type[name], abs=0.08)
 
 
-def test_every_step_of_the_fit_makes_what_was_heard_likelier(
+def test_every_step_of_the_fit_raises_the_likelihood(
     learned: tuple[Seen, Beliefs], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from orchestrion_values.optimism import hidden
