@@ -157,7 +157,7 @@ async def over_http(url: str) -> tuple[float, float]:
     """Return the search, over the model `openai`: seconds, and of this process's CPU."""
     from orchestrion_chat.chat import Chat
     from orchestrion_chat.sees import Sees
-    from orchestrion_llm.openai import OpenAIModel
+    from orchestrion_llm.models import OpenAIModel
 
     from orchestrion import OpenContext
 

@@ -32,8 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
-from orchestrion_llm.anthropic import AnthropicModel
-from orchestrion_llm.openai import OpenAIModel
+from orchestrion_llm.models import AnthropicModel, OpenAIModel
 from orchestrion_llm.prices import Price
 from orchestrion_offline.server import StubServer, serving
 from orchestrion_offline.settings import Serving
@@ -130,9 +129,8 @@ async def raw(vendor: str, url: str, episodes: int, calls: int) -> Took:
     import msgspec
     from orchestrion_llm import client as at
 
-    make = at.openai_sdk if vendor == "openai" else at.anthropic_sdk
     base = f"{url}/v1" if vendor == "openai" else url
-    sdk = make("k", base, {}, 600.0)
+    sdk = at.open_sdk(vendor, "k", base, {}, 600.0)
     path = "/chat/completions" if vendor == "openai" else "/v1/messages"
     content = msgspec.json.encode({"model": "m", "messages": MESSAGES, "max_tokens": 100})
     headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}

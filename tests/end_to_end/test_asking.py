@@ -83,11 +83,11 @@ def killed_in_mid_episode(
     server.hold = answered
     process = begin(folder, server, env)
     directory = folder / "runs" / config["run"]["name"]
-    until(process, lambda: sum(server.asked.values()) > answered)
+    until(process, lambda: sum(server.calls.values()) > answered)
     # What was answered is on record, so that the rest is what was in flight.
     until(process, lambda: rows(directory, "answer") >= answered)
-    until(process, lambda: sum(server.asked.values()) == answered + rows(directory, "started"))
-    names = list(server.asked)
+    until(process, lambda: sum(server.calls.values()) == answered + rows(directory, "started"))
+    names = list(server.calls)
     process.kill()
     process.wait()
     assert process.stderr is not None
@@ -103,7 +103,7 @@ def test_kill_9_repeats_the_calls_in_flight_and_books_them(tmp_path: Path) -> No
     cut.mkdir()
     with Server() as server:
         call("train", *server.at_model, cwd=whole, env=install(whole, config))
-        once = server.asked
+        once = server.calls
     assert set(once.values()) == {1}
 
     with Server() as server:
@@ -111,10 +111,10 @@ def test_kill_9_repeats_the_calls_in_flight_and_books_them(tmp_path: Path) -> No
         assert in_flight
         # The config of the run has the address of the server.
         call("resume", name, cwd=cut, env=env)
-        again = {name for name, count in server.asked.items() if count > 1}
+        again = {name for name, count in server.calls.items() if count > 1}
         assert again <= in_flight
-        assert server.asked.keys() == once.keys(), "the same calls as in a run without a crash"
-        made = sum(server.asked.values())
+        assert server.calls.keys() == once.keys(), "the same calls as in a run without a crash"
+        made = sum(server.calls.values())
 
     directory = cut / "runs" / name
     # Metrics, learned state and evaluations; the address is another one, and no result hangs on it.
@@ -159,8 +159,8 @@ def test_a_call_that_failed_for_good_fails_alike_in_a_replay(
         turns = [turn for one in run.episodes() for turn in one.episode.turns]
     assert any("400" in turn.error for turn in turns if turn.status == "failed")
     told = json.loads(call("cost", "asking", "--json", cwd=tmp_path, env=env).stdout)
-    assert told["total"]["failed"] == sum(map(unlucky, server.asked))
-    assert told["total"]["retried"] == sum(not unlucky(name) for name in server.asked)
+    assert told["total"]["failed"] == sum(map(unlucky, server.calls))
+    assert told["total"]["retried"] == sum(not unlucky(name) for name in server.calls)
     assert call("replay", "asking", cwd=tmp_path, env=env).stdout.startswith("identical")
 
 
@@ -222,7 +222,7 @@ def test_cost_tells_who_asked_whom_when_and_how_long(tmp_path: Path, server: Ser
     env = install(tmp_path, config)
     call("train", *server.at_model, cwd=tmp_path, env=env)
     told = json.loads(call("cost", "composed", "--json", cwd=tmp_path, env=env).stdout)
-    assert told["total"]["calls"] == sum(server.asked.values())
+    assert told["total"]["calls"] == sum(server.calls.values())
     assert set(told["by_service"]) == {"loop"}
     who = {name: one["calls"] for name, one in told["by_who"].items()}
     # 2 x 4 training episodes and 4 of the evaluation; 4 more of the baseline.
@@ -246,12 +246,12 @@ def test_a_call_that_timed_out_is_booked_and_marked(tmp_path: Path, server: Serv
     )
     env = install(tmp_path, config)
     late = sometimes(9)
-    server.slow = lambda name: 30.0 if late(name) and server.asked[name] == 1 else 0.0
+    server.slow = lambda name: 30.0 if late(name) and server.calls[name] == 1 else 0.0
     call("train", *server.at_model, cwd=tmp_path, env=env)
     told = json.loads(call("cost", "asking", "--json", cwd=tmp_path, env=env).stdout)
     booked = told["total"]["booked_without_answer"]["timeout"]
-    assert booked["attempts"] == booked["calls"] == sum(map(late, server.asked))
-    assert told["total"]["calls"] == sum(server.asked.values())
+    assert booked["attempts"] == booked["calls"] == sum(map(late, server.calls))
+    assert told["total"]["calls"] == sum(server.calls.values())
     assert told["total"]["estimated"]["output_tokens"] == 20 * booked["attempts"]
     text = call("cost", "asking", cwd=tmp_path, env=env).stdout
     assert "timed out, booked with all they could have taken" in text
@@ -305,7 +305,7 @@ def test_a_dry_run_bounds_the_price_and_asks_nobody(tmp_path: Path, server: Serv
     del env["LOOP_KEY"]  # not needed to be told what it costs
     done = call("train", "--dry-run", "--json", *server.at_model, cwd=tmp_path, env=env)
     told = json.loads(done.stdout)["bound"]
-    assert not server.asked
+    assert not server.calls
     assert not (tmp_path / "runs").exists()
     calls = {(part["part"], part["who"]): part["calls"] for part in told["parts"]}
     # 6 problems of 2 turns, which take 2 calls at most; the trainer reflects once an iteration.
@@ -315,7 +315,7 @@ def test_a_dry_run_bounds_the_price_and_asks_nobody(tmp_path: Path, server: Serv
     env = install(tmp_path, config)
     call("train", *server.at_model, cwd=tmp_path, env=env)
     spent = json.loads(call("cost", "asking", "--json", cwd=tmp_path, env=env).stdout)["total"]
-    assert spent["calls"] == sum(server.asked.values()) <= told["total"]["calls"]
+    assert spent["calls"] == sum(server.calls.values()) <= told["total"]["calls"]
     assert spent["input_tokens"] <= told["total"]["input_tokens"]
     assert told["budget"]["calls"] == {
         "cap": 56,
@@ -343,7 +343,7 @@ def test_a_smoke_run_is_small_and_says_what_it_left_out(tmp_path: Path, server: 
     done = call("train", "--smoke", *server.at_model, cwd=tmp_path, env=env)
     assert "trainer.iterations: 2 -> 1" in done.stderr
     assert "run.problems: all -> 5" in done.stderr
-    assert sum(server.asked.values()) == 2 * 5 * 3
+    assert sum(server.calls.values()) == 2 * 5 * 3
     assert call("replay", "asking-smoke-1", cwd=tmp_path, env=env).stdout == (
         "identical: 1 iterations, 1 evaluations, 10 episodes, 4 exports\n"
     )
@@ -354,7 +354,7 @@ def test_a_missing_key_is_said_before_anything_is_asked(tmp_path: Path, server: 
     del env["LOOP_KEY"]
     done = call("train", *server.at_model, cwd=tmp_path, code=2, env=env)
     assert "models.loop: the environment variable LOOP_KEY is not set" in done.stderr
-    assert not server.asked
+    assert not server.calls
 
 
 def test_run_streams_what_models_write_told_apart_and_harmless(

@@ -17,7 +17,7 @@ from orchestrion.runs import RunReader
 from tests.core.plugin_support import Site
 from tests.end_to_end.loopback import install
 from tests.end_to_end.support import here, start
-from tests.plugins.llm.server import FaultServer, Seen, cut, hang, reply
+from tests.service import ModelService, Seen, cut, hang, reply
 
 FAULTS = ("no usage", "hidden tokens", "cut", "hang", "429")
 LONGEST, WRITTEN = 100, 60
@@ -175,7 +175,7 @@ def test_what_turns_state_outlives_a_kill(trainer: object, tmp_path: Path) -> No
 def test_a_servers_own_count_never_passes_the_cap(tmp_path: Path) -> None:
     bank = Bank(0.0, 0.0)
     directory = tmp_path / "runs" / "money"
-    with FaultServer(bank) as server:
+    with ModelService(bank) as server:
         settings = config(server.url)
         price = settings["models"]["m"]["price"]
         bank.input, bank.output = price["input"], price["output"]

@@ -14,7 +14,7 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Drawn, Wanted, sample
 
 from orchestrion import Key
-from tests.plugins.llm.server import FaultServer, Reply, Seen, reply
+from tests.service import ModelService, Reply, Seen, reply
 
 __all__ = ["Engine", "completion", "engine_of"]
 
@@ -37,7 +37,7 @@ def completion(prompt: list[int], drawn: Drawn, **more: Any) -> dict[str, Any]:
 
 
 class Engine:
-    """Answers requests; give it to a `FaultServer`, or let `serve` do so.
+    """Answers requests; give it to a `ModelService`, or let `serve` do so.
 
     Args:
         base: what it serves under the name "base", and what adapters are put on.
@@ -150,6 +150,6 @@ def engine_of(model: LocalModel) -> Engine:
         return Engine(copy.deepcopy(model.module))
 
 
-def server(engine: Reply, *first: Reply) -> FaultServer:
+def server(engine: Reply, *first: Reply) -> ModelService:
     """A server that gives some answers first, and the engine's from then on."""
-    return FaultServer(*first, engine)
+    return ModelService(*first, engine)

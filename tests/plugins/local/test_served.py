@@ -22,16 +22,16 @@ from orchestrion_local.server import Server
 from orchestrion import CallError, Key, OpenContext, UsageError
 from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
-from tests.plugins.llm.server import FaultServer, Reply, Seen, cut, hang, reply
 from tests.plugins.local.engine import Engine, completion, engine_of, server
 from tests.plugins.local.support import NoJournal, asked, opened, sync
 from tests.plugins.local.test_models import learn
+from tests.service import ModelService, Reply, Seen, cut, hang, reply
 
 
 @asynccontextmanager
 async def serving(
     *first: Reply, **settings: Any
-) -> AsyncIterator[tuple[LocalModel, Engine, FaultServer]]:
+) -> AsyncIterator[tuple[LocalModel, Engine, ModelService]]:
     """A model whose server begins with the same weights; it gives some other answers `first`."""
     async with opened() as same:
         engine = engine_of(same)
@@ -115,7 +115,7 @@ async def test_before_a_run_the_server_is_tried_and_compared() -> None:
 
 @sync
 async def test_nobody_is_asked_where_no_calls_may_be_made() -> None:
-    with FaultServer(hang()) as there:
+    with ModelService(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", key_env="NO_SUCH_KEY")
         async with opened() as same:
             component = evolve(same.settings, server=given)
@@ -209,7 +209,7 @@ def test_a_server_that_cannot_do_what_is_needed_is_refused_for_good(name: str) -
             with pytest.raises(CallError, match=reason) as caught:
                 await said(model)
             assert caught.value.fault == "permanent"
-        with FaultServer(answer) as there:
+        with ModelService(answer) as there:
             given = Server(base_url=f"{there.url}/v1", model="base")
             with pytest.raises(UsageError, match=rf"^models\.tiny\.server: .*{reason}"):
                 async with opened(server=given):
@@ -220,13 +220,13 @@ def test_a_server_that_cannot_do_what_is_needed_is_refused_for_good(name: str) -
 
 @sync
 async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> None:
-    with FaultServer(hang()) as there:
+    with ModelService(hang()) as there:
         url = there.url
     given = Server(base_url=f"{url}/v1", model="base")
     with pytest.raises(UsageError, match=r"models\.tiny\.server: .* cannot be reached"):
         async with opened(server=given):
             pass
-    with FaultServer(hang()) as there:
+    with ModelService(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", timeout=0.05)
         with pytest.raises(UsageError, match=r"did not answer within 0\.05 s"):
             async with opened(server=given):

@@ -1,18 +1,34 @@
-"""A real HTTP server on loopback that misbehaves on demand, in a thread with a loop of its own."""
+"""The simulated model service of all tests: real HTTP on loopback, scripted answer by answer.
+
+It runs in a thread with an event loop of its own. `ModelService(reply(200, {...}), hang())` gives
+its answers in order and repeats the last one; a script may also compute answers from requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
-__all__ = ["FaultServer", "Reply", "Seen", "cut", "drip", "endless", "hang", "reply", "stream"]
+__all__ = [
+    "ModelService",
+    "Reply",
+    "Seen",
+    "cut",
+    "drip",
+    "endless",
+    "hang",
+    "raw",
+    "reply",
+    "stream",
+]
 
 
 class Seen(NamedTuple):
-    """A request as the server got it."""
+    """A request as the service received it."""
 
     method: str
     path: str
@@ -40,7 +56,7 @@ def _bytes(body: Any) -> bytes:
 
 
 def reply(status: int = 200, body: Any = b"", **headers: str) -> Reply:
-    """A whole answer; `retry_after="1"` is the header retry-after."""
+    """Send a whole answer; `retry_after="1"` is the header retry-after."""
     data = _bytes(body)
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
@@ -51,8 +67,19 @@ def reply(status: int = 200, body: Any = b"", **headers: str) -> Reply:
     return send
 
 
+def raw(data: bytes) -> Reply:
+    """These bytes as they are, and the end of the connection."""
+
+    async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+        writer.close()
+
+    return send
+
+
 def cut(body: Any, keep: int) -> Reply:
-    """Promises a body, sends `keep` bytes of it, and breaks the connection; with 0, at once."""
+    """Promise a body, send `keep` bytes of it and abort the connection; with 0, abort at once."""
     data = _bytes(body)
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
@@ -65,7 +92,7 @@ def cut(body: Any, keep: int) -> Reply:
 
 
 def hang() -> Reply:
-    """Never answers."""
+    """Never answer."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         await asyncio.sleep(3600)  # a timer that the loop holds on to
@@ -74,7 +101,7 @@ def hang() -> Reply:
 
 
 def drip(every: float) -> Reply:
-    """One byte at a time, for ever."""
+    """Send one byte at a time, for ever."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, {"content-length": "1000000"}))
@@ -87,7 +114,7 @@ def drip(every: float) -> Reply:
 
 
 def endless(size: int) -> Reply:
-    """A body without length that grows to `size` bytes."""
+    """Send a body of `size` bytes that states no length."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         writer.write(_head(200, {"connection": "close"}))
@@ -100,7 +127,7 @@ def endless(size: int) -> Reply:
 
 
 def stream(events: Sequence[bytes], end: str = "close", every: float = 0.0) -> Reply:
-    """Server-sent events; at the end the connection closes cleanly, "drop"s, or "hang"s."""
+    """Send events; at the end close the body ("close"), abort ("drop") or send no more ("hang")."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
         head = {"content-type": "text/event-stream", "transfer-encoding": "chunked"}
@@ -120,21 +147,29 @@ def stream(events: Sequence[bytes], end: str = "close", every: float = 0.0) -> R
     return send
 
 
-class FaultServer:
-    """Answers with `script` in order, the last one for ever; as a context manager it serves."""
+class ModelService:
+    """Answers requests by a script: its replies in order, the last one again and again.
 
-    def __init__(self, *script: Reply) -> None:
+    Use it as a context manager; `url` is its address inside the block.
+
+    Args:
+        script: the replies.
+        tls: serve HTTPS with this context.
+    """
+
+    def __init__(self, *script: Reply, tls: ssl.SSLContext | None = None) -> None:
         self.script = list(script)
         self.seen: list[Seen] = []
         self.asked = threading.Event()
         """Set by the first request."""
         self.most = 0
-        """Requests that were in the server at the same time, at most."""
+        """The largest number of requests in the service at the same time."""
         self._inside = 0
+        self._tls = tls
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
-    def __enter__(self) -> FaultServer:
+    def __enter__(self) -> Self:
         self._thread.start()
         start = asyncio.run_coroutine_threadsafe(self._start(), self._loop)
         self.url = start.result(10)
@@ -147,9 +182,11 @@ class FaultServer:
         self._loop.close()
 
     async def _start(self) -> str:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, backlog=512)
+        self._server = await asyncio.start_server(
+            self._serve, "127.0.0.1", 0, backlog=512, ssl=self._tls
+        )
         port = self._server.sockets[0].getsockname()[1]
-        return f"http://127.0.0.1:{port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{port}"
 
     async def _stop(self) -> None:
         self._server.close()
@@ -171,7 +208,7 @@ class FaultServer:
                     await answer(seen, writer)
                 finally:
                     self._inside -= 1
-                if writer.is_closing():
+                if writer.is_closing() or seen.headers.get("connection") == "close":
                     break
         except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             pass
