@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from orchestrion_local.hf import HF, Architecture
+from orchestrion_local.hf import HF
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.optimizing import WeightOptimizer
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.settings import Optimizer
+from orchestrion_local.settings import Architecture, Optimizer
 from orchestrion_marl.advantages import Rows, grpo
 from orchestrion_marl.marl import Marl
 from orchestrion_marl.settings import Advantage

@@ -10,21 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import evolve
 from orchestrion_local.exporting import Exports
-from orchestrion_local.hf import HF, Lora
+from orchestrion_local.hf import HF, PlannedModel
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.runtime import LocalModel
 from orchestrion_local.sampling import Drawn
-from orchestrion_local.server import Server
+from orchestrion_local.settings import Lora, Server
 
 from orchestrion import CallError, Key, OpenContext, UsageError
 from orchestrion._engine.calls import ActivationCalls, CallPath, RetrySettings
 from orchestrion.testing import Fixed, ScriptedAgent, engine_for
 from tests.plugins.llm.server import FaultServer, Reply, Seen, cut, hang, reply
 from tests.plugins.local.engine import Engine, completion, engine_of, server
-from tests.plugins.local.support import NoJournal, asked, opened, sync
+from tests.plugins.local.support import NoJournal, asked, opened, sync, tiny
 from tests.plugins.local.test_models import learn
 
 
@@ -104,9 +103,8 @@ async def test_before_a_run_the_server_is_tried_and_compared() -> None:
         engine = engine_of(same)
         with server(engine) as there:
             settings = Server(base_url=f"{there.url}/v1", model="base")
-            component = same.settings
             context = OpenContext("models.tiny", Key(0), note=notes.__setitem__)
-            async with evolve(component, server=settings).open(context):
+            async with tiny(server=settings).open(context):
                 assert sum(engine.asked.values()) == 1
     [text] = notes.values()
     gap = float(text.partition("here by ")[2].partition(" ")[0])
@@ -117,10 +115,8 @@ async def test_before_a_run_the_server_is_tried_and_compared() -> None:
 async def test_nobody_is_asked_where_no_calls_may_be_made() -> None:
     with FaultServer(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", key_env="NO_SUCH_KEY")
-        async with opened() as same:
-            component = evolve(same.settings, server=given)
-            async with component.open(OpenContext("models.tiny", Key(0), live=False)):
-                pass
+        async with tiny(server=given).open(OpenContext("models.tiny", Key(0), live=False)):
+            pass
         assert not there.seen
 
 
@@ -159,37 +155,32 @@ def logprobs(*values: float | None) -> Reply:
 
 
 LIES = {
-    "outside the vocabulary": (with_(token_ids=[5, 32, 2]), "the token id 32, and ids go from 0"),
+    "outside the vocabulary": (with_(token_ids=[5, 32, 2]), "the token id 32; ids are from 0"),
     "negative id": (with_(token_ids=[5, -1, 2]), "the token id -1"),
     "lengths differ": (logprobs(-0.5, -1.0), "3 token ids and 2 log-probabilities"),
-    "not a number": (logprobs(-0.5, float("nan"), -1.0), "another form than was asked for"),
-    "no number": (logprobs(-0.5, None, -1.0), "a log-probability that is none"),
-    "above 0": (logprobs(-0.5, 0.7, -1.0), "a log-probability that is none"),
-    "probability 0": (logprobs(-0.5, -9999.0, -1.0), "a log-probability that is none"),
+    "not a number": (logprobs(-0.5, float("nan"), -1.0), "another form than was requested"),
+    "no number": (logprobs(-0.5, None, -1.0), "a log-probability that is not one"),
+    "above 0": (logprobs(-0.5, 0.7, -1.0), "a log-probability that is not one"),
+    "probability 0": (logprobs(-0.5, -9999.0, -1.0), "a log-probability that is not one"),
     "no end": (with_(token_ids=[5, 6, 7]), "an end, but its last token is 7"),
-    "on after an end": (with_(token_ids=[5, 2, 2]), "tokens after one that ends"),
-    "nothing": (with_(token_ids=[], logprobs={"token_logprobs": []}), "0 tokens where 1 to 4"),
+    "on after an end": (with_(token_ids=[5, 2, 2]), "tokens after an end token"),
+    "nothing": (with_(token_ids=[], logprobs={"token_logprobs": []}), "0 tokens instead of 1 to 4"),
     "too much": (
         with_(token_ids=[5] * 5, logprobs={"token_logprobs": [-1.0] * 5}, finish_reason="length"),
-        "5 tokens where 1 to 4",
+        "5 tokens instead of 1 to 4",
     ),
-    "two answers": (reply(200, {"choices": []}), "0 completions where 1 was asked for"),
-    "no JSON": (reply(200, "<html>"), "another form than was asked for"),
+    "two answers": (reply(200, {"choices": []}), "0 completions instead of 1"),
+    "no JSON": (reply(200, "<html>"), "another form than was requested"),
 }
 
 
-@pytest.mark.parametrize("name", LIES)
-def test_an_answer_that_cannot_be_true_is_an_error(name: str) -> None:
-    lie, reason = LIES[name]
-
-    @sync
-    async def asking() -> None:
-        async with serving(lie) as (model, _, _):
+@sync
+async def test_a_response_that_cannot_be_right_is_an_error() -> None:
+    async with serving(*(lie for lie, _ in LIES.values())) as (model, _, _):
+        for name, (_, reason) in LIES.items():
             with pytest.raises(CallError, match=reason) as caught:
                 await said(model)
-            assert caught.value.fault == "malformed"
-
-    asking()
+            assert caught.value.fault == "malformed", name
 
 
 UNFIT = {
@@ -199,23 +190,19 @@ UNFIT = {
 }
 
 
-@pytest.mark.parametrize("name", UNFIT)
-def test_a_server_that_cannot_do_what_is_needed_is_refused_for_good(name: str) -> None:
-    answer, reason = UNFIT[name]
-
-    @sync
-    async def asking() -> None:
-        async with serving(answer) as (model, _, _):
+@sync
+async def test_a_server_that_lacks_a_field_is_refused_for_good() -> None:
+    async with serving(*(answer for answer, _ in UNFIT.values())) as (model, _, _):
+        for _, reason in UNFIT.values():
             with pytest.raises(CallError, match=reason) as caught:
                 await said(model)
             assert caught.value.fault == "permanent"
-        with FaultServer(answer) as there:
-            given = Server(base_url=f"{there.url}/v1", model="base")
+    with FaultServer(*(answer for answer, _ in UNFIT.values())) as there:
+        given = Server(base_url=f"{there.url}/v1", model="base")
+        for _, reason in UNFIT.values():
             with pytest.raises(UsageError, match=rf"^models\.tiny\.server: .*{reason}"):
                 async with opened(server=given):
                     pass
-
-    asking()
 
 
 @sync
@@ -228,7 +215,7 @@ async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> Non
             pass
     with FaultServer(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", timeout=0.05)
-        with pytest.raises(UsageError, match=r"did not answer within 0\.05 s"):
+        with pytest.raises(UsageError, match=r"did not respond within 0\.05 s"):
             async with opened(server=given):
                 pass
 
@@ -285,7 +272,7 @@ async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path
             assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
             assert generation.version == 1
             base.updated()
-            with pytest.raises(CallError, match=r"an adapter on base, which has learned"):
+            with pytest.raises(CallError, match=r"an adapter on base, which was trained"):
                 await said(model)
 
 
@@ -312,8 +299,8 @@ async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
 @sync
 async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: Path) -> None:
     own = {"sync": "disk", "folder": str(tmp_path)}
-    # Whatever the server had before: here weights of another seed.
-    async with serving(server=own, seed=7) as (model, engine, _):
+    # The server had weights of another seed before; adapters are merged into the model.
+    async with serving(server=own, seed=7, lora=Lora(rank=2)) as (model, engine, _):
         for version in (0, 1):
             generation = await said(model)
             assert generation.version == version
@@ -330,15 +317,6 @@ async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: 
 
 
 @sync
-async def test_adapters_are_folded_into_a_whole_model(tmp_path: Path) -> None:
-    settings = {"server": {"sync": "disk", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
-    async with serving(**settings) as (model, _, _):
-        learn(model, 4)
-        generation = await said(model)
-        assert generation.logprobs == pytest.approx(here(model, generation), abs=1e-5)
-
-
-@sync
 async def test_without_sync_what_is_said_stays_of_version_0() -> None:
     async with serving() as (model, _, _):
         first = await said(model)
@@ -346,15 +324,12 @@ async def test_without_sync_what_is_said_stays_of_version_0() -> None:
         assert (model.version, await said(model)) == (1, first)
 
 
-@pytest.mark.parametrize(
-    ("sync_", "needed"), [("lora", "--enable-lora"), ("disk", "update_weights_from_disk")]
-)
-def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
-    tmp_path: Path, sync_: str, needed: str
+@sync
+async def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
+    tmp_path: Path,
 ) -> None:
-    @sync
-    async def asking() -> None:
-        own = {"sync": sync_, "folder": str(tmp_path)}
+    for way, needed in (("lora", "--enable-lora"), ("disk", "update_weights_from_disk")):
+        own = {"sync": way, "folder": str(tmp_path)}
         missing = reply(404, {"detail": "Not Found"})
         async with serving(missing, server=own, lora=Lora(rank=2)) as (model, _, _):
             learn(model)
@@ -362,41 +337,24 @@ def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
                 await said(model)
             assert caught.value.fault == "permanent"
 
-    asking()
 
-
-def test_a_server_of_another_user_can_read_what_was_written_and_nobody_sees_a_bar(
+@sync
+async def test_written_weights_are_readable_by_others_and_named_by_their_content(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    @sync
-    async def writing() -> None:
-        async with opened(lora=Lora(rank=2)) as model:
-            capfd.readouterr()
-            exports = Exports(model, str(tmp_path))
-            for folder in (exports.adapter(1), exports.whole(1)):
-                assert modes(folder) == {tmp_mode}
-
     (tmp_path / "ordinary").touch()
-    tmp_mode = (tmp_path / "ordinary").stat().st_mode
-    writing()
-    assert capfd.readouterr().err == ""
-
-
-def modes(folder: Path) -> set[int]:
-    return {one.stat().st_mode for one in folder.iterdir()}
-
-
-def test_other_weights_have_another_name(tmp_path: Path) -> None:
-    @sync
-    async def writing() -> None:
-        async with opened(seed=1) as one, opened(seed=2) as other:
-            names = [
-                Exports(model, str(tmp_path / str(n))).whole(3).name
-                for n, model in enumerate((one, one, other))
-            ]
-            assert names[0] == names[1] != names[2]
-
-    writing()
+    mode = (tmp_path / "ordinary").stat().st_mode
+    async with opened(seed=1, lora=Lora(rank=2)) as first, opened(seed=2) as second:
+        capfd.readouterr()
+        exports = [
+            Exports(model, str(tmp_path / name))
+            for name, model in (("a", first), ("b", first), ("c", second))
+        ]
+        for folder in (exports[0].adapter(1), exports[0].whole(1)):
+            assert {file.stat().st_mode for file in folder.iterdir()} == {mode}
+        names = [each.whole(3).name for each in exports]
+    assert names[0] == names[1] != names[2]
+    assert capfd.readouterr().err == "", "no progress bar"
 
 
 # ---------------------------------------------------------------------- settings
@@ -405,8 +363,8 @@ def test_other_weights_have_another_name(tmp_path: Path) -> None:
 def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
     address = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
     for settings, reason in (
-        ({"sync": "lora"}, "needs one that the server sees"),
-        ({"folder": "x"}, "nothing is put there"),
+        ({"sync": "lora"}, "needs a folder that the server sees"),
+        ({"folder": "x"}, "has no effect with"),
         ({"base_url": "127.0.0.1:8000"}, "must be an address like"),
         ({"base_url": "http://me:secret@127.0.0.1/v1"}, "without password"),
     ):
@@ -415,8 +373,8 @@ def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
     lora = Server(**address, sync="lora", folder="x")  # type: ignore[arg-type]
     for more, reason in (
         ({"server": lora}, "needs a `lora`"),
-        ({"server": Server(**address), "batch": 8}, "do nothing where a server samples"),  # type: ignore[arg-type]
-        ({"server": Server(**address), "overlap": True}, "do nothing"),  # type: ignore[arg-type]
+        ({"server": Server(**address), "batch": 8}, "have no effect with it"),  # type: ignore[arg-type]
+        ({"server": Server(**address), "overlap": True}, "have no effect"),  # type: ignore[arg-type]
     ):
         with pytest.raises(ValueError, match=reason):
             asyncio.run(_open(more))
@@ -431,9 +389,9 @@ async def _open(settings: dict[str, Any]) -> None:
 async def test_a_mixture_takes_no_model_that_a_server_samples() -> None:
     given = Server("http://127.0.0.1:8000/v1", "m")
     async with opened() as model:
-        there = evolve(model.settings, server=given)
-        for other in (there, HF(base=there)):
-            mixture = Mixture([model.settings, other])
+        there = PlannedModel(tiny(server=given), 4)
+        for other in (there, PlannedModel(HF(base=there), 4)):
+            mixture = Mixture([PlannedModel(model.settings, 4), other])
             with pytest.raises(UsageError, match=r"members\[1\]: has a `server`"):
                 async with mixture.open(OpenContext("models.m", Key(0), trial=True)):
                     pass

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_local.hf import Architecture
+from orchestrion_local.settings import Architecture
 
 from orchestrion import UsageError
 from orchestrion._replay import replay

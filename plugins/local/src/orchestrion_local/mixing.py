@@ -9,10 +9,9 @@ import torch
 
 from orchestrion import JSON, Answer, Calls, Key, Model, Usage, UsageError
 from orchestrion_local.batching import Batcher
-from orchestrion_local.caching import roomy_cache
 from orchestrion_local.offloading import fits, pinned
 from orchestrion_local.runtime import LocalModel, limits_of, sampled
-from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.sampling import Drawn, Wanted, roomy_cache, sample
 from orchestrion_local.settings import Limits
 
 __all__ = ["MixedModel"]

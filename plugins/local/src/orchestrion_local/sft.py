@@ -32,8 +32,8 @@ from orchestrion import (
     UsageError,
     refuse_idle,
 )
+from orchestrion_local.hf import check_known, names_of, settings_by_model
 from orchestrion_local.interfaces import Generation, Trainable, generations_of
-from orchestrion_local.naming import check_known, names_of, settings_by_model
 from orchestrion_local.settings import Optimizer
 
 if TYPE_CHECKING:
@@ -99,19 +99,40 @@ class Sft:
             UsageError: a model has no weights, a name is not in `models`, or `data` is no file of
                 examples that the students' tokenizers can read.
         """
-        names = names_of(self.models, ctx)
-        check_known(self.optimizers, names, f"{ctx.path}.optimizers")
-        if ctx.trial:
-            yield PlannedSft(self)
-            return
+        check_known(self.optimizers, names_of(self.models, ctx), f"{ctx.path}.optimizers")
         yield SftTrainer(self, ctx)
 
 
-class PlannedSft(Trainer):
-    """The part of the trainer that needs no weights: all that a dry run uses."""
+class SftTrainer(Trainer):
+    """Runs the iterations of `Sft`; in a dry run it has no models."""
 
-    def __init__(self, settings: Sft) -> None:
-        self.settings = settings
+    def __init__(self, settings: Sft, ctx: OpenContext) -> None:
+        self.settings, self._path = settings, ctx.path
+        names = ctx.names["models"]
+        speakers = [model for model in settings.models if isinstance(model, Trainable)]
+        if ctx.trial:
+            return
+        # Not above: listing plugins must not load torch.
+        from orchestrion_local.optimizing import WeightOptimizer
+
+        students = [model.root if settings.base else model for model in speakers]
+        self._speakers = {model.name: model for model in speakers}
+        self.models = {model.name: model for model in students}
+        self._student_of = {name: model.name for name, model in zip(names, students, strict=True)}
+        """The student that learns the responses of a model, by any name of that model."""
+        for speaker, student in zip(speakers, students, strict=True):
+            self._student_of[speaker.name] = student.name
+        teachers = list(settings.teachers) * (1 if len(settings.teachers) > 1 else len(names))
+        self._teachers = settings_by_model(
+            dict(zip(names, teachers, strict=False)), names, speakers, f"{ctx.path}.teachers"
+        )
+        total = settings.iterations * settings.steps
+        own = settings_by_model(settings.optimizers, names, students, f"{ctx.path}.optimizers")
+        self.optimizers: dict[str, WeightOptimizer] = {
+            name: WeightOptimizer(model, own.get(name, settings.optimizer), total)
+            for name, model in self.models.items()
+        }
+        self._examples = self._read(Path(settings.data)) if settings.data is not None else None
 
     @property
     def iterations(self) -> int:
@@ -131,41 +152,6 @@ class PlannedSft(Trainer):
         """See `Trainer.check`."""
         if self.settings.data is None and not len(session.problems("train")):
             raise UsageError("the task has no training problems")
-
-    async def iterate(self, i: int, session: Session) -> Metrics:
-        """Raise an error: a dry run does not train."""
-        raise NotImplementedError("a dry run does not train")
-
-
-class SftTrainer(PlannedSft):
-    """Runs the iterations of `Sft`."""
-
-    def __init__(self, settings: Sft, ctx: OpenContext) -> None:
-        # Not above: listing plugins must not load torch.
-        from orchestrion_local.optimizing import WeightOptimizer
-
-        super().__init__(settings)
-        self._path = ctx.path
-        names = ctx.names["models"]
-        speakers = [model for model in settings.models if isinstance(model, Trainable)]
-        students = [model.root if settings.base else model for model in speakers]
-        self._speakers = {model.name: model for model in speakers}
-        self.models = {model.name: model for model in students}
-        self._student_of = {name: model.name for name, model in zip(names, students, strict=True)}
-        """The student that learns the responses of a model, by any name of that model."""
-        for speaker, student in zip(speakers, students, strict=True):
-            self._student_of[speaker.name] = student.name
-        teachers = list(settings.teachers) * (1 if len(settings.teachers) > 1 else len(names))
-        self._teachers = settings_by_model(
-            dict(zip(names, teachers, strict=False)), names, speakers, f"{ctx.path}.teachers"
-        )
-        total = settings.iterations * settings.steps
-        own = settings_by_model(settings.optimizers, names, students, f"{ctx.path}.optimizers")
-        self.optimizers: dict[str, WeightOptimizer] = {
-            name: WeightOptimizer(model, own.get(name, settings.optimizer), total)
-            for name, model in self.models.items()
-        }
-        self._examples = self._read(Path(settings.data)) if settings.data is not None else None
 
     def _read(self, path: Path) -> dict[str, list[Generation]]:
         examples: dict[str, list[Generation]] = {name: [] for name in self.models}
