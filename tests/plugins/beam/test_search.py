@@ -107,11 +107,6 @@ def test_the_completion_order_of_samples_changes_nothing(seed: int, other: int, 
 # ------------------------------------------------------------------------ what is kept
 
 
-def test_the_beam_climbs_where_one_attempt_falls() -> None:
-    result = search(SMALL, session_for({"a": Climber(0.5)}, Ladder(6)))
-    assert result.finalists[0].value == 1.0
-
-
 def test_the_beam_keeps_different_first_turns() -> None:
     session = session_for({"a": Climber(0.3)}, Ladder(6))
     given = evolve(SMALL, samples=6)
@@ -339,12 +334,6 @@ def test_a_trajectory_that_the_policy_ends_is_not_extended() -> None:
         lengths |= {len(node.branch.trajectory) for node in result.finalists}
         assert len({id(node) for node in result.finalists}) == len(result.finalists)
     assert len(lengths) > 2
-
-
-def test_a_policy_that_stops_at_once_leaves_an_empty_trajectory() -> None:
-    result = search(SMALL, session_for({"a": Climber()}, Ladder(6), Fixed([])))
-    assert [len(node.branch.trajectory) for node in result.finalists] == [0]
-    assert result.counts.samples == 0
 
 
 def test_agents_that_are_started_together_extend_a_trajectory_together() -> None:

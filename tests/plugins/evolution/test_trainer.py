@@ -333,6 +333,8 @@ def test_an_unfinished_search_has_no_front_to_draw(tmp_path: Path) -> None:
     done = CliRunner().invoke(graph_command, [str(directory), "--front"])
     assert isinstance(done.exception, UsageError)
     assert "finished run" in str(done.exception)
+    with pytest.raises(UsageError, match="still searching"):
+        report_of(directory)
 
 
 # ------------------------------------------------------------------------------ determinism
@@ -487,11 +489,6 @@ def test_a_config_that_cannot_be_searched_is_refused_before_anything_runs(
         train(given, tmp_path / "run")
     with RunReader(tmp_path / "run") as reader:
         assert len(list(reader.episode_rows())) == 0
-
-
-def test_a_run_that_still_searches_has_no_report(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="still searching"):
-        report_of(train(config(), tmp_path / "run", until=1))
 
 
 # ------------------------------------------------------------------------------ evaluation
