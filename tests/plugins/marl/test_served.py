@@ -18,10 +18,11 @@ from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore
 from tests.end_to_end.support import start
 from tests.end_to_end.test_asking import rows, until
+from tests.plugins.evolution.support import Silent
 from tests.plugins.llm.server import FaultServer
 from tests.plugins.local.engine import Engine, engine_of, server
 from tests.plugins.local.support import opened
-from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, Silent, config, train
+from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, train
 
 Served = tuple[Engine, FaultServer]
 
