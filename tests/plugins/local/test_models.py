@@ -75,21 +75,21 @@ async def test_bfloat16_weights_learn_what_float32_weights_learn() -> None:
     for dtype in ("float32", "bfloat16"):
         async with opened(dtype=dtype) as model:
             before = chance(model)
-            optimizer = learn(model, steps=60, learning_rate=1e-4)
+            optimizer = learn(model, steps=40, learning_rate=1e-4)
             learned[dtype] = chance(model) / before
             assert {weight.dtype for _, weight in model.parameters()} == {getattr(torch, dtype)}
             # Half of the steps, then the other half from what was kept, is the same to the bit.
             async with opened(dtype=dtype) as halves, opened(dtype=dtype) as rest:
-                first = learn(halves, steps=30, learning_rate=1e-4)
+                first = learn(halves, steps=20, learning_rate=1e-4)
                 rest.load(halves.save())
                 assert (rest.save(), rest.version) == (halves.save(), 1)
-                second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 60)
+                second = WeightOptimizer(rest, Optimizer(learning_rate=1e-4), 40)
                 second.load(first.save())
-                assert (second.save(), second.steps) == (first.save(), 30)
-                learn(rest, steps=30, optimizer=second)
+                assert (second.save(), second.steps) == (first.save(), 20)
+                learn(rest, steps=20, optimizer=second)
                 assert second.save() == optimizer.save()
                 assert rest.save().arrays == model.save().arrays
-    assert learned["float32"] > 1.5
+    assert learned["float32"] > 1.3
     assert learned["bfloat16"] == pytest.approx(learned["float32"], rel=0.1)
 
 

@@ -91,7 +91,7 @@ async def whole_training(device: Place | None) -> tuple[Any, list[Saved]]:
     async with several(3, device) as models:
         optimizers = optimizers_of(models)
         seen: list[Any] = [await said(models)]
-        for _ in range(3):
+        for _ in range(2):
             seen.append(train(models, optimizers))
             seen.append(await said(models))
         kept = [one.save() for one in (*models, *optimizers)]
@@ -109,7 +109,7 @@ async def test_training_is_the_same_to_the_byte_where_models_take_turns() -> Non
     wanted = await whole_training(None)
     for device in (alone, two):
         assert await whole_training(device) == wanted
-    assert moved(alone) > moved(two) > 30
+    assert moved(alone) > moved(two) > 20
 
 
 @sync

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -77,11 +77,9 @@ class Moved:
 
 
 class Pool:
-    """A memory that guests take turns in.
+    """A memory that guests take turns in; one thread computes with it at a time.
 
-    A thread pins all guests that it needs together. A thread that already has pins never waits
-    for more, so no two threads wait for each other; the others are served in order of arrival, so
-    none waits forever.
+    A thread pins all guests that it needs together; those that rested longest make room.
 
     Args:
         name: of the device, for errors.
@@ -92,22 +90,13 @@ class Pool:
         self.name, self.memory = name, memory
         self.moved = Moved()
         self._inside: dict[Guest, None] = {}
-        self._pins: dict[int, Counter[Guest]] = {}
-        """What each thread has pinned, by the thread's identity."""
-        self._waiting: deque[object] = deque()
-        self._changed = threading.Condition()
+        self._pinned: Counter[Guest] = Counter()
+        self._turn = threading.RLock()
 
     @property
     def inside(self) -> tuple[Guest, ...]:
         """Guests that are in, the least recently used first."""
-        with self._changed:
-            return tuple(self._inside)
-
-    @property
-    def waiting(self) -> int:
-        """Number of threads that wait."""
-        with self._changed:
-            return len(self._waiting)
+        return tuple(self._inside)
 
     def check(self, wanted: Collection[Guest]) -> None:
         """Check that guests could be in together.
@@ -126,68 +115,44 @@ class Pool:
 
     @contextmanager
     def pinned(self, guests: Collection[Guest]) -> Iterator[None]:
-        """Keep guests in while the context lasts; wait for room if this thread has no pins.
+        """Keep guests in while the context lasts; other threads wait.
 
         Raises:
             RunError: they never fit.
             RuntimeError: they do not fit beside what this thread has pinned.
         """
-        wanted, thread = list(dict.fromkeys(guests)), threading.get_ident()
-        with self._changed:
-            if thread not in self._pins:
-                self._wait(wanted)
-            elif not self._fit(wanted):
+        wanted = list(dict.fromkeys(guests))
+        with self._turn:
+            if not self._pinned:
+                self.check(wanted)
+            self._admit(wanted)
+            self._pinned.update(wanted)
+            try:
+                yield
+            finally:
+                self._pinned.subtract(wanted)
+                self._pinned = +self._pinned
+                for guest in wanted:
+                    self._use(guest)
+
+    def evict(self, guest: Guest) -> None:
+        """Move a guest out that is not pinned; if it is out, move out what was added to it."""
+        with self._turn:
+            if guest in self._pinned:
+                raise RuntimeError(f"{self.name}: {guest.name} is pinned")
+            guest.leave()
+            self._inside.pop(guest, None)
+
+    def _admit(self, wanted: Sequence[Guest]) -> None:
+        staying = dict.fromkeys((*self._pinned, *wanted))
+        if self.memory is not None:
+            if sum(guest.size for guest in staying) > self.memory:
                 names = ", ".join(guest.name for guest in wanted)
                 raise RuntimeError(
                     f"{self.name}: no room for {names} beside what is pinned; pin together what is "
                     "needed together"
                 )
-            self._admit(wanted)
-            self._pins.setdefault(thread, Counter()).update(wanted)
-        try:
-            yield
-        finally:
-            with self._changed:
-                pins = self._pins[thread]
-                pins.subtract(wanted)
-                self._pins[thread] = +pins
-                if not self._pins[thread]:
-                    del self._pins[thread]
-                for guest in wanted:
-                    self._use(guest)
-                self._changed.notify_all()
-
-    def evict(self, guest: Guest) -> None:
-        """Move a guest out that is not pinned; if it is out, move out what was added to it."""
-        with self._changed:
-            if guest in self._pinned():
-                raise RuntimeError(f"{self.name}: {guest.name} is pinned")
-            guest.leave()
-            self._inside.pop(guest, None)
-
-    def _wait(self, wanted: Sequence[Guest]) -> None:
-        """Wait for this thread's turn and for room."""
-        self.check(wanted)
-        ticket = object()
-        self._waiting.append(ticket)
-        try:
-            self._changed.wait_for(lambda: self._waiting[0] is ticket and self._fit(wanted))
-        finally:
-            self._waiting.remove(ticket)
-            self._changed.notify_all()
-
-    def _pinned(self) -> dict[Guest, None]:
-        return dict.fromkeys(guest for pins in self._pins.values() for guest in pins)
-
-    def _fit(self, wanted: Sequence[Guest]) -> bool:
-        together = self._pinned() | dict.fromkeys(wanted)
-        return self.memory is None or sum(guest.size for guest in together) <= self.memory
-
-    def _admit(self, wanted: Sequence[Guest]) -> None:
-        new = [guest for guest in wanted if guest not in self._inside]
-        if new and self.memory is not None:
-            staying = self._pinned() | dict.fromkeys(wanted)
-            total = sum(guest.size for guest in (*new, *self._inside))
+            total = sum(guest.size for guest in self._inside | staying)
             for guest in [guest for guest in self._inside if guest not in staying]:
                 if total <= self.memory:
                     break
@@ -195,7 +160,7 @@ class Pool:
                 del self._inside[guest]
                 total -= guest.size
         for guest in wanted:
-            if guest in new:
+            if guest not in self._inside:
                 self._timed(guest.enter)
             self._use(guest)
 
