@@ -37,6 +37,7 @@ from orchestrion import (
 )
 from orchestrion._session import EngineSession
 from orchestrion.testing import Fixed, ScriptedAgent
+from tests.coroutines import sync
 from tests.plugins.beam.support import Climber, Delays, Ladder, opened, session_for
 
 SMALL = GrpoBeam(beam_width=3, samples=3, turns=6, problems=1)
@@ -173,15 +174,13 @@ def test_a_search_ends_with_the_level_before_one_that_fails_as_a_whole() -> None
     assert nothing.finalists == []
 
 
-def test_a_run_without_a_completed_turn_reports_an_error_of_a_turn() -> None:
-    async def main() -> None:
-        trainer = await opened(SMALL)
-        with pytest.raises(
-            RunError, match=r"every first turn of every search failed.*a: RuntimeError: slipped"
-        ):
-            await trainer.iterate(0, session_for({"a": Climber(fails=1.0)}, Ladder(6)))
-
-    asyncio.run(main())
+@sync
+async def test_a_run_without_a_completed_turn_reports_an_error_of_a_turn() -> None:
+    trainer = await opened(SMALL)
+    with pytest.raises(
+        RunError, match=r"every first turn of every search failed.*a: RuntimeError: slipped"
+    ):
+        await trainer.iterate(0, session_for({"a": Climber(fails=1.0)}, Ladder(6)))
 
 
 # ------------------------------------------------------------------------------- values

@@ -47,6 +47,7 @@ from orchestrion._session import EngineSession
 from orchestrion._store.serial import encode
 from orchestrion.config import from_data
 from orchestrion.testing import Fixed
+from tests.coroutines import sync
 from tests.plugins.beam.support import Climber, Delays, Ladder, Value, opened, session_for
 
 GIVEN = GrpoBeam(rounds=4, problems=2, beam_width=3, samples=3, turns=4, held_out=3, probes=2)
@@ -68,32 +69,28 @@ def climbing(**more: Any) -> EngineSession:
 # ----------------------------------------------------------------------------- iterations
 
 
-def test_iterations_go_through_all_problems_before_any_comes_again() -> None:
-    async def main() -> None:
-        trainer = await opened(GIVEN)
-        problems = climbing().problems("train")
-        drawn = [problem.id for i in range(8) for problem in trainer._problems_of(i, problems)]
-        assert sorted(drawn[:8]) == sorted(drawn[8:]) == sorted(p.id for p in problems)
-        assert drawn[:8] != drawn[8:]
-
-    asyncio.run(main())
+@sync
+async def test_iterations_go_through_all_problems_before_any_comes_again() -> None:
+    trainer = await opened(GIVEN)
+    problems = climbing().problems("train")
+    drawn = [problem.id for i in range(8) for problem in trainer._problems_of(i, problems)]
+    assert sorted(drawn[:8]) == sorted(drawn[8:]) == sorted(p.id for p in problems)
+    assert drawn[:8] != drawn[8:]
 
 
-def test_an_iteration_reports_what_its_searches_did() -> None:
-    async def main() -> None:
-        trainer, session = await opened(GIVEN), climbing()
-        metrics = await trainer.iterate(0, session)
-        assert metrics["scored_share"] == 1.0
-        assert metrics["widest"] == 9
-        assert 1 <= metrics["ancestors"] <= 3
-        assert metrics["calls"] == metrics["samples"] <= 2 * GIVEN.samples_per_search
-        assert metrics["chosen_reward"] >= max(
-            0.0, sum(e.reward.total for e in session.episodes if e.reward) / 6 - 1e-9
-        )
-        # Everything that the searches ended with is judged, and stored in a fixed order.
-        assert [episode.id for episode in session.episodes] == [f"0/0/{n}" for n in range(6)]
-
-    asyncio.run(main())
+@sync
+async def test_an_iteration_reports_what_its_searches_did() -> None:
+    trainer, session = await opened(GIVEN), climbing()
+    metrics = await trainer.iterate(0, session)
+    assert metrics["scored_share"] == 1.0
+    assert metrics["widest"] == 9
+    assert 1 <= metrics["ancestors"] <= 3
+    assert metrics["calls"] == metrics["samples"] <= 2 * GIVEN.samples_per_search
+    assert metrics["chosen_reward"] >= max(
+        0.0, sum(e.reward.total for e in session.episodes if e.reward) / 6 - 1e-9
+    )
+    # Everything that the searches ended with is judged, and stored in a fixed order.
+    assert [episode.id for episode in session.episodes] == [f"0/0/{n}" for n in range(6)]
 
 
 def test_metrics_and_files_are_independent_of_the_completion_order(tmp_path: Path) -> None:
@@ -110,19 +107,17 @@ def test_metrics_and_files_are_independent_of_the_completion_order(tmp_path: Pat
     assert len(first[2]) == 3
 
 
-def test_a_run_without_any_reward_names_what_is_missing() -> None:
+@sync
+async def test_a_run_without_any_reward_names_what_is_missing() -> None:
     class Silent(Value):
         """Never gives a reward."""
 
         async def score(self, episode: Episode, calls: Calls) -> Reward | None:
             return None
 
-    async def main() -> None:
-        session = session_for({"a": Climber()}, Ladder(4, 8), reward=Silent())
-        with pytest.raises(RunError, match=r"every reward is missing.*reward:"):
-            await (await opened(GIVEN)).iterate(0, session)
-
-    asyncio.run(main())
+    session = session_for({"a": Climber()}, Ladder(4, 8), reward=Silent())
+    with pytest.raises(RunError, match=r"every reward is missing.*reward:"):
+        await (await opened(GIVEN)).iterate(0, session)
 
 
 # -------------------------------------------------------------------------------- exports
@@ -183,71 +178,63 @@ class Noting(Improver):
         return Plan(activations=10, verdicts=1)
 
 
-def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adopted() -> None:
-    async def main() -> None:
-        improver = Noting({"agents.a.habits": ["look up"]})
-        trainer = await opened(evolve(GIVEN, improver=improver, improve_every=2))
-        session = climbing()
-        for i in range(4):
-            metrics = await trainer.iterate(i, session)
-            if i % 2:
-                assert metrics["habits"] == 2.0
-                assert metrics["adopted"] == 1.0
-        assert session.adopted == {"agents.a.habits": ["look up"]}
-        assert [round for round, _, _ in improver.seen] == [0, 1]
-        for _, groups, gate in improver.seen:
-            assert len(groups) == 4
-            _, held_out = trainer.split(session)
-            assert not set(gate) & {problem.id for problem in held_out}
-            for group in groups:
-                rewards = [reward or 0.0 for reward in group.rewards]
-                assert rewards == sorted(rewards, reverse=True)
-                assert len(group.advantages) == len(group.credits) == len(group.episodes)
-
-    asyncio.run(main())
+@sync
+async def test_an_improver_sees_all_groups_since_its_last_call_and_its_overlay_is_adopted() -> None:
+    improver = Noting({"agents.a.habits": ["look up"]})
+    trainer = await opened(evolve(GIVEN, improver=improver, improve_every=2))
+    session = climbing()
+    for i in range(4):
+        metrics = await trainer.iterate(i, session)
+        if i % 2:
+            assert metrics["habits"] == 2.0
+            assert metrics["adopted"] == 1.0
+    assert session.adopted == {"agents.a.habits": ["look up"]}
+    assert [round for round, _, _ in improver.seen] == [0, 1]
+    for _, groups, gate in improver.seen:
+        assert len(groups) == 4
+        _, held_out = trainer.split(session)
+        assert not set(gate) & {problem.id for problem in held_out}
+        for group in groups:
+            rewards = [reward or 0.0 for reward in group.rewards]
+            assert rewards == sorted(rewards, reverse=True)
+            assert len(group.advantages) == len(group.credits) == len(group.episodes)
 
 
-def test_the_start_overlay_of_an_improver_holds_from_the_first_iteration_on() -> None:
+@sync
+async def test_the_start_overlay_of_an_improver_holds_from_the_first_iteration_on() -> None:
     class Prepared(Noting):
         """Has learned before."""
 
         def start(self, session: Session) -> dict[str, Any]:
             return {"agents.a.habits": ["known"]}
 
-    async def main() -> None:
-        session = climbing()
-        await (await opened(evolve(GIVEN, improver=Prepared()))).iterate(0, session)
-        assert session.adopted == {"agents.a.habits": ["known"]}
-
-    asyncio.run(main())
+    session = climbing()
+    await (await opened(evolve(GIVEN, improver=Prepared()))).iterate(0, session)
+    assert session.adopted == {"agents.a.habits": ["known"]}
 
 
-def test_groups_that_wait_for_the_improver_survive_a_restart() -> None:
-    async def main() -> None:
-        improver = Noting()
-        given = evolve(GIVEN, improver=improver, improve_every=2)
-        first, session = await opened(given), climbing()
-        await first.iterate(0, session)
-        saved = first.save()
-        again = await opened(given)
-        again.load(Saved(data=json.loads(json.dumps(saved.data))))
-        assert again.save() == saved
-        assert again.pending == first.pending
-        await again.iterate(1, session)
-        await first.iterate(1, climbing())
-        (_, resumed, _), (_, straight, _) = improver.seen
-        assert len(resumed) == len(straight) == 4
-
-    asyncio.run(main())
+@sync
+async def test_groups_that_wait_for_the_improver_survive_a_restart() -> None:
+    improver = Noting()
+    given = evolve(GIVEN, improver=improver, improve_every=2)
+    first, session = await opened(given), climbing()
+    await first.iterate(0, session)
+    saved = first.save()
+    again = await opened(given)
+    again.load(Saved(data=json.loads(json.dumps(saved.data))))
+    assert again.save() == saved
+    assert again.pending == first.pending
+    await again.iterate(1, session)
+    await first.iterate(1, climbing())
+    (_, resumed, _), (_, straight, _) = improver.seen
+    assert len(resumed) == len(straight) == 4
 
 
-def test_an_improver_needs_problems_to_decide_on() -> None:
-    async def main() -> None:
-        trainer = await opened(evolve(GIVEN, improver=Noting()))
-        with pytest.raises(UsageError, match="1 validation problems"):
-            trainer.check(session_for({"a": Climber()}, Ladder(4, 1)))
-
-    asyncio.run(main())
+@sync
+async def test_an_improver_needs_problems_to_decide_on() -> None:
+    trainer = await opened(evolve(GIVEN, improver=Noting()))
+    with pytest.raises(UsageError, match="1 validation problems"):
+        trainer.check(session_for({"a": Climber()}, Ladder(4, 1)))
 
 
 # -------------------------------------------------------------------------------- bounds

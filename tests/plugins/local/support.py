@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -13,19 +11,10 @@ from orchestrion_local.runtime import LocalModel
 from orchestrion_local.settings import Architecture
 
 from orchestrion import Answer, Calls, Key, OpenContext, Request, Trajectory, Usage
+from tests.coroutines import sync as sync
 
 ALPHABET = "0123456789abcdefghMVSA=+-*?yn"
 TINY = Architecture(layers=1, width=16, heads=2, context=32)
-
-
-def sync(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """A test that is a coroutine, as one that pytest can call."""
-
-    @functools.wraps(test)
-    def run(*args: Any, **kwargs: Any) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 class NoJournal(Calls):

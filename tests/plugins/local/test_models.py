@@ -260,7 +260,7 @@ async def test_what_a_teacher_says_must_fit_the_student() -> None:
             return Answer({"text": "1" * 40, "stop": "end"}, Usage())
 
     async with opened() as model:
-        with model.taught(Talking()), pytest.raises(CallError, match="a context of 32"):
+        with model.answered_by(Talking()), pytest.raises(CallError, match="a context of 32"):
             await model.complete(asked("S2="), Key(0), NoJournal())
 
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import KEPT, Wanted, common_prefix, sample
+from orchestrion_local.sampling import KEPT, Prompt, common_prefix, sample
 
 from orchestrion import CallError, Key
 from tests.plugins.local.support import NoJournal, asked, opened, sync
@@ -55,7 +55,7 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
         handle = model.module.register_forward_pre_hook(
             lambda module, inputs: seen.append(inputs[0].numel())
         )
-        wanted = [Wanted(p, Key(i).uniforms(4), 0.7) for i, p in enumerate(prompts)]
+        wanted = [Prompt(p, Key(i).uniforms(4), 0.7) for i, p in enumerate(prompts)]
         together = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
         assert seen[:2] == [17, 3 * 3]
         handle.remove()
@@ -85,7 +85,7 @@ async def test_draws_follow_the_distribution_of_the_network() -> None:
         with torch.no_grad():
             shares = model.module(torch.tensor([prompt])).logits[0, -1].softmax(0)
         n = 4000
-        wanted = [Wanted(prompt, [u]) for u in Key(7).uniforms(n)]
+        wanted = [Prompt(prompt, [u]) for u in Key(7).uniforms(n)]
         drawn = sample(model.module, wanted, model.tokenizer.ends, model.tokenizer.pad)
     counts = torch.bincount(torch.tensor([one.ids[0] for one in drawn]), minlength=len(shares))
     # Four standard errors.
@@ -102,8 +102,8 @@ async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail()
         kept = int((ordered.cumsum(0) < 0.5).sum()) + 1
         ends, pad = model.tokenizer.ends, model.tokenizer.pad
         points = [i / 200 for i in range(200)]
-        nucleus = sample(model.module, [Wanted(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
-        greedy = sample(model.module, [Wanted(prompt, [u], 0.0) for u in points], ends, pad)
+        nucleus = sample(model.module, [Prompt(prompt, [u], 1.0, 0.5) for u in points], ends, pad)
+        greedy = sample(model.module, [Prompt(prompt, [u], 0.0) for u in points], ends, pad)
     assert {one.ids[0] for one in nucleus} == set(order[:kept].tolist())
     assert {one.ids[0] for one in greedy} == {int(order[0])}
 

@@ -15,7 +15,7 @@ from orchestrion_local.hf import HF, PlannedModel
 from orchestrion_local.interfaces import Generation
 from orchestrion_local.mixture import Mixture
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import Drawn
+from orchestrion_local.sampling import Completion
 from orchestrion_local.settings import Lora, Server
 
 from orchestrion import CallError, Key, OpenContext, UsageError
@@ -134,7 +134,7 @@ def changed(change: Callable[[dict[str, Any]], Any], **more: Any) -> Reply:
     """An answer with three tokens, the last of them an end, and something done to it."""
 
     async def send(seen: Seen, writer: asyncio.StreamWriter) -> None:
-        drawn = Drawn((5, 6, 2), (-0.5, -1.0, -0.25), True)
+        drawn = Completion((5, 6, 2), (-0.5, -1.0, -0.25), True)
         body = completion(seen.data["prompt"], drawn, **more)
         change(body["choices"][0])
         await reply(200, json.dumps(body))(seen, writer)

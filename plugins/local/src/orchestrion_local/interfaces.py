@@ -110,7 +110,7 @@ class Trainable(Protocol):
         """Return the token ids of a response, with the end-of-sequence token."""
         ...
 
-    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+    def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
         """Return another's response as a generation to learn from.
 
         Raises:
@@ -135,6 +135,6 @@ class Trainable(Protocol):
         """Count a change of the weights: later generations have the next version."""
         ...
 
-    def taught(self, teacher: Model) -> AbstractContextManager[None]:
+    def answered_by(self, teacher: Model) -> AbstractContextManager[None]:
         """Let `teacher` answer in place of this model while the context lasts."""
         ...

@@ -34,7 +34,7 @@ from orchestrion_local.batching import Batcher
 from orchestrion_local.devices import Device
 from orchestrion_local.interfaces import Generation, Scored
 from orchestrion_local.offloading import Resident
-from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.sampling import Completion, Prompt, sample
 from orchestrion_local.settings import UNSUPPORTED, Limits, ModelSettings
 from orchestrion_local.tokenizers import Tokenizer
 
@@ -89,7 +89,7 @@ class LocalModel(Model):
         self._teacher: Model | None = None
         self.served: Any = None
         """A `serving.Served`, which samples in place of this process; None without a server."""
-        self.batcher: Batcher[Wanted, Drawn] = Batcher(
+        self.batcher: Batcher[Prompt, Completion] = Batcher(
             self._sample, settings.batch, settings.overlap
         )
         module.eval()
@@ -140,11 +140,11 @@ class LocalModel(Model):
                 request["messages"], prompt, limits, key, calls
             )
             return answer
-        wanted = Wanted(prompt, key.uniforms(limits.max_tokens), limits.temperature, limits.top_p)
+        wanted = Prompt(prompt, key.uniforms(limits.max_tokens), limits.temperature, limits.top_p)
 
         async def do() -> Answer:
-            drawn = await self.batcher(wanted)
-            return self.answer(prompt, drawn, limits.temperature, self.version)
+            completion = await self.batcher(wanted)
+            return self.answer(prompt, completion, limits.temperature, self.version)
 
         settings = {
             "model": self.name,
@@ -193,32 +193,38 @@ class LocalModel(Model):
             vector: list[float] = states[-1][0].double().mean(dim=0).tolist()
             return vector
 
-    def _sample(self, wanted: Sequence[Wanted]) -> list[Drawn]:
+    def _sample(self, wanted: Sequence[Prompt]) -> list[Completion]:
         with self.resident.pinned(), self.active():
             return sample(self.module, wanted, self.tokenizer.ends, self.tokenizer.pad)
 
     def generation(
-        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+        self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Generation:
         """Return a completion as a generation to learn from."""
-        stop = "end" if drawn.ended else "length"
+        stop = "end" if completion.ended else "length"
         return Generation(
-            self.name, version, tuple(prompt), drawn.ids, drawn.logprobs, temperature, stop
+            self.name,
+            version,
+            tuple(prompt),
+            completion.ids,
+            completion.logprobs,
+            temperature,
+            stop,
         )
 
     def answer(
-        self, prompt: Sequence[int], drawn: Drawn, temperature: float, version: int
+        self, prompt: Sequence[int], completion: Completion, temperature: float, version: int
     ) -> Answer:
         """Return a completion by some version of the weights as an answer."""
-        generation = self.generation(prompt, drawn, temperature, version)
+        generation = self.generation(prompt, completion, temperature, version)
         data = {
-            "text": self.tokenizer.decode(drawn.ids),
+            "text": self.tokenizer.decode(completion.ids),
             "stop": generation.stop,
             "tool_calls": [],
             "model": self.name,
             "generation": generation.to_json(),
         }
-        return Answer(data, Usage(1, len(prompt), len(drawn.ids)))
+        return Answer(data, Usage(1, len(prompt), len(completion.ids)))
 
     def ceiling(self, tokens: int) -> Usage:
         """Return the maximum usage of a completion whose prompt has at most `tokens` tokens."""
@@ -227,8 +233,8 @@ class LocalModel(Model):
     # ------------------------------------------------------------------ teachers
 
     @contextmanager
-    def taught(self, teacher: Model) -> Iterator[None]:
-        """See `Trainable.taught`."""
+    def answered_by(self, teacher: Model) -> Iterator[None]:
+        """See `Trainable.answered_by`."""
         before, self._teacher = self._teacher, teacher
         try:
             yield
@@ -239,11 +245,11 @@ class LocalModel(Model):
         self, teacher: Model, request: Mapping[str, JSON], key: Key, calls: Calls
     ) -> Answer:
         answer = await teacher.complete(request, key, calls)
-        generation = self.told(request["messages"], answer.data["text"])
+        generation = self.as_generation(request["messages"], answer.data["text"])
         return Answer({**answer.data, "generation": generation.to_json()}, answer.usage)
 
-    def told(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
-        """See `Trainable.told`."""
+    def as_generation(self, messages: Sequence[Mapping[str, JSON]], text: str) -> Generation:
+        """See `Trainable.as_generation`."""
         prompt, response = self.encode(messages), self.encode_response(text)
         tokens = len(prompt) + len(response)
         if tokens > self.context:

@@ -15,7 +15,7 @@ import torch
 from attrs import frozen
 from transformers.cache_utils import Cache, DynamicLayer
 
-__all__ = ["KEPT", "Drawn", "Wanted", "common_prefix", "roomy_cache", "sample"]
+__all__ = ["KEPT", "Completion", "Prompt", "common_prefix", "roomy_cache", "sample"]
 
 PREFIX = 8
 """A shared beginning of at least so many tokens is computed once."""
@@ -26,8 +26,8 @@ ROOM = 32
 
 
 @frozen
-class Wanted:
-    """One completion to sample.
+class Prompt:
+    """A prompt, and how it is completed.
 
     Args:
         prompt: token ids, at least item.
@@ -45,7 +45,7 @@ class Wanted:
 
 
 @frozen
-class Drawn:
+class Completion:
     """Token ids, their log-probabilities, and whether the last one is an end token."""
 
     ids: tuple[int, ...]
@@ -63,7 +63,9 @@ def common_prefix(prompts: Sequence[Sequence[int]]) -> int:
 
 
 @torch.inference_mode()
-def sample(module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: int) -> list[Drawn]:
+def sample(
+    module: Any, wanted: Sequence[Prompt], ends: Collection[int], pad: int
+) -> list[Completion]:
     """Return a completion of every prompt.
 
     It depends on the prompt's own uniforms, not on its place in the batch (up to the rounding of a
@@ -74,7 +76,7 @@ def sample(module: Any, wanted: Sequence[Wanted], ends: Collection[int], pad: in
 
 class _Batch:
     def __init__(
-        self, module: Any, wanted: Sequence[Wanted], ends: frozenset[int], pad: int
+        self, module: Any, wanted: Sequence[Prompt], ends: frozenset[int], pad: int
     ) -> None:
         self.module, self.wanted = module, wanted
         self.device = next(module.parameters()).device
@@ -142,7 +144,7 @@ class _Batch:
         )
         return cache, mask, position[:, -1:] + 1, out.logits[:, -1]
 
-    def run(self) -> list[Drawn]:
+    def run(self) -> list[Completion]:
         for t in range(self.ids.shape[1]):
             chosen = self._draw(t)
             self.live &= self.limits > t + 1
@@ -155,7 +157,7 @@ class _Batch:
             self._advance(chosen)
         ids, logprobs = self.ids.tolist(), self.logprobs.tolist()
         return [
-            Drawn(tuple(ids[i][:length]), tuple(logprobs[i][:length]), ended)
+            Completion(tuple(ids[i][:length]), tuple(logprobs[i][:length]), ended)
             for i, (length, ended) in enumerate(
                 zip(self.lengths.tolist(), self.ended.tolist(), strict=True)
             )

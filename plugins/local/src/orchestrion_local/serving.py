@@ -24,7 +24,7 @@ from orchestrion import JSON, Answer, CallError, Calls, Key, OpenContext, Reques
 from orchestrion.runs import mean
 from orchestrion_local.exporting import Exports
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import Drawn
+from orchestrion_local.sampling import Completion
 from orchestrion_local.settings import Limits, Server
 
 __all__ = ["Served", "served"]
@@ -132,8 +132,8 @@ class Served:
 
         async def do() -> Answer:
             version, name = await self._current()
-            drawn = await self._drawn(name, prompt, limits, seed)
-            return self._model.answer(prompt, drawn, limits.temperature, version)
+            completion = await self._completion(name, prompt, limits, seed)
+            return self._model.answer(prompt, completion, limits.temperature, version)
 
         settings = {
             "model": self._model.name,
@@ -154,7 +154,9 @@ class Served:
         )
         return await calls.run(call, do, Usage(1, len(prompt), limits.max_tokens))
 
-    async def _drawn(self, name: str, prompt: Sequence[int], limits: Limits, seed: int) -> Drawn:
+    async def _completion(
+        self, name: str, prompt: Sequence[int], limits: Limits, seed: int
+    ) -> Completion:
         body = {
             "model": name,
             "prompt": prompt,
@@ -204,7 +206,7 @@ class Served:
     def _malformed(self, problem: str) -> CallError:
         return CallError(f"{self._place.service}: the response has {problem}", "malformed")
 
-    def _checked(self, reply: _Reply, prompt: Sequence[int], longest: int) -> Drawn:
+    def _checked(self, reply: _Reply, prompt: Sequence[int], longest: int) -> Completion:
         """Return a completion; raise CallError if it cannot be right, or lacks a needed field."""
         if len(reply.choices) != 1:
             raise self._malformed(f"{len(reply.choices)} completions instead of 1")
@@ -247,7 +249,7 @@ class Served:
             raise self._malformed(
                 f"an end, but its last token is {ids[-1]} (the end tokens are {ends})"
             )
-        return Drawn(tuple(ids), logprobs, ids[-1] in self._ends)
+        return Completion(tuple(ids), logprobs, ids[-1] in self._ends)
 
     # ------------------------------------------------------------------ weights
 
@@ -345,7 +347,7 @@ class Served:
         limits = evolve(model.limits, max_tokens=min(_TRIED, model.context - 1))
         prompt = (min(self._ends),)
         try:
-            drawn = await self._drawn(self._settings.model, prompt, limits, 0)
+            completion = await self._completion(self._settings.model, prompt, limits, 0)
         except CallError as error:
             raise UsageError(f"{place.path}: {error}") from None
         except TimeoutError:
@@ -353,14 +355,14 @@ class Served:
                 f"{place.path}: {place.service} did not respond within {self._settings.timeout:g} s"
             ) from None
         if self._settings.sync != "disk":  # else it has the weights of an earlier run
-            generation = model.generation(prompt, drawn, limits.temperature, 0)
+            generation = model.generation(prompt, completion, limits.temperature, 0)
             with torch.no_grad():
                 own: list[float] = model.score([generation]).logprobs[0].tolist()
-            gap = mean([abs(a - b) for a, b in zip(own, drawn.logprobs, strict=True)])
+            gap = mean([abs(a - b) for a, b in zip(own, completion.logprobs, strict=True)])
             note(
                 "server",
                 f"log-probabilities of {place.service} differ from those of {model.name} here by "
-                f"{gap:.2g} on average of {len(drawn.ids)} tokens",
+                f"{gap:.2g} on average of {len(completion.ids)} tokens",
             )
 
     async def close(self) -> None:

@@ -173,7 +173,7 @@ class SftTrainer(Trainer):
             student = self._student_of[example.model]
             messages = [msgspec.structs.asdict(message) for message in example.messages]
             try:
-                examples[student].append(self.models[student].told(messages, example.text))
+                examples[student].append(self.models[student].as_generation(messages, example.text))
             except CallError as error:
                 raise UsageError(f"{where}: {error}") from error
         return examples
@@ -203,7 +203,7 @@ class SftTrainer(Trainer):
         ]
         with ExitStack() as stack:
             for name, model in self._speakers.items():
-                stack.enter_context(model.taught(self._teachers[name]))
+                stack.enter_context(model.answered_by(self._teachers[name]))
             episodes = await session.rollout(jobs)
         examples: dict[str, list[Generation]] = {name: [] for name in self.models}
         for episode in episodes:
