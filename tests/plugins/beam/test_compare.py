@@ -94,10 +94,11 @@ class Asking(TaskValue):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"beam_width": 2, "samples": 2, "lookahead": 3},
+        {"beam_width": 2, "samples": 2},
+        {"lookahead": 3},
         {"early_stop": True, "value": Asking(), "turns": 4},
     ],
-    ids=["lookahead", "early stop and estimates that make calls"],
+    ids=["few", "lookahead", "early stop and estimates that make calls"],
 )
 def test_greedy_makes_as_many_calls_as_the_search(changes: dict[str, Any]) -> None:
     given = evolve(GIVEN, held_out=4, baselines=("greedy",), **changes)

@@ -87,10 +87,7 @@ def test_neither_order_nor_scale_of_members_changes_a_pool(order: list[int], fac
 def test_bma_is_the_softmax_of_total_log_likelihood() -> None:
     for n, k, seed in ((1, 2, 0), (30, 4, 1), (400, 3, 2)):
         values = likelihoods(n, k, seed)
-        prior = np.arange(1, k + 1)
         assert bma_weights(values) == pytest.approx(softmax(np.log(values).sum(0)), abs=1e-9)
-        oracle = softmax(np.log(values).sum(0) + np.log(prior))
-        assert bma_weights(values, list(prior)) == pytest.approx(oracle, abs=1e-9)
 
 
 def test_bma_does_not_underflow_and_collapses_on_one_member() -> None:
@@ -119,8 +116,6 @@ def test_likelihoods_that_make_no_sense_are_refused(bad: Any) -> None:
     for learn in (bma_weights, stacking_weights):
         with pytest.raises(ValueError):
             learn(bad)
-    with pytest.raises(ValueError, match="prior"):
-        bma_weights([[0.5, 0.5]], [0, 0])
 
 
 def test_a_member_that_gave_the_truth_probability_0_has_no_weight() -> None:
