@@ -111,7 +111,7 @@ def test_every_aggregator_learns_and_its_overlay_is_a_config(
     one = config(
         aggregator,
         {"says": says},
-        task={"use": "jury", "classes": 3, "train": 1, "validation": 40, "test": 20},
+        task={"use": "jury", "classes": 3, "train": 1, "validation": 24, "test": 8},
     )
     overlay, _ = asyncio.run(learn(one))
     again, _ = asyncio.run(learn(one))

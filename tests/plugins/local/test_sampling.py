@@ -31,7 +31,7 @@ async def answers(model: LocalModel, together: bool, **settings: Any) -> list[di
 
 
 @sync
-async def test_a_batch_gives_each_prompt_what_it_gets_alone() -> None:
+async def test_a_prompt_has_the_same_completion_alone_and_in_a_batch() -> None:
     async with opened() as model:
         alone = await answers(model, together=False)
         assert model.batcher.sizes == [1] * len(PROMPTS)
@@ -66,7 +66,7 @@ async def test_a_shared_beginning_is_computed_once_and_changes_nothing() -> None
 
 
 @sync
-async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> None:
+async def test_log_probabilities_of_sampling_and_of_training_are_equal() -> None:
     async with opened(temperature=1.3) as model:
         data = await answers(model, together=True)
         generations = [Generation.from_json(one["generation"]) for one in data]
@@ -79,7 +79,7 @@ async def test_log_probabilities_at_sampling_are_those_that_training_finds() -> 
 
 
 @sync
-async def test_draws_follow_the_distribution_of_the_network() -> None:
+async def test_samples_follow_the_distribution_of_the_network() -> None:
     async with opened() as model:
         prompt = model.encode(asked("V1aMb=")["messages"])
         with torch.no_grad():
@@ -109,7 +109,7 @@ async def test_temperature_0_takes_the_likeliest_and_top_p_leaves_out_the_tail()
 
 
 @sync
-async def test_what_ends_leaves_the_batch_and_the_rest_goes_on() -> None:
+async def test_completions_that_end_leave_the_batch() -> None:
     async with opened(max_tokens=12) as model:
         rows: list[int] = []
         handle = model.module.register_forward_pre_hook(
@@ -131,7 +131,7 @@ async def test_what_ends_leaves_the_batch_and_the_rest_goes_on() -> None:
 
 
 @sync
-async def test_what_does_not_fit_or_cannot_be_done_is_refused_for_good() -> None:
+async def test_an_unsupported_request_is_a_permanent_error() -> None:
     async with opened() as model:
         calls = NoJournal()
         for request, reason in (

@@ -62,7 +62,7 @@ def listed(folder: Path) -> list[str]:
 
 
 @sync
-async def test_token_ids_go_out_and_come_back_with_what_they_were_drawn_with() -> None:
+async def test_token_ids_are_sent_and_come_back_with_log_probabilities() -> None:
     async with serving(temperature=1.3) as (model, _, there):
         calls = NoJournal()
         answer = await model.complete(asked("S2="), Key(5), calls)
@@ -79,7 +79,7 @@ async def test_token_ids_go_out_and_come_back_with_what_they_were_drawn_with() -
 
 
 @sync
-async def test_each_sample_of_a_prompt_has_a_seed_of_its_own_and_always_the_same() -> None:
+async def test_each_sample_of_a_prompt_has_its_own_fixed_seed() -> None:
     async with serving() as (model, engine, _):
         first = [await said(model, key=key) for key in range(8)]
         assert [await said(model, key=key) for key in range(8)] == first
@@ -97,7 +97,7 @@ async def test_as_many_requests_are_in_flight_as_there_are_calls() -> None:
 
 
 @sync
-async def test_before_a_run_the_server_is_tried_and_compared() -> None:
+async def test_a_run_begins_with_a_request_that_compares_log_probabilities() -> None:
     notes: dict[str, str] = {}
     async with opened() as same:
         engine = engine_of(same)
@@ -112,7 +112,7 @@ async def test_before_a_run_the_server_is_tried_and_compared() -> None:
 
 
 @sync
-async def test_nobody_is_asked_where_no_calls_may_be_made() -> None:
+async def test_without_live_calls_no_request_is_sent() -> None:
     with FaultServer(hang()) as there:
         given = Server(base_url=f"{there.url}/v1", model="base", key_env="NO_SUCH_KEY")
         async with tiny(server=given).open(OpenContext("models.tiny", Key(0), live=False)):
@@ -206,7 +206,7 @@ async def test_a_server_that_lacks_a_field_is_refused_for_good() -> None:
 
 
 @sync
-async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> None:
+async def test_a_server_that_cannot_be_reached_is_an_error_before_the_run() -> None:
     with FaultServer(hang()) as there:
         url = there.url
     given = Server(base_url=f"{url}/v1", model="base")
@@ -221,7 +221,7 @@ async def test_a_server_that_is_not_there_is_named_before_anything_runs() -> Non
 
 
 @sync
-async def test_what_passes_is_asked_again_and_is_no_turn() -> None:
+async def test_transient_errors_are_retried() -> None:
     busy = reply(429, {"error": {"message": "slow down"}})
     down = reply(503, {"error": {"message": "loading"}})
     aborted = with_(finish_reason="abort")
@@ -239,7 +239,7 @@ async def test_what_passes_is_asked_again_and_is_no_turn() -> None:
 
 
 @sync
-async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_goes(
+async def test_each_version_of_an_adapter_is_loaded_under_its_own_name(
     tmp_path: Path,
 ) -> None:
     settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
@@ -262,7 +262,7 @@ async def test_an_adapter_is_loaded_under_a_name_of_its_version_and_the_former_g
 
 
 @sync
-async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path) -> None:
+async def test_an_adapter_on_a_trained_base_is_an_error(tmp_path: Path) -> None:
     own = {"sync": "lora", "folder": str(tmp_path)}
     async with opened("models.base") as base:
         settings = {"server": own, "base": base, "lora": Lora(rank=2), "at": "models.one.x"}
@@ -277,7 +277,7 @@ async def test_an_adapter_on_the_base_of_others_is_loaded_as_well(tmp_path: Path
 
 
 @sync
-async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
+async def test_an_adapter_is_loaded_again_only_if_the_server_has_lost_it(
     tmp_path: Path,
 ) -> None:
     settings = {"server": {"sync": "lora", "folder": str(tmp_path)}, "lora": Lora(rank=2)}
@@ -297,7 +297,9 @@ async def test_a_server_that_has_an_adapter_already_or_has_lost_it_is_no_matter(
 
 
 @sync
-async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: Path) -> None:
+async def test_with_sync_disk_the_whole_model_is_sent_before_the_first_request(
+    tmp_path: Path,
+) -> None:
     own = {"sync": "disk", "folder": str(tmp_path)}
     # The server had weights of another seed before; adapters are merged into the model.
     async with serving(server=own, seed=7, lora=Lora(rank=2)) as (model, engine, _):
@@ -317,7 +319,7 @@ async def test_a_whole_model_is_put_on_disk_from_the_first_request_on(tmp_path: 
 
 
 @sync
-async def test_without_sync_what_is_said_stays_of_version_0() -> None:
+async def test_without_sync_responses_have_version_0() -> None:
     async with serving() as (model, _, _):
         first = await said(model)
         learn(model)
@@ -325,7 +327,7 @@ async def test_without_sync_what_is_said_stays_of_version_0() -> None:
 
 
 @sync
-async def test_a_server_without_the_endpoint_for_weights_is_told_how_to_get_it(
+async def test_a_missing_endpoint_for_weights_is_an_error_with_the_remedy(
     tmp_path: Path,
 ) -> None:
     for way, needed in (("lora", "--enable-lora"), ("disk", "update_weights_from_disk")):
@@ -360,7 +362,7 @@ async def test_written_weights_are_readable_by_others_and_named_by_their_content
 # ---------------------------------------------------------------------- settings
 
 
-def test_settings_of_a_server_that_do_not_fit_together_are_refused() -> None:
+def test_server_settings_that_contradict_each_other_are_an_error() -> None:
     address = {"base_url": "http://127.0.0.1:8000/v1", "model": "m"}
     for settings, reason in (
         ({"sync": "lora"}, "needs a folder that the server sees"),
@@ -386,7 +388,7 @@ async def _open(settings: dict[str, Any]) -> None:
 
 
 @sync
-async def test_a_mixture_takes_no_model_that_a_server_samples() -> None:
+async def test_a_model_with_a_server_cannot_be_mixed() -> None:
     given = Server("http://127.0.0.1:8000/v1", "m")
     async with opened() as model:
         there = PlannedModel(tiny(server=given), 4)
