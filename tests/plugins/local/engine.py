@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from orchestrion_local.runtime import LocalModel
-from orchestrion_local.sampling import Drawn, Wanted, sample
+from orchestrion_local.sampling import Completion, Prompt, sample
 
 from orchestrion import Key
 from tests.service import ModelService, Reply, Seen, reply
@@ -19,7 +19,7 @@ from tests.service import ModelService, Reply, Seen, reply
 __all__ = ["Engine", "completion", "engine_of"]
 
 
-def completion(prompt: list[int], drawn: Drawn, **more: Any) -> dict[str, Any]:
+def completion(prompt: list[int], drawn: Completion, **more: Any) -> dict[str, Any]:
     """A completion as both servers write it."""
     choice = {
         "index": 0,
@@ -101,7 +101,7 @@ class Engine:
         module = self._modules.get(data["model"])
         if module is None:
             return 404, {"error": {"message": "The model does not exist.", "code": 404}}
-        wanted = Wanted(
+        wanted = Prompt(
             data["prompt"],
             Key(data["seed"]).uniforms(data["max_tokens"]),
             data["temperature"],

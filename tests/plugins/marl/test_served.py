@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from orchestrion_local.hf import Architecture
+from orchestrion_local.settings import Architecture
 
 from orchestrion import UsageError
 from orchestrion._replay import replay
@@ -18,9 +18,10 @@ from orchestrion.config import load
 from orchestrion.runs import RunReader, RunStore
 from tests.end_to_end.support import start
 from tests.end_to_end.test_asking import rows, until
+from tests.plugins.evolution.support import Silent
 from tests.plugins.local.engine import Engine, engine_of, server
 from tests.plugins.local.support import opened
-from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, Silent, config, train
+from tests.plugins.marl.support import MODEL, PROMPTS, SIZES, config, train
 from tests.service import ModelService
 
 Served = tuple[Engine, ModelService]
