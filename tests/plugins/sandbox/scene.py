@@ -27,8 +27,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from attrs import define, evolve, field, frozen
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.interface import Limits, Profile, Program, Result
+from orchestrion_sandbox.warm import WarmBox
 
 SMALL = Limits(
     wall_seconds=30,  # bounds a hang, not a busy machine
@@ -189,7 +189,7 @@ class Scene:
 
     # ------------------------------------------------------------ one attack
 
-    async def play(self, box: ZygoteBox, attack: Attack) -> Result:
+    async def play(self, box: WarmBox, attack: Attack) -> Result:
         """Run an attack, and what comes before and beside it."""
         world, limits = self.world(), attack.limits
         if attack.before:
@@ -329,14 +329,14 @@ def _shared_mb() -> int:
 
 
 @contextlib.asynccontextmanager
-async def strong(mode: str = "namespaces") -> AsyncIterator[ZygoteBox]:
+async def strong(mode: str = "namespaces") -> AsyncIterator[WarmBox]:
     """The backend as it is shipped."""
     assert mode in ("namespaces", "landlock", "unconfined")
-    async with ZygoteBox.opened(mode, mode, Profile()) as box:  # type: ignore[arg-type]
+    async with WarmBox.opened(mode, mode, Profile()) as box:  # type: ignore[arg-type]
         yield box
 
 
-class WithoutLimits(ZygoteBox):
+class WithoutLimits(WarmBox):
     """A plain child process: sees the machine, and no limit asked for is kept.
 
     The attacks are written so that even this does no harm to speak of.
@@ -360,7 +360,7 @@ class WithoutLimits(ZygoteBox):
 
 
 @contextlib.asynccontextmanager
-async def without(wall: str) -> AsyncIterator[ZygoteBox]:
+async def without(wall: str) -> AsyncIterator[WarmBox]:
     """`nothing` keeps the program from anything; else one wall of the default is taken down."""
     if wall == "nothing":
         async with WithoutLimits.opened("nothing", "unconfined", Profile()) as box:

@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from orchestrion_sandbox import box as box_module
-from orchestrion_sandbox.box import ZygoteBox
+from orchestrion_sandbox import warm as box_module
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
 from orchestrion_sandbox.interface import Program
+from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.conftest import Boxes
 from tests.plugins.sandbox.scene import PRELUDE, SMALL, strong, until_none
@@ -95,7 +95,7 @@ def descendants(root: int) -> list[int]:
     return found
 
 
-def running(main: Callable[[ZygoteBox], Coroutine[Any, Any, None]], backend: str) -> None:
+def running(main: Callable[[WarmBox], Coroutine[Any, Any, None]], backend: str) -> None:
     """Run a test's coroutine with an open box."""
 
     async def opened() -> None:
@@ -154,7 +154,7 @@ def test_without_namespaces_a_child_survives_the_supervisor(tmp_path: Path) -> N
 def test_a_sandbox_killed_under_a_run_is_no_fault_of_the_program(
     backend: str, generations: int
 ) -> None:
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         marked = Marked()
         source = PRELUDE.replace("sys.argv[1]", repr(marked.world))
         source = source + "def wait():\n    time.sleep(60)\n"
@@ -178,7 +178,7 @@ def test_a_sandbox_killed_under_a_run_is_no_fault_of_the_program(
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_whose_sandbox_was_killed_is_tried_again(backend: str) -> None:
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         marked, others = Marked(), Marked()
         tasks = [
             asyncio.create_task(box.run(m.sleeper(0.6), limits=LONG)) for m in (marked, others)
@@ -192,7 +192,7 @@ def test_a_run_whose_sandbox_was_killed_is_tried_again(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_sandbox_that_fails_twice_is_an_error(backend: str) -> None:
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         marked = Marked()
         task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
         for _ in range(2):
@@ -211,7 +211,7 @@ def test_a_sandbox_that_fails_twice_is_an_error(backend: str) -> None:
 def test_a_sandbox_that_hangs_is_given_up(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(box_module, "GRACE_SECONDS", 0.2)
 
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         marked = Marked()
         task = asyncio.create_task(box.run(marked.sleeper(0.3), limits=LONG))
         (first,) = await marked.appear()
@@ -229,7 +229,7 @@ def test_a_sandbox_that_hangs_is_given_up(backend: str, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_cancelled_run_is_over(backend: str) -> None:
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         await box.run(Program(""))
         marked, before = Marked(), open_descriptors()
         for _ in range(4):  # more than there are places: each is given back
@@ -247,7 +247,7 @@ def test_a_cancelled_run_is_over(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_run_can_be_cancelled_before_it_has_begun(backend: str) -> None:
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         await box.run(Program(""))
         marked, before = Marked(), open_descriptors()
         for turns in range(12):
@@ -305,7 +305,7 @@ def test_many_runs_leave_nothing(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
-    async def main(box: ZygoteBox) -> None:
+    async def main(box: WarmBox) -> None:
         marked = Marked()
         task = asyncio.create_task(box.run(marked.sleeper(0.2), limits=LONG))
         (first,) = await marked.appear()

@@ -14,9 +14,8 @@ from typing import Any, cast
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from orchestrion_sandbox.asking import Forged, for_the_other_side, raised, read
-from orchestrion_sandbox.box import ZygoteBox
 from orchestrion_sandbox.compare import same
+from orchestrion_sandbox.dialogue import Forged, raised, read, to_pass_on
 from orchestrion_sandbox.inside.plain import (
     LARGE,
     MOST_ITEMS,
@@ -29,6 +28,7 @@ from orchestrion_sandbox.inside.plain import (
 from orchestrion_sandbox.interface import Limits, Program, Result
 from orchestrion_sandbox.judge import judge_calls, judge_statements
 from orchestrion_sandbox.verdict import Case, Equal
+from orchestrion_sandbox.warm import WarmBox
 
 ATOMS = st.one_of(
     st.none(),
@@ -337,7 +337,7 @@ class Saying:
             return json.dumps({"id": request["id"], "end": True}).encode()
         return self._answer.replace("ID", request["id"]).encode("utf-8", "surrogatepass")
 
-    def said_more(self) -> bool:
+    async def said_more(self) -> bool:
         return False
 
     async def result(self) -> Result:
@@ -346,7 +346,7 @@ class Saying:
 
 @pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
 def test_a_hostile_reply_fails_the_case_and_not_the_judge(answer: str) -> None:
-    box = cast(ZygoteBox, Saying(answer))
+    box = cast(WarmBox, Saying(answer))
     cases = [Case((1, 2), 3), Case((1, 2), raises="KeyError")]
     verdict = asyncio.run(judge_calls(box, "", "f", cases))
     assert not verdict.passed
@@ -358,14 +358,14 @@ def test_a_hostile_reply_fails_the_case_and_not_the_judge(answer: str) -> None:
 
 
 def test_the_same_double_passes_with_the_right_answer() -> None:
-    box = cast(ZygoteBox, Saying('{"id": "ID", "value": 3}'))
+    box = cast(WarmBox, Saying('{"id": "ID", "value": 3}'))
     assert asyncio.run(judge_calls(box, "", "f", [Case((1, 2), 3)])).passed
 
 
 @pytest.mark.parametrize("answer", HOSTILE, ids=range(len(HOSTILE)))
 def test_what_is_passed_on_to_tests_can_be_decoded_there(answer: str) -> None:
     try:
-        passed = for_the_other_side(read(answer.replace("ID", "1").encode("utf-8", "replace"), "1"))
+        passed = to_pass_on(read(answer.replace("ID", "1").encode("utf-8", "replace"), "1"))
     except Forged:
         return
     json.dumps(passed)
@@ -375,7 +375,7 @@ def test_what_is_passed_on_to_tests_can_be_decoded_there(answer: str) -> None:
 
 
 def test_tests_that_say_nothing_of_the_kind_do_not_pass_either() -> None:
-    box = cast(ZygoteBox, Saying('{"id": "ID", "error": "AssertionError"}'))
+    box = cast(WarmBox, Saying('{"id": "ID", "error": "AssertionError"}'))
     assert not asyncio.run(judge_statements(box, "", "f", ["assert f()"])).passed
 
 

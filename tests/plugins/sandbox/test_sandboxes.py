@@ -7,6 +7,8 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -20,7 +22,6 @@ from orchestrion_sandbox import (
     SandboxError,
     choose,
     judge_calls,
-    judge_pytest,
     require,
 )
 from orchestrion_sandbox.blocking import BlockingBox
@@ -164,7 +165,7 @@ def test_auto_steps_down_only_to_the_level_asked_for(monkeypatch: pytest.MonkeyP
             raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
         return launch(mode, profile)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
+    monkeypatch.setattr("orchestrion_sandbox.warm.launch", barred)
     monkeypatch.setenv("PATH", "")  # no bubblewrap either
 
     async def opened(level: int) -> str:
@@ -188,11 +189,11 @@ def test_doctor_calls_it_a_problem_where_the_default_cannot_be_had(
             raise SandboxError("the sandbox 'namespaces' cannot start: barred for this test")
         return launch(mode, profile)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("orchestrion_sandbox.box.launch", barred)
+    monkeypatch.setattr("orchestrion_sandbox.warm.launch", barred)
     monkeypatch.setenv("PATH", "")
     problems = [text for _, state, text in findings() if state == "problem"]
     assert len(problems) == 1
-    assert "the default cannot be had: no sandbox of level 3 works here" in problems[0]
+    assert "the default backend cannot be used: no sandbox of level 3 works here" in problems[0]
 
 
 # As macOS and Windows have it, as far as an interpreter on Linux can be made to look like one.
@@ -349,19 +350,25 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
 
-def test_a_suite_is_judged_wherever_files_and_pytest_can_be_shown() -> None:
-    async def judged(name: str) -> bool:
-        async with choose(name, level=2).open() as box:
-            tests = {"test_f.py": "from solution import f\ndef test_f(): assert f(1) == 2\n"}
-            verdict = await judge_pytest(box, tests, {"solution.py": "def f(x): return x + 1"})
-            return verdict.passed
+@pytest.fixture
+def packages() -> Iterator[str]:
+    """A folder with a module, which every user can read."""
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        Path(name, "shown.py").write_text("WORD = 'package'")
+        yield name
 
-    assert asyncio.run(judged("namespaces"))
-    if shutil.which("bwrap"):
-        assert asyncio.run(judged("bwrap"))
-    # What cannot judge says so: it is no verdict on the program.
+
+def test_packages_and_files_are_shown_where_the_backend_can(packages: str) -> None:
+    async def printed(name: str) -> bytes:
+        async with choose(name, level=2).open(Profile(packages=(packages,))) as box:
+            source = "import shown\nprint(shown.WORD, open('a').read())"
+            return (await box.run(Program(source, {"a": b"file"}))).stdout
+
+    for name in ["namespaces", *(["bwrap"] if shutil.which("bwrap") else [])]:
+        assert asyncio.run(printed(name)) == b"package file\n"
     with pytest.raises(SandboxError, match="no folder for files"):
-        asyncio.run(judged("landlock"))
+        asyncio.run(printed("landlock"))
     with pytest.raises(SandboxError, match="shows no folders of packages"):
         engine_command(Limits(), "docker", "image", "name", packages=("/somewhere",))
 

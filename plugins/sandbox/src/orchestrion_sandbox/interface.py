@@ -149,7 +149,7 @@ class Conversation(Protocol):
         """
         ...
 
-    def said_more(self) -> bool:
+    async def said_more(self) -> bool:
         """Whether something came that nobody asked for."""
         ...
 
@@ -190,10 +190,6 @@ class Box(Protocol):
         harness: Mapping[str, Any] | None = None,
     ) -> AbstractAsyncContextManager[Conversation]:
         """A run that is asked and answers; `harness` tells what answers for the program."""
-        ...
-
-    def beside(self, profile: Profile) -> Box:
-        """A box of the same kind with another profile, closed with this one, with its `slots`."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Starting the warm interpreter, and what is said to it; shared by all that supervise one."""
+"""Starts the warm interpreter, and encodes what it is to run."""
 
 from __future__ import annotations
 
@@ -18,33 +18,28 @@ from orchestrion_sandbox.inside.program import ENVIRONMENT, FLAGS, START
 from orchestrion_sandbox.interface import Profile, Program
 
 __all__ = [
-    "HARNESS",
     "LEVELS",
     "START_SECONDS",
     "Mode",
     "encode_program",
-    "hello",
+    "is_filtered",
     "launch",
-    "processors",
 ]
 
 Mode = Literal["namespaces", "landlock", "unconfined"]
 
 LEVELS: Mapping[Mode, int] = {"namespaces": 3, "landlock": 2, "unconfined": 1}
-HARNESS = "orchestrion_sandbox.inside.harness:answer"
-"""What answers in a conversation, unless a payload names another function of a module that the
-profile supplied."""
 START_SECONDS = 20.0
 _INSIDE = Path(__file__).parent / "inside"
 
 
 def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start the interpreter; its first message on the socket is for `hello`.
+    """Start the interpreter; return its process and socket. Its first message is for `is_filtered`.
 
     It ends with the thread that calls this, or when the socket is closed.
 
     Raises:
-        SandboxError: if it cannot even be tried here.
+        SandboxError: if this system has no such interpreter.
     """
     if not hasattr(socket, "SOCK_SEQPACKET") or not hasattr(os, "memfd_create"):
         raise SandboxError(f"the sandbox {mode!r} needs Linux")
@@ -87,11 +82,11 @@ def launch(mode: Mode, profile: Profile) -> tuple[subprocess.Popen[bytes], socke
     return process, ours
 
 
-def hello(data: bytes, backend: str) -> bool:
-    """Read the first message: whether system calls are filtered.
+def is_filtered(data: bytes, backend: str) -> bool:
+    """Return, from its first message, whether the interpreter filters system calls.
 
     Raises:
-        SandboxError: if it says that the wall could not be built, with the reason.
+        SandboxError: if it could not set up the sandbox, with the reason.
     """
     answer = json.loads(data or b'{"failed": "it ended while starting"}')
     if "failed" in answer:
@@ -100,7 +95,7 @@ def hello(data: bytes, backend: str) -> bool:
 
 
 def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> bytes:
-    """A program as the payload of a run.
+    """Return a program as the payload of a run.
 
     Raises:
         ValueError: for a file outside the program's folder.
@@ -113,13 +108,6 @@ def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> b
         files[str(path)] = base64.b64encode(content).decode()
     data = {"source": program.source, "files": files, "arguments": list(program.arguments)}
     return json.dumps(data | dict(more or {})).encode()
-
-
-def processors() -> int:
-    """How many this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _interpreter() -> str:

@@ -20,7 +20,7 @@ from orchestrion_sandbox.interface import PLAIN, Box, Profile, Sandbox
 from orchestrion_sandbox.launching import Mode
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.box import ZygoteBox
+    from orchestrion_sandbox.warm import WarmBox
 
 __all__ = [
     "Auto",
@@ -41,11 +41,11 @@ class Warm:
     name: str
     mode: Mode
 
-    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[ZygoteBox]:
+    def open(self, profile: Profile = PLAIN) -> AbstractAsyncContextManager[WarmBox]:
         """Start the interpreter behind its wall."""
-        from orchestrion_sandbox.box import ZygoteBox
+        from orchestrion_sandbox.warm import WarmBox
 
-        return ZygoteBox.opened(self.name, self.mode, profile)
+        return WarmBox.opened(self.name, self.mode, profile)
 
 
 @frozen
