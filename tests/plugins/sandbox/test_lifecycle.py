@@ -26,7 +26,7 @@ from orchestrion_sandbox.interface import Program
 from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.conftest import Boxes
-from tests.plugins.sandbox.scene import PRELUDE, SMALL, strong, until_none
+from tests.plugins.sandbox.scene import PRELUDE, SMALL, processes, strong, until_none
 
 ROOT = Path(__file__).parents[3]
 RUNS = int(os.environ.get("ORCHESTRION_SANDBOX_RUNS", "100"))
@@ -47,8 +47,8 @@ class Marked:
         return json.dumps({"mark": self.mark})
 
     def pids(self) -> list[int]:
-        """Live processes of that name; what has ended but was not waited for is none."""
-        return [pid for pid, name, state, _ in processes() if name == self.mark and state != "Z"]
+        """Return the live processes of that name."""
+        return [process.pid for process in processes() if process.name == self.mark]
 
     def sleeper(self, seconds: float = 60) -> Program:
         """A program that is there until it is ended."""
@@ -62,37 +62,21 @@ class Marked:
         return found
 
 
-def processes() -> list[tuple[int, str, str, int]]:
-    """Number, name, state and parent of all there are."""
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdecimal():
-            try:
-                text = (folder / "stat").read_text(errors="replace")
-            except OSError:
-                continue
-            name = text[text.index("(") + 1 : text.rindex(")")]
-            state, parent = text.rpartition(")")[2].split()[:2]
-            found.append((int(folder.name), name, state, int(parent)))
-    return found
-
-
 def parent(pid: int) -> int:
-    """Of a process."""
-    return next(above for number, _, _, above in processes() if number == pid)
+    """Return the parent of a live process."""
+    return next(process.parent for process in processes() if process.pid == pid)
 
 
 def descendants(root: int) -> list[int]:
-    """Live ones, at any depth."""
-    above = {pid: over for pid, _, state, over in processes() if state != "Z"}
-    found: list[int] = []
-    for pid in above:
-        over = pid
-        while over in above and over != root:
-            over = above[over]
-        if over == root and pid != root:
-            found.append(pid)
-    return found
+    """Return the live descendants of a process, at any depth."""
+    parents = {process.pid: process.parent for process in processes()}
+
+    def is_below(pid: int) -> bool:
+        while pid in parents and pid != root:
+            pid = parents[pid]
+        return pid == root
+
+    return [pid for pid in parents if pid != root and is_below(pid)]
 
 
 def running(main: Callable[[WarmBox], Coroutine[Any, Any, None]], backend: str) -> None:
@@ -129,8 +113,7 @@ def test_nothing_survives_the_supervisor(backend: str) -> None:
         assert set(marked.pids()) <= set(behind)
         supervisor.kill()
         supervisor.wait()
-    alive = lambda: [pid for pid, _, state, _ in processes() if pid in behind and state != "Z"]  # noqa: E731
-    assert until_none(alive, 5) == []
+    assert until_none(lambda: [p.pid for p in processes() if p.pid in behind]) == []
     assert marked.pids() == []
 
 
@@ -311,7 +294,7 @@ def test_many_runs_leave_nothing(
         (first,) = await marked.appear()
         warm = parent(parent(first))
         await task
-        until_none(lambda: descendants(warm), 5)
+        until_none(lambda: descendants(warm))
         before = open_descriptors(), of_the_warm_interpreter(warm)
         sources = ["print(1)", "1/0", "import os\nos._exit(3)", "import os\nos.abort()"]
         if backend == "namespaces":
@@ -321,7 +304,7 @@ def test_many_runs_leave_nothing(
             numbers = range(start, min(start + 20, RUNS))
             await asyncio.gather(*(box.run(programs[n % len(programs)]) for n in numbers))
         assert until_none(marked.pids) == []
-        assert until_none(lambda: descendants(warm), 5) == []
+        assert until_none(lambda: descendants(warm)) == []
         assert (open_descriptors(), of_the_warm_interpreter(warm)) == before
         assert os.listdir(tmp_path) == []
 
