@@ -111,7 +111,7 @@ def encode_program(program: Program, more: Mapping[str, Any] | None = None) -> b
 
 
 def _interpreter() -> str:
-    """The interpreter itself, not the link that a virtual environment has."""
+    """Return the path of the interpreter itself, not of a virtual environment's link to it."""
     for link in (getattr(sys, "_base_executable", sys.executable), sys.executable):
         path = os.path.realpath(link)
         if os.access(path, os.X_OK):
@@ -120,9 +120,9 @@ def _interpreter() -> str:
 
 
 def _readable(settings: Mapping[str, Any]) -> list[str]:
-    """What a run may read where the machine's own files are in view."""
-    # Folder by folder, because what is readable cannot have a part that is not: packages beside
-    # the library may be anybody's.
+    """Return what a run may read where it sees the machine's own files."""
+    # Entry by entry: below a readable folder nothing can be blocked, and the packages beside the
+    # standard library are private.
     paths = ["/dev/null", "/dev/urandom", settings["inside"], *settings["packages"]]
     stdlib = settings["stdlib"]
     for folder in ("/lib", "/lib64", "/usr/lib", "/usr/lib64", os.path.dirname(stdlib)):

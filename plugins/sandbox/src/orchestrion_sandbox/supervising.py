@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.interface import NO_LIMIT_GIVEN, Limits, Program, Result, Status
+from orchestrion_sandbox.interface import DEFAULT_LIMITS, Limits, Program, Result, Status
 
 __all__ = ["SupervisedBox", "SupervisedRun"]
 
@@ -45,7 +45,7 @@ class SupervisedBox(ABC):
         """Start a run; one with a `harness` is a conversation."""
 
     async def run(
-        self, program: Program, stdin: bytes = b"", limits: Limits = NO_LIMIT_GIVEN
+        self, program: Program, stdin: bytes = b"", limits: Limits = DEFAULT_LIMITS
     ) -> Result:
         """Run a program to its end, once more if the sandbox failed.
 
@@ -67,7 +67,7 @@ class SupervisedBox(ABC):
     async def converse(
         self,
         program: Program,
-        limits: Limits = NO_LIMIT_GIVEN,
+        limits: Limits = DEFAULT_LIMITS,
         harness: Mapping[str, Any] | None = None,
     ) -> AsyncIterator[SupervisedRun]:
         """Start a run that answers requests; `harness` is added to its payload."""

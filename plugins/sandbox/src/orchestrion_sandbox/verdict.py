@@ -9,10 +9,10 @@ from attrs import Factory, frozen
 
 __all__ = ["Case", "CaseOutcome", "Equal", "Method", "Verdict"]
 
-Equal = Literal["exact", "python", "items"]
+Equal = Literal["exact", "python", "items", "json"]
 """Which values count as the same. `exact`: equal and of the same type, at every depth. `python`:
 what `==` says, so that 1, 1.0 and True are the same. `items`: likewise, and an iterator is the
-list of its items."""
+list of its items. `json`: as JSON has it, so that 1 and 1.0 are one and True is neither."""
 
 Method = Literal["outside", "split"]
 """How a verdict was reached, the stronger one first.
