@@ -1,8 +1,8 @@
 """The first code of an interpreter that another program (bubblewrap, an engine) put in a sandbox.
 
-It has standard files and nothing else. What it is to do comes first on standard input: a length,
-and JSON with the limits, the payload and a token. The token goes to standard error when all limits
-stand, and before any of the program's code runs; what follows there is the program's.
+It has only standard files. Standard input begins with its job: a length, and JSON with the limits,
+the payload and a token. It writes the token to standard error when all limits are set, before any
+code of the program runs; what follows there is the program's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _AGAIN = linux.MS_REMOUNT | linux.MS_NOSUID | linux.MS_NODEV
 
 
 def main(job: dict[str, Any]) -> NoReturn:
-    """Set limits, say so, run the program."""
+    """Set limits, report it, run the program."""
     try:
         for name in set(os.environ) - set(program.ENVIRONMENT):
             del os.environ[name]
@@ -51,7 +51,7 @@ def main(job: dict[str, Any]) -> NoReturn:
 
 
 def _channel() -> int:
-    """A conversation goes over standard files, which a process of its own carries.
+    """Fork a process that copies a conversation to and from standard files; return its channel.
 
     The program's own output goes to standard error.
     """
@@ -59,7 +59,7 @@ def _channel() -> int:
     pid = os.fork()
     if pid:
         theirs.close()
-        _carry(ours)
+        _copy(ours)
         _, status = os.waitpid(pid, 0)
         code = os.waitstatus_to_exitcode(status)
         os._exit(code if code >= 0 else 128 - code)
@@ -70,15 +70,15 @@ def _channel() -> int:
     return theirs.detach()
 
 
-def _carry(connection: socket.socket) -> None:
-    """Until either side has closed."""
-    asked = True
+def _copy(connection: socket.socket) -> None:
+    """Copy until the program closes its side."""
+    is_open = True
     while True:
-        sources: list[Any] = [connection, *([0] if asked else [])]
+        sources: list[Any] = [connection, *([0] if is_open else [])]
         for ready in select.select(sources, [], [])[0]:
             if ready == 0:
                 data = os.read(0, 1 << 16)
-                asked = bool(data)
+                is_open = bool(data)
                 if data:
                     connection.sendall(data)
                 else:
