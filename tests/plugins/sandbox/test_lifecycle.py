@@ -374,7 +374,7 @@ def test_a_program_cannot_blame_the_sandbox(boxes: Boxes, backend: str, program:
     runner.run(main())
 
 
-@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "", ".", "x\0"])
+@pytest.mark.parametrize("name", ["/etc/x", "../x", "a/../../x", "", ".", "a\0b"])
 def test_files_never_lie_outside_the_programs_folder(boxes: Boxes, name: str) -> None:
     runner, box = boxes("namespaces")
     with pytest.raises(ValueError, match="relative"):

@@ -26,7 +26,6 @@ from orchestrion_sandbox import (
 )
 from orchestrion_sandbox.blocking import BlockingBox
 from orchestrion_sandbox.cold import Cold, bubblewrap_command, engine_command
-from orchestrion_sandbox.launching import encode_program
 from orchestrion_sandbox.sandboxes import Engine, Subprocess
 from orchestrion_sandbox.selftest import findings
 
@@ -94,27 +93,6 @@ def test_every_backend_can_judge(name: str) -> None:
     assert not asyncio.run(judged("def f(x):\n    return 2"))
 
 
-def test_files_are_there_and_gone_with_the_run() -> None:
-    async def twice() -> tuple[bytes, bytes]:
-        async with choose("namespaces").open() as box:
-            program = Program(
-                "import sys\nprint(open('data/a.txt').read(), sys.argv[1])\nopen('left', 'w')",
-                {"data/a.txt": b"here"},
-                ("now",),
-            )
-            first = await box.run(program)
-            second = await box.run(Program("import os; print(os.listdir())"))
-            return first.stdout, second.stdout
-
-    assert asyncio.run(twice()) == (b"here now\n", b"[]\n")
-
-
-@pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", "", "a\0b"])
-def test_a_file_outside_the_folder_is_refused(path: str) -> None:
-    with pytest.raises(ValueError, match="below the folder"):
-        encode_program(Program("", {path: b""}))
-
-
 @pytest.mark.parametrize("name", BACKENDS)
 def test_standard_input_is_read_or_not(name: str) -> None:
     """It comes by a pipe where a warm interpreter runs it, so that no file of ours is held."""
@@ -144,14 +122,23 @@ def test_what_holds_level_3_keeps_the_number_of_files(name: str) -> None:
     assert 40 < made <= 50
 
 
-def test_modules_of_a_profile_are_there_without_their_folder() -> None:
-    async def once() -> bytes:
-        profile = Profile(("fractions",), (), {"tools.words": "def back(x): return x[::-1]"})
-        async with choose("namespaces").open(profile) as box:
-            program = Program("from tools.words import back; import tools; print(back('ab'))")
-            return (await box.run(program)).stdout
+@pytest.mark.parametrize("name", ["namespaces", BACKENDS[2]])
+def test_modules_of_a_profile_are_there_without_their_folder(name: str) -> None:
+    back = "def back(x): return x[::-1]\n"
+    talk = (
+        "import os\ndef answer(payload, channel): os.write(channel, os.read(channel, 9).upper())\n"
+    )
 
-    assert asyncio.run(once()) == b"ba\n"
+    async def once() -> tuple[bytes, bytes]:
+        profile = Profile(("fractions",), (), {"tools.words": back, "tools.talk": talk})
+        async with choose(name).open(profile) as box:
+            program = Program("from tools.words import back; import tools; print(back('ab'))")
+            printed = (await box.run(program)).stdout
+            harness = {"answers": "tools.talk:answer"}
+            async with box.slots, box.converse(Program(""), harness=harness) as conversation:
+                return printed, await conversation.ask(b"ab")
+
+    assert asyncio.run(once()) == (b"ba\n", b"AB")
 
 
 # ---------------------------------------------------------------- choosing

@@ -44,7 +44,7 @@ def read(n):
         data += os.read(0, n - len(data)) or sys.exit(70)
     return data
 job = json.loads(read(int.from_bytes(read(8), "big")))
-sources = job["modules"]
+sources = job["sources"]
 class Sources(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(self, name, path, target=None):
         if name in sources:
@@ -159,7 +159,8 @@ class ColdBox(SupervisedBox):
             "limits": asdict(limits),
             "own_folder": self.backend == "bwrap",
             "conversation": harness is not None,
-            "modules": {**_sources(), **self.profile.modules},
+            "sources": _sources(),
+            "modules": dict(self.profile.modules),
             "path": [f"/packages/{i}" for i in range(len(self.profile.packages))],
             "preload": list(self.profile.preload),
         }

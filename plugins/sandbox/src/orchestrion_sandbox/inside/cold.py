@@ -16,7 +16,7 @@ import sys
 from typing import Any, NoReturn
 
 from . import linux, program, root, seccomp
-from .zygote import limit, sealed
+from .zygote import limit, make_module, sealed
 
 __all__ = ["main"]
 
@@ -33,6 +33,8 @@ def main(job: dict[str, Any]) -> NoReturn:
         sys.path += job["path"]
         for name in job["preload"]:
             __import__(name)
+        for name, source in job["modules"].items():
+            make_module(name, source)
         channel = _channel() if job["conversation"] else None
         if job["own_folder"]:
             linux.mount("scratch", root.SCRATCH, "", _AGAIN, root.scratch_options(job["limits"]))

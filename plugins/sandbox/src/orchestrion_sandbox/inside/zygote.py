@@ -36,7 +36,7 @@ from typing import Any, NoReturn
 
 from . import linux, program, root, seccomp, usage
 
-__all__ = ["launch", "limit", "main", "sealed", "serve"]
+__all__ = ["launch", "limit", "main", "make_module", "sealed", "serve"]
 
 CHANNEL = 3  # the program's descriptor of a conversation
 _STATUS = 10  # the descriptor of the status channel until the program starts
@@ -115,7 +115,7 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
     for name in settings["preload"]:
         __import__(name)
     for name, source in settings["modules"].items():
-        _make_module(name, source)
+        make_module(name, source)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # processes that ended leave nothing behind
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     filters = seccomp.build(linux.MACHINE) if settings["mode"] == "namespaces" else None
@@ -139,7 +139,7 @@ def serve(control: socket.socket, settings: dict[str, Any]) -> NoReturn:
         _stage(settings, job, fds, filters)
 
 
-def _make_module(name: str, source: str) -> None:
+def make_module(name: str, source: str) -> None:
     """Make a module from its source, and empty packages around it."""
     parts = name.split(".")
     for i in range(1, len(parts) + 1):
