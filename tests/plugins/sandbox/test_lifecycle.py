@@ -6,6 +6,7 @@ Processes are judged from /proc: a run's have a name that only the test knows.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import secrets
@@ -20,9 +21,9 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from orchestrion_sandbox import warm as box_module
+from orchestrion_sandbox import warm
 from orchestrion_sandbox.errors import ConversationEnded, SandboxError
-from orchestrion_sandbox.interface import Program
+from orchestrion_sandbox.interface import Program, Result
 from orchestrion_sandbox.warm import WarmBox
 
 from tests.plugins.sandbox.conftest import Boxes
@@ -50,9 +51,19 @@ class Marked:
         """Return the live processes of that name."""
         return [process.pid for process in processes() if process.name == self.mark]
 
-    def sleeper(self, seconds: float = 60) -> Program:
-        """A program that is there until it is ended."""
-        return Program(PRELUDE + f"time.sleep({seconds})", arguments=(self.world,))
+    def sleeper(self) -> Program:
+        """A program that is there until it is released or ended."""
+        released = "import signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(0))\n"
+        return Program(released + PRELUDE + "time.sleep(60)", arguments=(self.world,))
+
+    async def release(self, task: asyncio.Task[Result]) -> Result:
+        """Let the sleepers end until the task is done; return its result."""
+        while not task.done():
+            for pid in self.pids():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+            await asyncio.wait([task], timeout=0.01)
+        return await task
 
     async def appear(self, count: int = 1) -> list[int]:
         """Wait until there are as many."""
@@ -163,12 +174,12 @@ def test_a_sandbox_killed_under_a_run_is_no_fault_of_the_program(
 def test_a_run_whose_sandbox_was_killed_is_tried_again(backend: str) -> None:
     async def main(box: WarmBox) -> None:
         marked, others = Marked(), Marked()
-        tasks = [
-            asyncio.create_task(box.run(m.sleeper(0.6), limits=LONG)) for m in (marked, others)
-        ]
+        tasks = [asyncio.create_task(box.run(m.sleeper(), limits=LONG)) for m in (marked, others)]
         (first,) = await marked.appear()
         os.kill(parent(parent(first)), signal.SIGKILL)
-        assert [(await task).status for task in tasks] == ["ok", "ok"]
+        assert until_none(lambda: [pid for pid in marked.pids() if pid == first]) == []
+        results = [await m.release(t) for m, t in zip((marked, others), tasks, strict=True)]
+        assert [result.status for result in results] == ["ok", "ok"]
 
     running(main, backend)
 
@@ -192,16 +203,17 @@ def test_a_sandbox_that_fails_twice_is_an_error(backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_sandbox_that_hangs_is_given_up(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(box_module, "GRACE_SECONDS", 0.2)
+    monkeypatch.setattr(warm, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(warm, "GRACE_SECONDS", 0.2)
 
     async def main(box: WarmBox) -> None:
         marked = Marked()
-        task = asyncio.create_task(box.run(marked.sleeper(0.3), limits=LONG))
+        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
         (first,) = await marked.appear()
-        warm = parent(parent(first))
-        assert (await task).status == "ok"
-        os.kill(warm, signal.SIGSTOP)  # it takes jobs no more
-        result = await box.run(Program("print(1)"), limits=evolve(SMALL, wall_seconds=0.3))
+        interpreter = parent(parent(first))
+        assert (await marked.release(task)).status == "ok"
+        os.kill(interpreter, signal.SIGSTOP)  # it takes jobs no more
+        result = await box.run(Program("print(1)"), limits=evolve(SMALL, wall_seconds=2))
         assert result.stdout == b"1\n"  # by a new one
 
     running(main, backend)
@@ -290,12 +302,12 @@ def test_many_runs_leave_nothing(
 
     async def main(box: WarmBox) -> None:
         marked = Marked()
-        task = asyncio.create_task(box.run(marked.sleeper(0.2), limits=LONG))
+        task = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
         (first,) = await marked.appear()
-        warm = parent(parent(first))
-        await task
-        until_none(lambda: descendants(warm))
-        before = open_descriptors(), of_the_warm_interpreter(warm)
+        interpreter = parent(parent(first))
+        await marked.release(task)
+        until_none(lambda: descendants(interpreter))
+        before = open_descriptors(), of_the_warm_interpreter(interpreter)
         sources = ["print(1)", "1/0", "import os\nos._exit(3)", "import os\nos.abort()"]
         if backend == "namespaces":
             sources.append("import os\nfor _ in range(3): os.fork()\nopen(str(os.getpid()), 'w')")
@@ -304,8 +316,8 @@ def test_many_runs_leave_nothing(
             numbers = range(start, min(start + 20, RUNS))
             await asyncio.gather(*(box.run(programs[n % len(programs)]) for n in numbers))
         assert until_none(marked.pids) == []
-        assert until_none(lambda: descendants(warm)) == []
-        assert (open_descriptors(), of_the_warm_interpreter(warm)) == before
+        assert until_none(lambda: descendants(interpreter)) == []
+        assert (open_descriptors(), of_the_warm_interpreter(interpreter)) == before
         assert os.listdir(tmp_path) == []
 
     running(main, backend)
@@ -358,7 +370,7 @@ def test_a_program_cannot_blame_the_sandbox(boxes: Boxes, backend: str, program:
 
     async def main() -> None:
         marked = Marked()
-        beside = asyncio.create_task(box.run(marked.sleeper(0.1), limits=LONG))
+        beside = asyncio.create_task(box.run(marked.sleeper(), limits=LONG))
         await marked.appear()
         interpreter = box._control
         if backend == "landlock" and program.files:  # whoever hands over files hears of it
@@ -367,7 +379,7 @@ def test_a_program_cannot_blame_the_sandbox(boxes: Boxes, backend: str, program:
         else:
             result = await box.run(program, limits=SMALL)
             assert result.status in ("error", "crashed", "memory"), result
-        assert (await beside).status == "ok"
+        assert (await marked.release(beside)).status == "ok"
         assert interpreter == box._control  # its neighbour was not begun anew
         assert until_none(marked.pids) == []
 

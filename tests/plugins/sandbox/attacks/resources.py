@@ -11,7 +11,7 @@ from orchestrion_sandbox.interface import Result
 from tests.plugins.sandbox.scene import SMALL, Attack, Scene
 
 ENDED = ("error", "memory", "crashed")
-SHORT = evolve(SMALL, wall_seconds=0.5)
+SHORT = evolve(SMALL, wall_seconds=1)
 ONE_SECOND = evolve(SMALL, cpu_seconds=1, wall_seconds=30)  # a busy machine takes long for one
 
 
