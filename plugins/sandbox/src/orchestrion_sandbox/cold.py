@@ -69,15 +69,15 @@ _STARTING_SECONDS = 30.0  # an engine may have to fetch an image first
 def bubblewrap_command(
     limits: Limits, program: str, files: Mapping[str, str], packages: Sequence[str] = ()
 ) -> list[str]:
-    """What starts an interpreter that sees nothing but shared libraries and its own files.
+    """Return the command for an interpreter that sees only shared libraries and its own files.
 
     Devices are bound one by one: bubblewrap's own /dev is a writable file system without a limit.
 
     Args:
-        limits: of the run; its folder's size is set here, the rest from inside.
-        program: bubblewrap.
-        files: the interpreter's, see `root.python_files`; `multiarch` names the folder of shared
-            libraries, if they have one.
+        limits: of the run; the size of its folder is set here, the others from inside.
+        program: the path of bubblewrap.
+        files: of the interpreter, see `root.python_files`; `multiarch` names the folder of its
+            shared libraries, or is "".
         packages: folders to show as /packages/0 and so on.
     """
     from orchestrion_sandbox.inside import root
@@ -85,7 +85,7 @@ def bubblewrap_command(
     command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv"]
     for name, value in ENVIRONMENT.items():
         command += ["--setenv", name, value]
-    # The one right is given up before the program's first line: see `inside/cold.py`.
+    # `inside/cold.py` drops this right before the program starts.
     command += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN", "--hostname", "sandbox"]
     for folder in root.SYSTEM:
         if Path(folder).is_symlink():
@@ -109,15 +109,15 @@ def engine_command(
     runtime: str = "",
     packages: Sequence[str] = (),
 ) -> list[str]:
-    """What starts an interpreter in a container without network, rights or a writable root.
+    """Return the command for an interpreter in a container, without network, rights, writable root.
 
     Raises:
-        SandboxError: if there are packages: nothing of the host is mounted into a container.
+        SandboxError: for packages: no folder of the host is mounted into a container.
     """
     if packages:
         raise SandboxError(
-            f"a container of {engine} shows no folders of packages; judge by calls or statements, "
-            "or use another sandbox"
+            f"a container of {engine} shows no folders of packages; remove `packages` from the "
+            "profile, or use another sandbox"
         )
     memory = f"{limits.memory_mb}m"
     command = [engine, "run", "--rm", "--interactive", "--name", name, "--network", "none"]
@@ -316,7 +316,7 @@ class ColdRun(SupervisedRun):
 
 @frozen
 class Cold:
-    """The runtime of a backend that starts a new interpreter for every run."""
+    """The runtime of a backend that starts a new interpreter for each run."""
 
     name: Literal["bwrap", "docker", "podman"]
     level: int
@@ -325,7 +325,11 @@ class Cold:
 
     @contextlib.asynccontextmanager
     async def open(self, profile: Profile = PLAIN) -> AsyncIterator[ColdBox]:
-        """A box that has run a program, or `SandboxError` with the reason."""
+        """Open a box and run an empty program in it.
+
+        Raises:
+            SandboxError: if that fails, with the reason.
+        """
         box = ColdBox(self.name, self.level, self._commands(), profile)
         await box.run(Program(""), limits=Limits())
         yield box
@@ -341,7 +345,7 @@ class Cold:
         if self.name == "bwrap":
             from orchestrion_sandbox.inside import linux
 
-            # Limits of processes do not hold for root, whatever it calls itself inside.
+            # The limit of processes never applies to root, whatever its name inside.
             user = NOBODY if os.geteuid() == 0 and linux.mapped(NOBODY) else None
             python = _readable_interpreter(user)
             return _Commands(
@@ -361,17 +365,17 @@ class Cold:
 
 
 def _readable_interpreter(user: int | None) -> dict[str, str]:
-    """The files of an interpreter that this user can read; of ours if that is one."""
+    """Return the files of this interpreter, or of the system's if `user` cannot read this one."""
     python = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
-    ours = {"python": python, "prefix": sys.base_prefix, "stdlib": sysconfig.get_path("stdlib")}
+    current = {"python": python, "prefix": sys.base_prefix, "stdlib": sysconfig.get_path("stdlib")}
     python = os.path.realpath("/usr/bin/python3")
     system = {"python": python, "prefix": "/usr", "stdlib": f"/usr/lib/{Path(python).name}"}
-    for files in (ours, system):
+    for files in (current, system):
         if user is None or all(_open_to_all(Path(path)) for path in files.values()):
             return files | {"multiarch": sysconfig.get_config_var("MULTIARCH") or ""}
     raise SandboxError(
-        "the sandbox 'bwrap' cannot start: started by root it gives up root's rights first, and "
-        f"other users cannot read the interpreter {ours['python']}"
+        "the sandbox 'bwrap' cannot start: it gives up the rights of root first, and other users "
+        f"cannot read the interpreter {current['python']}"
     )
 
 
@@ -382,17 +386,17 @@ def _open_to_all(path: Path) -> bool:
 
 @functools.cache
 def _sources() -> dict[str, str | None]:
-    """The package for inside, by module; None for a package."""
+    """Return the source of each module of the package `inside`; None for a package."""
     name = "orchestrion_sandbox.inside"
-    found: dict[str, str | None] = {"orchestrion_sandbox": None, name: None}
+    sources: dict[str, str | None] = {"orchestrion_sandbox": None, name: None}
     for path in sorted(_INSIDE.glob("*.py")):
         if path.stem != "__init__":
-            found[f"{name}.{path.stem}"] = path.read_text(encoding="utf-8")
-    return found
+            sources[f"{name}.{path.stem}"] = path.read_text(encoding="utf-8")
+    return sources
 
 
 def _engine_variables() -> dict[str, str]:
-    """What an engine's client needs to find its engine."""
+    """Return the environment variables with which an engine's client finds its engine."""
     names = ["HOME", "DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST", "XDG_RUNTIME_DIR"]
     if os.name == "nt":
         names += ["SYSTEMROOT", "USERPROFILE", "APPDATA", "LOCALAPPDATA", "PROGRAMDATA"]
