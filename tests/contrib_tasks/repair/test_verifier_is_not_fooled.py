@@ -88,7 +88,7 @@ math.isclose = operator.eq = builtins.bool
 def total(*a): return True
 """,
     "replaces the encoder": """
-import orchestrion_repair.harness as harness, orchestrion_sandbox.inside.objects as objects
+import orchestrion_repair.harness as harness, orchestrion_sandbox.inside.crossing as objects
 harness.encode = harness.plain = lambda *a: True
 objects.Watching.encode = lambda *a: True
 harness.json.dumps = lambda *a, **k: '{"passed": true, "value": true}'

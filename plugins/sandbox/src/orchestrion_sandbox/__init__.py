@@ -28,13 +28,8 @@ if TYPE_CHECKING:
     from orchestrion_sandbox.judge import judge_calls as judge_calls
     from orchestrion_sandbox.judge import judge_statements as judge_statements
     from orchestrion_sandbox.launching import Mode as Mode
-    from orchestrion_sandbox.repository import judge_repository as judge_repository
     from orchestrion_sandbox.sandboxes import choose as choose
     from orchestrion_sandbox.sandboxes import require as require
-    from orchestrion_sandbox.split import PYTEST_LIMITS as PYTEST_LIMITS
-    from orchestrion_sandbox.split import collect as collect
-    from orchestrion_sandbox.split import judge_pytest as judge_pytest
-    from orchestrion_sandbox.suite_profile import pytest_profile as pytest_profile
     from orchestrion_sandbox.verdict import Case as Case
     from orchestrion_sandbox.verdict import CaseOutcome as CaseOutcome
     from orchestrion_sandbox.verdict import Equal as Equal
@@ -48,10 +43,7 @@ _MODULES = {
     "interface": "Box Limits Profile Program Result Sandbox Status",
     "judge": "JUDGE_LIMITS judge_calls judge_statements",
     "launching": "Mode",
-    "suite_profile": "pytest_profile",
-    "repository": "judge_repository",
     "sandboxes": "choose require",
-    "split": "PYTEST_LIMITS collect judge_pytest",
     "verdict": "Case CaseOutcome Equal Verdict",
 }
 _MODULE_OF = {name: module for module, names in _MODULES.items() for name in names.split()}

@@ -21,7 +21,7 @@ from attrs import asdict, evolve
 
 from orchestrion_sandbox.errors import SandboxError
 from orchestrion_sandbox.interface import Limits, Profile, Program
-from orchestrion_sandbox.launching import START_SECONDS, Mode, encode_program, hello, launch
+from orchestrion_sandbox.launching import START_SECONDS, Mode, encode_program, is_filtered, launch
 
 __all__ = ["BlockingBox", "BlockingRun"]
 
@@ -66,7 +66,7 @@ class BlockingBox:
         self._process, self._control = launch(self._mode, self._profile)
         self._control.settimeout(START_SECONDS)
         try:
-            hello(self._control.recv(1 << 16), self.backend)
+            is_filtered(self._control.recv(1 << 16), self.backend)
         except (OSError, SandboxError) as error:
             self.close()
             raise SandboxError(str(error)) from error

@@ -1,7 +1,4 @@
-"""Answers that are another value at each look, and exceptions that end the tests' own loops.
-
-Every wrong program here passes its test where both share a process; every right one passes it here.
-"""
+"""Tests that are code in one sandbox, the program in another: what crosses, and what does not."""
 
 from __future__ import annotations
 
@@ -10,10 +7,89 @@ from textwrap import dedent
 
 import pytest
 from attrs import evolve, frozen
-from orchestrion_sandbox.box import ZygoteBox
-from orchestrion_sandbox.judge import judge_calls, judge_statements
-from orchestrion_sandbox.split import PYTEST_LIMITS, judge_pytest
-from orchestrion_sandbox.verdict import Case
+from orchestrion_sandbox.judge import JUDGE_LIMITS, judge_calls, judge_statements
+from orchestrion_sandbox.verdict import Case, Verdict
+from orchestrion_sandbox.warm import WarmBox
+
+STATEMENTS = {
+    "loops": "for i in range(20):\n    assert f(i) == i + 1",
+    "floats": "assert abs(f(0.33) - 1.33) < 1e-6 and math.isclose(f(1.5), 2.5)",
+    "check": "check(f)",
+    "errors": "try:\n    f('a')\nexcept TypeError:\n    pass\nelse:\n    assert False",
+    "sets": "assert set(map(f, {1, 2})) == {2, 3}",
+    "several functions": "assert g(f(1)) == [2, 3]",
+    "views": "assert list(views(3)) == [0, 1, 2] and len(views(3)) == 3",
+    "an error of its own": "try:\n    own()\nexcept ValueError as e:\n    assert 'x' in str(e)",
+}
+PRELUDE = """
+import math
+METADATA = {"author": "x"}
+def check(candidate):
+    assert candidate(1) == 2, "one"
+    assert [candidate(i) for i in range(3)] == [1, 2, 3]
+"""
+FUNCTIONS = """
+class Own(ValueError): pass
+def f(n): return n + 1
+def g(n): return [n, n + 1]
+def views(n): return range(n)
+def own(): raise Own("x")
+"""
+
+
+@pytest.mark.parametrize("statement", STATEMENTS.values(), ids=STATEMENTS)
+def test_statements_say_what_tests_of_public_problem_sets_say(
+    runner: asyncio.Runner, box: WarmBox, statement: str
+) -> None:
+    names = ("f", "g", "views", "own")
+    judging = judge_statements(box, FUNCTIONS, names, [statement], prelude=PRELUDE)
+    verdict = runner.run(judging)
+    assert verdict.passed, verdict
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        ("raise TypeError", "loading fails with what was wanted"),
+        ("def g(): pass", "no such function"),
+    ],
+)
+def test_a_program_that_cannot_be_asked_raises_nothing_that_was_wanted(
+    runner: asyncio.Runner, box: WarmBox, program: str, why: str
+) -> None:
+    cases = [Case((), raises=name) for name in ("TypeError", "KeyError", "NameError", "Exception")]
+    assert runner.run(judge_calls(box, program, "f", cases)).share == 0, why
+    statement = "try:\n    f()\nexcept (TypeError, KeyError, NameError):\n    pass"
+    assert not runner.run(judge_statements(box, program, "f", [statement])).passed, why
+
+
+def test_a_statement_that_never_ends_is_no_forgery_of_the_program(
+    runner: asyncio.Runner, box: WarmBox
+) -> None:
+    limits = evolve(JUDGE_LIMITS, cpu_seconds=1, wall_seconds=300)
+    judging = judge_statements(
+        box, FUNCTIONS, "f", ["while True: pass", "assert f(1) == 2"], limits=limits
+    )
+    verdict = runner.run(judging)
+    assert verdict.forgeries == ()
+    assert [outcome.passed for outcome in verdict.outcomes] == [False, True]
+
+
+def test_many_verdicts_at_once_do_not_wait_for_one_another(
+    runner: asyncio.Runner, box: WarmBox
+) -> None:
+    source = "def f(n):\n    return n + 1\n"
+
+    async def all_of_them() -> list[Verdict]:
+        statements = [judge_statements(box, source, "f", ["assert f(1) == 2"]) for _ in range(6)]
+        calls = [judge_calls(box, source, "f", [Case((1,), 2)]) for _ in range(6)]
+        async with asyncio.timeout(60):
+            return list(await asyncio.gather(*statements, *calls))
+
+    assert all(verdict.passed for verdict in runner.run(all_of_them()))
+
+
+# ---------------------------------------------------------------- objects instead of answers
 
 
 @frozen
@@ -271,7 +347,7 @@ asyncio.run(check())
 
 @pytest.mark.parametrize("name", POSING)
 def test_an_answer_that_is_no_plain_data_proves_nothing(
-    runner: asyncio.Runner, box: ZygoteBox, name: str
+    runner: asyncio.Runner, box: WarmBox, name: str
 ) -> None:
     attack = POSING[name]
     for source, passes in ((attack.right, True), (attack.wrong, False)):
@@ -281,30 +357,16 @@ def test_an_answer_that_is_no_plain_data_proves_nothing(
     exec(dedent(attack.wrong) + "\n" + attack.test, with_both)  # it does fool a naive judge
 
 
-def test_a_verdict_that_rests_on_the_programs_word_can_be_accepted(
-    runner: asyncio.Runner, box: ZygoteBox
-) -> None:
-    attack = POSING["a whole number at each look"]
-    judging = judge_statements(
-        box, dedent(attack.wrong), "f", [attack.test, "assert 1"], accept_unproven=True
-    )
-    verdict = runner.run(judging)
-    assert verdict.passed
-    assert verdict.unproven == ("Answer", "Answer.__int__")
-    refused = runner.run(judge_statements(box, dedent(attack.wrong), "f", [attack.test, "1"]))
-    assert [(o.passed, o.error) for o in refused.outcomes] == [(False, "Unproven"), (True, "")]
-
-
 @pytest.mark.parametrize("error", ["KeyboardInterrupt", "GeneratorExit", "SystemExit(0)"])
 def test_an_exception_that_ends_more_than_a_loop_fails_the_test(
-    runner: asyncio.Runner, box: ZygoteBox, error: str
+    runner: asyncio.Runner, box: WarmBox, error: str
 ) -> None:
     verdict = runner.run(judge_statements(box, f"def f(n): raise {error}", "f", [EACH]))
     assert not verdict.passed
 
 
 def test_an_iterator_is_gone_through_once_and_items_are_plain_data(
-    runner: asyncio.Runner, box: ZygoteBox
+    runner: asyncio.Runner, box: WarmBox
 ) -> None:
     source = """
         def f(n):
@@ -328,53 +390,8 @@ def test_an_iterator_is_gone_through_once_and_items_are_plain_data(
     assert [outcome.error for outcome in verdict.outcomes] == ["", "", "Unproven"]
 
 
-# ---------------------------------------------------------------- files of pytest
-
-CLASSES = """
-    class Box:
-        def __init__(self, value): self.value = value
-        def __enter__(self): return self
-        def __exit__(self, *error): return True
-        def each(self, item): raise StopIteration
-    class Odd(Box): pass
-    class answer:
-        def __init__(self, value): pass
-        def __float__(self): return 4.0
-    def make(value): return Odd(value)
-    def hidden(value):
-        class Secret: pass
-        secret = Secret()
-        secret.value = value
-        return secret
-"""
-PYTEST = {
-    "a context does not take back a failure": (
-        "with Box(1) as one:\n        assert one.value == 2",
-        False,
-    ),
-    "a method does not end a loop": ("assert all(map(Box(1).each, [1, 2]))", False),
-    "a class under the name of a function": ("assert float(solution.answer(4)) == 4", False),
-    "an object of a class that is not named": ("assert solution.hidden(3).value == 3", False),
-    "an object of a class that is named": ("assert Box(3).value == 3", True),
-    "an object of a kind of it": ("assert solution.make(3).value == 3", True),
-}
-
-
-@pytest.mark.parametrize("name", PYTEST)
-def test_objects_answer_for_themselves_where_the_tests_name_their_class(
-    runner: asyncio.Runner, box: ZygoteBox, name: str
-) -> None:
-    claim, passes = PYTEST[name]
-    tests = {"test_it.py": f"import solution\nfrom solution import Box\ndef test():\n    {claim}\n"}
-    limits = evolve(PYTEST_LIMITS, cpu_seconds=4, wall_seconds=300)
-    judging = judge_pytest(
-        box, tests, {"solution.py": dedent(CLASSES)}, wanted=["test_it.py::test"], limits=limits
-    )
-    assert runner.run(judging).passed is passes
-
-
 def test_cases_are_compared_outside_whatever_an_answer_claims(
-    runner: asyncio.Runner, box: ZygoteBox
+    runner: asyncio.Runner, box: WarmBox
 ) -> None:
     for name in ("equal to everything", "a float that is near to everything"):
         source = dedent(POSING[name].wrong)

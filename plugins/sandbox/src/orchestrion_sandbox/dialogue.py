@@ -1,4 +1,4 @@
-"""Asking a judged program, and reading what it says: untrusted bytes, whatever they look like."""
+"""Requests to a judged program and its replies: untrusted bytes, whatever they look like."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from orchestrion_sandbox.interface import Conversation, Result
 from orchestrion_sandbox.verdict import CaseOutcome
 
 __all__ = [
-    "MOST_SHOWN",
-    "Asked",
+    "MAX_TEXT",
+    "Dialogue",
     "Forged",
     "Relay",
     "Reply",
-    "aside",
     "brought_down",
-    "for_the_other_side",
+    "in_thread_if_large",
     "printable",
     "raised",
+    "to_pass_on",
 ]
 
 Reply = Mapping[str, Any]
@@ -32,12 +32,12 @@ Relay = Callable[[Reply], Awaitable[Reply]]
 
 _T = TypeVar("_T")
 
-MOST_SHOWN = 200
+MAX_TEXT = 200
 _LARGE = 1 << 14
-_MOST_KEYS = 32  # of one object; `encode` makes none with more than two, a reply has a few
-_MOST_DIGITS = 1300  # `encode` writes longer numbers in another way
+_MAX_KEYS = 32  # of one object; `encode` makes none with more than two, a reply has a few
+_MAX_DIGITS = 1300  # `encode` writes longer numbers in another way
 _END_SECONDS = 2.0
-_NAMES = {
+_ERRORS = {
     "timeout": "OutOfTime",
     "cpu": "OutOfTime",
     "memory": "OutOfMemory",
@@ -47,62 +47,57 @@ _NAMES = {
 
 
 class Forged(Exception):
-    """Something only said to sway the judge."""
+    """The program sent something that only makes sense to sway the judge."""
 
 
-class Asked:
-    """A program in a conversation, asked under numbers it cannot guess."""
+class Dialogue:
+    """Requests to one run, under numbers that the program cannot guess."""
 
     def __init__(self, run: Conversation) -> None:
         self.run = run
         self.lies = False
-        self.size = 0  # of the last reply
+        self.size = 0  # bytes of the last reply
 
     async def ask(self, request: Reply, relay: Relay | None = None) -> Reply:
-        """Its reply to this request, and to no other.
-
-        `relay` answers what it asks of the other side before it replies.
+        """Return the reply to this request; `relay` answers what the run asks before it replies.
 
         Raises:
             ConversationEnded: if it ended or did not answer in time.
-            Forged: if what it said is no reply to the request.
+            Forged: if what it sent is no reply to the request.
         """
         number = secrets.token_hex(8)
-        line = json.dumps({"id": number, **request}).encode()
+        message = request
         while True:
-            said = await self.run.ask(line)
-            self.size = len(said)
-            reply = await aside(self.size, read, said, number)
+            line = await self.run.ask(json.dumps({"id": number, **message}).encode())
+            self.size = len(line)
+            reply = await in_thread_if_large(self.size, read, line, number)
             self.lies = self.lies or reply.get("lies") is True
             if relay is None or "relay" not in reply:
                 return reply
-            line = json.dumps({"id": number, **await relay(reply["relay"])}).encode()
+            message = await relay(reply["relay"])
 
     async def end(self) -> None:
-        """It must still be there when told to end, and have nothing more to say.
+        """Tell the run to end; it must still be there, and have nothing more to say.
 
         Raises:
             Forged: if not.
         """
+        number = secrets.token_hex(8)
+        line = json.dumps({"id": number, "end": True}).encode()
         try:
-            reply = await self._ended()
+            reply = read(await self.run.ask(line, _END_SECONDS), number)
         except ConversationEnded as error:
             raise Forged(f"it was gone before it was told to end: {error}") from None
-        if reply.get("end") is not True or self.run.said_more():
+        if reply.get("end") is not True or await self.run.said_more():
             raise Forged("it went on after it was told to end")
         if self.lies:
             raise Forged("it gave a value that claims to be equal to everything")
 
-    async def _ended(self) -> Reply:
-        number = secrets.token_hex(8)
-        line = json.dumps({"id": number, "end": True}).encode()
-        return read(await self.run.ask(line, _END_SECONDS), number)
 
+async def in_thread_if_large(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
+    """Call a function with something of `size` bytes, on another thread if these are many.
 
-async def aside(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
-    """Call a function with something of so many bytes, on another thread if they are many.
-
-    What comes out of a sandbox is bounded, and still too much to go through while others wait.
+    What comes out of a sandbox is bounded, and still too much to read while other runs wait.
     """
     if size < _LARGE:
         return function(*arguments)
@@ -110,28 +105,27 @@ async def aside(size: int, function: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def read(line: bytes, number: str) -> Reply:
-    """A reply, if it is one to the request of this number.
+    """Return a line as the reply to the request of this number.
 
     Raises:
         Forged: for anything else.
     """
     try:
         reply: Any = None if crowded(line) else _JSON.decode(line.decode())
-        right = isinstance(reply, dict) and reply.get("id") == number
+        if isinstance(reply, dict) and reply.get("id") == number:
+            return reply
     except Exception:  # whatever hostile bytes make a parser raise
-        right = False
-    if not right:
-        raise Forged("it answered something it was not asked")
-    return reply  # type: ignore[no-any-return]
+        pass
+    raise Forged("it answered something it was not asked")
 
 
-def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    if len(pairs) > _MOST_KEYS:
+def _unique_keys(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    if len(pairs) > _MAX_KEYS:
         raise ValueError("more keys than a reply has")
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    data = dict(pairs)
+    if len(data) != len(pairs):
         raise ValueError("a key twice")
-    return found
+    return data
 
 
 def _no_constant(name: str) -> Any:
@@ -139,31 +133,33 @@ def _no_constant(name: str) -> Any:
 
 
 def _integer(digits: str) -> int:
-    if len(digits) > _MOST_DIGITS:
+    if len(digits) > _MAX_DIGITS:
         raise ValueError("a number of more digits than a reply has")
     return int(digits)
 
 
-_JSON = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant, parse_int=_integer)
+_JSON = json.JSONDecoder(
+    object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_int=_integer
+)
 
 
 class _Shape(Outside):
     def handle(self, data: Any) -> Any:
-        """Anything that could be one; whether it is known is for the other side to say."""
+        """Accept anything that could be a handle; the other side knows which there are."""
         if type(data) is not dict:
             raise Malformed("a handle that is no object")
         return object()
 
 
 _SHAPE = _Shape()
-_PASSED_ON = frozenset("value error kinds text unloaded class n callback args named".split())
+_PASSED_ON = frozenset("value error kinds text unloaded callback args named".split())
 
 
-def for_the_other_side(reply: Reply) -> Reply:
-    """What of a program's reply is passed on to the tests.
+def to_pass_on(reply: Reply) -> Reply:
+    """Return what of a program's reply is passed on to the tests.
 
     Raises:
-        Forged: if no honest program can have said it.
+        Forged: if no honest program can have sent it.
     """
     passed = {name: reply[name] for name in reply.keys() & _PASSED_ON}
     kinds = {"value", "error", "callback"} & passed.keys()
@@ -178,7 +174,7 @@ def for_the_other_side(reply: Reply) -> Reply:
 
 
 def brought_down(result: Result, error: Exception) -> CaseOutcome:
-    """The outcome of a case that the program did not survive.
+    """Return the outcome of a case that the program did not survive.
 
     Raises:
         Forged: if it left on purpose, as if all were well.
@@ -187,24 +183,22 @@ def brought_down(result: Result, error: Exception) -> CaseOutcome:
         raise Forged("it ended itself, with exit code 0, instead of answering")
     if result.status == "protocol":
         raise Forged(result.reason)
-    name = _NAMES.get(result.status, "Gone")
-    return CaseOutcome(False, name, result.reason or str(error))
+    return CaseOutcome(False, _ERRORS.get(result.status, "Gone"), result.reason or str(error))
 
 
 def raised(reply: Reply) -> CaseOutcome | None:
-    """How a case went that gave no value."""
+    """Return the outcome of a case that raised an exception; None if it returned a value."""
     if "error" not in reply:
         return None
-    name = reply["error"]
+    name, text = reply["error"], reply.get("text")
     if not isinstance(name, str) or not name.isidentifier():
         name = "Refused"
-    text = reply.get("text")
-    return CaseOutcome(False, name[:MOST_SHOWN], printable(text if isinstance(text, str) else ""))
+    return CaseOutcome(False, name[:MAX_TEXT], printable(text if isinstance(text, str) else ""))
 
 
 def printable(text: str) -> str:
-    """Text of a program, cut, and with nothing in it that a terminal or a file could choke on."""
-    cut = text[:MOST_SHOWN]
+    """Return text of a program, cut, without characters that a terminal or a file may not take."""
     return "".join(
-        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in cut
+        c if c.isprintable() or c in "\n\t" else "\N{REPLACEMENT CHARACTER}"
+        for c in text[:MAX_TEXT]
     )
