@@ -24,7 +24,6 @@ from orchestrion_sandbox import (
     judge_calls,
     require,
 )
-from orchestrion_sandbox.blocking import BlockingBox
 from orchestrion_sandbox.cold import Cold, bubblewrap_command, engine_command
 from orchestrion_sandbox.sandboxes import Engine, Subprocess
 from orchestrion_sandbox.selftest import findings
@@ -393,47 +392,3 @@ def test_an_engine_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch
 
     with pytest.raises(SandboxError, match="podman is not installed"):
         asyncio.run(opened())
-
-
-# ---------------------------------------------------------------- without an event loop
-
-ECHO = "import os\ndef answer(payload, channel):\n    while data := os.read(channel, 100):\n"
-
-
-def test_a_conversation_without_an_event_loop() -> None:
-    source = ECHO + "        os.write(channel, data.upper())\n    os._exit(7)"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        talk.channel.sendall(b"ab")
-        assert talk.channel.recv(10) == b"AB"
-        assert talk.finish(5.0) == 7
-    finally:
-        box.close()
-
-
-def test_a_conversation_that_does_not_end_is_ended() -> None:
-    source = ECHO + "        pass\n    while True: pass"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        assert talk.finish(0.2) == -9
-        again = box.start({"answers": "echo:answer"}, Limits())
-        again.kill()
-        assert again.finish(5.0) == -9
-    finally:
-        box.close()
-
-
-def test_a_sandbox_that_is_gone_is_nobodys_exit_code() -> None:
-    source = "def answer(payload, channel):\n    while 'alone' not in payload: pass"
-    box = BlockingBox("namespaces", "namespaces", Profile((), (), {"echo": source}))
-    try:
-        talk = box.start({"answers": "echo:answer"}, Limits())
-        assert box._process is not None
-        box._process.kill()
-        with pytest.raises(SandboxError, match="gone before"):
-            talk.finish(5.0)
-        assert box.start({"answers": "echo:answer", "alone": True}, Limits()).finish(5.0) == 0
-    finally:
-        box.close()

@@ -14,7 +14,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrion_sandbox.blocking import BlockingBox as BlockingBox
     from orchestrion_sandbox.errors import ConversationEnded as ConversationEnded
     from orchestrion_sandbox.errors import SandboxError as SandboxError
     from orchestrion_sandbox.interface import Box as Box
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
     from orchestrion_sandbox.judge import JUDGE_LIMITS as JUDGE_LIMITS
     from orchestrion_sandbox.judge import judge_calls as judge_calls
     from orchestrion_sandbox.judge import judge_statements as judge_statements
-    from orchestrion_sandbox.launching import Mode as Mode
     from orchestrion_sandbox.sandboxes import choose as choose
     from orchestrion_sandbox.sandboxes import require as require
     from orchestrion_sandbox.verdict import Case as Case
@@ -38,11 +36,9 @@ if TYPE_CHECKING:
 # The interpreter that becomes the sandbox imports this package without site-packages, so neither
 # `orchestrion.names_on_first_use` nor anything else beyond the standard library can be used here.
 _MODULES = {
-    "blocking": "BlockingBox",
     "errors": "ConversationEnded SandboxError",
     "interface": "Box Limits Profile Program Result Sandbox Status",
     "judge": "JUDGE_LIMITS judge_calls judge_statements",
-    "launching": "Mode",
     "sandboxes": "choose require",
     "verdict": "Case CaseOutcome Equal Verdict",
 }
