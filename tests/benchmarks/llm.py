@@ -183,7 +183,7 @@ async def model(vendor: str, url: str, episodes: int, calls: int, post: Any = No
             engine = engine_for({"a": ScriptedAgent()}, Fixed(), calls=core)
             async with settings.open(OpenContext("models.m", Key(1))) as opened:
                 if post is not None:
-                    opened._client._sdk.client.post = post  # type: ignore[union-attr]
+                    opened._client._sdk.client.post = post  # type: ignore[attr-defined]
                 handles = [ActivationCalls(engine, Key(2).child(i)) for i in range(episodes)]
 
                 async def call(i: int, j: int) -> object:

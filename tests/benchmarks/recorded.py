@@ -39,6 +39,7 @@ from orchestrion_recorded.baselines import (
     matrix,
     oracle,
 )
+from orchestrion_recorded.recording import Recording
 
 from orchestrion import Key
 from orchestrion.config import Config, load
@@ -61,7 +62,8 @@ def configured(table: str, prices: str, overrides: Sequence[str]) -> Config:
 
 def splits(config: Config) -> tuple[Matrix, Matrix]:
     """Return the training questions and the held-out ones."""
-    recording = config.components["task"].component.recording()
+    settings = config.components["task"].component
+    recording = Recording(settings, settings.read())
     train_data = cross_fitted(recording, matrix(recording, "train"))
     return train_data, matrix(recording, config.evaluation.split)
 

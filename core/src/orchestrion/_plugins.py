@@ -415,7 +415,8 @@ class Plugins:
         from orchestrion._observers import Observers
 
         plugins = sorted({self.get(name) for name in names})
-        return Observers(self._manager, [self.load(plugin) for plugin in plugins])
+        loaded = [(self.load(plugin).namespace, plugin) for plugin in plugins]
+        return Observers(self._manager, loaded)
 
 
 def _own_class(kind: Kind, module: str, name: str) -> Found | None:

@@ -134,7 +134,8 @@ def test_strategies_are_told_in_words() -> None:
 
 
 def test_a_search_on_the_training_split_stays_there() -> None:
-    task = RecordedTask(generated=Generated(questions=200, models=4, groups=2)).recording()
+    settings = RecordedTask(generated=Generated(questions=200, models=4, groups=2))
+    task = Recording(settings, settings.read())
     ids = {name for split in ("train", "test") for name in matrix(task, split).ids}
     assert not ids & set(matrix(task, "validation").ids)
     assert len(matrix(task, "train").ids) == len(task.problems("train"))

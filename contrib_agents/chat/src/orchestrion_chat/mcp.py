@@ -5,23 +5,18 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Protocol
 
 from attrs import Factory, asdict, frozen
 
 from orchestrion import JSON, Answer, CallError, Calls, Meta, OpenContext, Request, Usage
 from orchestrion_chat.interfaces import ArgumentError, Bounds, Function, Result, Tool
 from orchestrion_chat.schemas import misfits
-from orchestrion_chat.sees import IMAGE_TOKENS
+from orchestrion_chat.sees import IMAGE_TOKENS, MOST_IMAGES
 
-if TYPE_CHECKING:
-    from orchestrion_chat.mcp_session import Session
-
-__all__ = ["MCP", "MOST_IMAGES"]
+__all__ = ["MCP"]
 
 Seconds = Annotated[float, Meta(gt=0)]
-MOST_IMAGES = 4
-"""The maximum of images of one result that a model is shown."""
 
 
 @frozen
@@ -94,11 +89,20 @@ class MCP:
             yield _Server(self, name, session)
 
 
+class _Session(Protocol):
+    """What is used of `mcp_session.Session`, whose module imports the SDK."""
+
+    @property
+    def functions(self) -> Mapping[str, Function]: ...
+
+    async def call(self, name: str, arguments: Mapping[str, JSON]) -> Result: ...
+
+
 @frozen
 class _Server(Tool):
     settings: MCP
     name: str
-    session: Session | None = None
+    session: _Session | None = None
 
     async def functions(self, calls: Calls) -> Sequence[Function]:
         # Recorded in every activation, so that a replay shows the model the same functions.
@@ -132,7 +136,7 @@ class _Server(Tool):
         answer = await calls.run(request, do, Usage(calls=1))
         return Result(**answer.data)
 
-    def _running(self) -> Session:
+    def _running(self) -> _Session:
         if self.session is None:
             raise CallError(f"the MCP server {self.name} is not started in a replay", "permanent")
         return self.session

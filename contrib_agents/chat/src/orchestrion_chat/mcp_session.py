@@ -23,7 +23,7 @@ from mcp.types import CONNECTION_CLOSED
 from orchestrion import JSON, CallError, Secret, UsageError, hidden, is_loopback, register_named
 from orchestrion_chat.functions import definition_bytes
 from orchestrion_chat.interfaces import Function, Result
-from orchestrion_chat.mcp import MOST_IMAGES
+from orchestrion_chat.sees import MOST_IMAGES
 from orchestrion_chat.texts import capped
 
 if TYPE_CHECKING:

@@ -11,12 +11,22 @@ from attrs import frozen
 from orchestrion import JSON, Meta, Turn, View
 from orchestrion_chat.texts import capped, labelled
 
-__all__ = ["BYTES_PER_TOKEN", "IMAGE_TOKENS", "LABEL_TOKENS", "Sees", "Shown", "tokens_of"]
+__all__ = [
+    "BYTES_PER_TOKEN",
+    "IMAGE_TOKENS",
+    "LABEL_TOKENS",
+    "MOST_IMAGES",
+    "Sees",
+    "Shown",
+    "tokens_of",
+]
 
 BYTES_PER_TOKEN = 3
 """Limits count one token for so many bytes, which overestimates the tokens."""
 IMAGE_TOKENS = 16_000
 """The bound of an image's tokens in a dry run."""
+MOST_IMAGES = 4
+"""The maximum of images of one result that a model is shown."""
 LABEL_TOKENS = 80
 """The bound of the tags around one turn."""
 

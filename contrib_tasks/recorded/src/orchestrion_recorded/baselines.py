@@ -1,7 +1,8 @@
 """Fixed strategies, evaluated exactly on any split: what learning has to beat.
 
     from orchestrion_recorded.baselines import best_cascade, evaluate, matrix
-    recording = RecordedTask(table=path).recording()
+    settings = RecordedTask(table=path)
+    recording = Recording(settings, settings.read())
     train, test = matrix(recording, "train"), matrix(recording, "test")
     result = evaluate(test, best_cascade(train, weight=0.2))
     result.correct.mean(), result.cost.mean(), result.reward(0.2).mean()

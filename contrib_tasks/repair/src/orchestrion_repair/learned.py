@@ -22,8 +22,8 @@ import numpy as np
 from attrs import frozen
 from numpy.typing import NDArray
 
-from orchestrion_repair.features import line_syntax
 from orchestrion_repair.ranking import NEXT, Map, Program
+from orchestrion_repair.syntax import line_syntax
 from orchestrion_repair.traits import (
     SIZE,
     Evidence,

@@ -58,7 +58,7 @@ class Evidence:
         gain: the best share of failing tests that an edit here mended.
         tried, moved: how many edits here were run, and changed what the first failing test gives.
         odd: whether a linter named it.
-        words: what stands there, see `features.line_syntax`.
+        words: what stands there, see `syntax.line_syntax`.
     """
 
     suspicion: float | None

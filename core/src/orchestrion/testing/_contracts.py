@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from orchestrion._engine.activation import content_of
 from orchestrion._engine.checks import booked
@@ -30,7 +30,7 @@ from orchestrion.testing._policy_contracts import (
     policy_is_quick,
 )
 from orchestrion.testing._reward_contracts import reward_believes_nobody, reward_scores
-from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, bench, on_bench
+from orchestrion.testing._stage import CLAIMS, NEUTRAL, Bench, Subject, bench, on_bench
 from orchestrion.testing._task_contracts import (
     task_believes_nobody,
     task_hides,
@@ -39,9 +39,6 @@ from orchestrion.testing._task_contracts import (
     task_verifies,
 )
 from orchestrion.testing._watch import check_draws, check_pace, offline, snapshot, unchanged
-
-if TYPE_CHECKING:
-    from orchestrion.testing._kit import Subject
 
 __all__ = ["METHODS", "of_kind"]
 

@@ -22,13 +22,12 @@ from typing import Any
 
 from attrs import frozen
 
-from orchestrion._config.components import kind_of
-from orchestrion._config.shapes import Shaper, UnsupportedError
+from orchestrion._config.shapes import UnsupportedError
 from orchestrion._errors import ConfigError, OrchestrionError
 from orchestrion._plugins import Found, Plugins
-from orchestrion.config import Config, from_data
+from orchestrion.config import from_data
 from orchestrion.testing import _contracts as contracts
-from orchestrion.testing._stage import NAME, Stage, config_for, opened
+from orchestrion.testing._stage import NAME, Stage, Subject, opened
 
 __all__ = ["Check", "checks", "parametrize_with_checks"]
 
@@ -103,52 +102,6 @@ def parametrize_with_checks(
     if not cases:
         raise AssertionError(f"plugin {plugin!r} supplies nothing to check")
     return pytest.mark.parametrize("check", cases)
-
-
-@frozen
-class Subject:
-    """A component under test."""
-
-    plugins: Plugins
-    found: Found
-
-    @property
-    def cls(self) -> type:
-        """Return its class, imported."""
-        return self.plugins.component_class(self.found)
-
-    @property
-    def kind(self) -> str:
-        """Return the name of its kind."""
-        return self.found.kind.name
-
-    @property
-    def shaper(self) -> Shaper:
-        """Return what reads its settings."""
-        return Shaper(kind_of(self.plugins))
-
-    @property
-    def path(self) -> str:
-        """Return its path in the config that the checks build."""
-        section = self.found.kind.section
-        return f"{section}.tested" if self.found.kind.many else section
-
-    def config(
-        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
-    ) -> Config:
-        """Return a whole config with the component in it; by default with its example settings.
-
-        Raises:
-            ConfigError: the settings are refused.
-        """
-        component = self.found.component
-        data = config_for(
-            self.found.kind,
-            self.found.qualified,
-            component.example if settings is None else settings,
-            {**component.around, **(around or {})},
-        )
-        return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
 
 
 # ---------------------------------------------------------------- what holds for all kinds

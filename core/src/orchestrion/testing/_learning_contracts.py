@@ -24,12 +24,11 @@ from orchestrion._session import EngineSession
 from orchestrion._store.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from orchestrion.config import Config, from_data
 from orchestrion.testing._policy_contracts import chosen, decide, situations_of
-from orchestrion.testing._stage import Bench, bench, building, on_bench, opened
+from orchestrion.testing._stage import Bench, Subject, bench, building, on_bench, opened
 from orchestrion.testing._watch import Draws, drawing, offline, snapshot
 
 if TYPE_CHECKING:
     from orchestrion._components import Component
-    from orchestrion.testing._kit import Subject
 
 __all__ = [
     "keeps_state",

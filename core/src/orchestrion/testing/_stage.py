@@ -6,14 +6,17 @@ The team has three agents: "a", "b" with the options "x" and "y", and "c", whose
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import frozen
 
 from orchestrion._components import Component, Kind
+from orchestrion._config.components import kind_of
+from orchestrion._config.shapes import Shaper
 from orchestrion._engine.calls import ActivationCalls, CallPath
 from orchestrion._engine.episode import Engine
 from orchestrion._engine.opening import Opened, open_components
@@ -30,6 +33,7 @@ from orchestrion._interfaces import (
     View,
 )
 from orchestrion._keys import Key
+from orchestrion._plugins import Found, Plugins
 from orchestrion._records import (
     JSON,
     Activation,
@@ -47,10 +51,7 @@ from orchestrion._records import (
     Usage,
 )
 from orchestrion._session import Build
-from orchestrion.config import Config
-
-if TYPE_CHECKING:
-    from orchestrion.testing._kit import Subject
+from orchestrion.config import Config, from_data
 
 __all__ = [
     "CLAIMS",
@@ -58,6 +59,7 @@ __all__ = [
     "SUCCESS",
     "Bench",
     "Stage",
+    "Subject",
     "bench",
     "building",
     "config_for",
@@ -271,6 +273,52 @@ SUCCESS: Mapping[str, Any] = {
     "score": 1.0,
 }
 """Data with which an agent claims success."""
+
+
+@frozen
+class Subject:
+    """A component under test."""
+
+    plugins: Plugins
+    found: Found
+
+    @property
+    def cls(self) -> type:
+        """Return its class, imported."""
+        return self.plugins.component_class(self.found)
+
+    @property
+    def kind(self) -> str:
+        """Return the name of its kind."""
+        return self.found.kind.name
+
+    @property
+    def shaper(self) -> Shaper:
+        """Return what reads its settings."""
+        return Shaper(kind_of(self.plugins))
+
+    @property
+    def path(self) -> str:
+        """Return its path in the config that the checks build."""
+        section = self.found.kind.section
+        return f"{section}.tested" if self.found.kind.many else section
+
+    def config(
+        self, settings: Mapping[str, Any] | None = None, around: Mapping[str, Any] | None = None
+    ) -> Config:
+        """Return a whole config with the component in it; by default with its example settings.
+
+        Raises:
+            ConfigError: the settings are refused.
+        """
+        component = self.found.component
+        data = config_for(
+            self.found.kind,
+            self.found.qualified,
+            component.example if settings is None else settings,
+            {**component.around, **(around or {})},
+        )
+        return from_data(json.loads(json.dumps(data)), plugins=self.plugins)
 
 
 class Bench:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from attrs import evolve, frozen
 
-from orchestrion import OpenContext
+from orchestrion import Model, OpenContext
 from orchestrion_llm.chat import ChatWire
 from orchestrion_llm.messages import MessagesWire
 from orchestrion_llm.responses import ResponsesWire
 from orchestrion_llm.settings import ApiSettings, Vendor, opened
 from orchestrion_llm.wire import Wire
-
-if TYPE_CHECKING:
-    from orchestrion_llm.model import ApiModel
 
 __all__ = ["AnthropicModel", "OpenAIModel"]
 
@@ -28,7 +25,7 @@ class AnthropicModel(ApiSettings):
     """A model behind the Messages API."""
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[ApiModel]:
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
         """Yield the model.
 
         Raises:
@@ -73,7 +70,7 @@ class OpenAIModel(ApiSettings):
         return "max_completion_tokens" if self.base_url is None else "max_tokens"
 
     @asynccontextmanager
-    async def open(self, ctx: OpenContext) -> AsyncIterator[ApiModel]:
+    async def open(self, ctx: OpenContext) -> AsyncIterator[Model]:
         """Yield the model.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
@@ -13,9 +13,6 @@ from orchestrion import Meta, Model, OpenContext, UsageError, did_you_mean
 from orchestrion_llm.faults import Place
 from orchestrion_llm.prices import Price, known_models, known_price
 from orchestrion_llm.wire import Wire
-
-if TYPE_CHECKING:
-    from orchestrion_llm.model import ApiModel
 
 __all__ = ["ApiSettings", "Limits", "Vendor", "opened"]
 
@@ -129,7 +126,7 @@ class Vendor:
 @asynccontextmanager
 async def opened(
     settings: ApiSettings, vendor: Vendor, wire: Wire, ctx: OpenContext
-) -> AsyncIterator[ApiModel]:
+) -> AsyncIterator[Model]:
     """Yield the model; its client is closed at the end.
 
     Raises:
